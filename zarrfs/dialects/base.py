@@ -1,0 +1,129 @@
+"""What a dialect is: one layout of metadata documents.
+
+A `Dialect` recognises hierarchies of its kind; a `Layout` is one such hierarchy at one place in a store, and knows which keys hold
+documents, what they say, and how to write them. Both are pure: the caller gets the documents that they name from a store and sets
+what they return. One file a dialect; its module constant ``PLUGIN`` is an instance of the `Dialect`.
+
+Translation between dialects is ``A.parse``, then ``B.format``. What B has no words for raises `NotRepresentable`.
+
+Nothing in a document is trusted: documents are read through `zarrfs.dialects.documents`, which caps size and depth.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.chunk_grid import Shape
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+
+Documents = Mapping[Key, bytes]
+"""Documents by store key; a key that holds nothing is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a metadata edit changes; None leaves it as it is. ``attributes`` is the whole new set of the node's user attributes."""
+
+    attributes: Mapping[str, Any] | None = None
+    shape: Shape | None = None
+
+
+class Dialect(abc.ABC):
+    """A layout of documents. ``name`` is its module's; a lower ``priority`` is asked first where several could apply."""
+
+    name: ClassVar[str]
+    priority: ClassVar[int] = 100
+
+    @abc.abstractmethod
+    def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
+        """Keys of the documents by which a hierarchy of this dialect with its root at ``prefix`` is recognised and opened."""
+
+    @abc.abstractmethod
+    def open(self, prefix: Prefix, documents: Documents) -> Layout | None:
+        """The hierarchy whose root is at ``prefix``, from the documents found under `root_keys`; None when it is not this dialect.
+
+        Never raises for a document that is bad: a root that cannot be read is a `Layout` whose `parse` raises.
+        """
+
+    @abc.abstractmethod
+    def create(self, prefix: Prefix) -> Layout:
+        """A layout for a new, still empty hierarchy with its root at ``prefix``."""
+
+
+class Layout(abc.ABC):
+    """One hierarchy of a dialect, at one prefix of a store. Immutable.
+
+    ``per_node``: every node's documents lie in the folder of the node (v0, v1, v2, final v3), so that hierarchies of several such
+    dialects can share folders; else (2019, 2022) the hierarchy owns the keys below its prefix.
+    """
+
+    dialect: Dialect
+    prefix: Prefix
+    per_node: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def document_keys(self, path: NodePath) -> tuple[Key, ...]:
+        """Keys that may hold the documents of the node at ``path``, all of which `parse` wants to see."""
+
+    @abc.abstractmethod
+    def parse(self, path: NodePath, documents: Documents) -> Node | None:
+        """The node that ``documents`` (those found under `document_keys`) describe; None when they describe none.
+
+        Raises `MetadataError` for documents that are bad and `MetadataUnsupported` for what zarrfs cannot do; the caller shows such a
+        node as unsupported and its neighbours as they are. A node known only from a consolidated copy is parsed from that copy when
+        ``documents`` is empty.
+        """
+
+    @abc.abstractmethod
+    def listing_prefix(self, path: NodePath) -> Prefix:
+        """The prefix whose listing tells the children of the group at ``path``."""
+
+    @abc.abstractmethod
+    def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
+        """Names of what may be children of the group at ``path``, from the names of keys and prefixes under `listing_prefix`.
+
+        A name is one where `parse` of the child may give a node, or where only its own children would: an implicit group.
+        """
+
+    def consolidated_names(self, path: NodePath) -> set[str] | None:
+        """Names of the children of ``path`` that a consolidated copy knows; None when there is no copy. For stores that cannot list."""
+        return None
+
+    @abc.abstractmethod
+    def chunk_prefix(self, path: NodePath) -> Prefix:
+        """What precedes the encoded chunk coordinates in the keys of the array at ``path``."""
+
+    @abc.abstractmethod
+    def node_of_document(self, key: Key) -> NodePath | None:
+        """The node whose documents ``key`` belongs to (the root for a consolidated copy); None when it is no document. For
+        invalidation."""
+
+    @abc.abstractmethod
+    def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+        """New documents for a node (at ``node.path`` of this layout), without those of its parents.
+
+        The order is the order in which they are to be set: what makes the node appear comes last. Raises `NotRepresentable`.
+        """
+
+    @abc.abstractmethod
+    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
+        """Ancestors of ``path`` that must be explicit groups before a node may be created there, the root first."""
+
+    @abc.abstractmethod
+    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
+        """Keys of consolidated copies that a change of the node at ``path`` must be written to as well."""
+
+    @abc.abstractmethod
+    def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
+        """The documents that ``edit`` changes, patched: what it does not name (unknown members, extensions, hidden filters) stays.
+
+        ``documents``: those found under `document_keys` and `consolidated_keys`. Raises `MetadataError`.
+        """
+
+    @abc.abstractmethod
+    def check_name(self, name: str) -> None:
+        """Raise `NameInvalid` when a new node must not have this name (the dialect's text, "Node names")."""

@@ -1,0 +1,149 @@
+"""Places in a store and in a hierarchy, as values that checked themselves once.
+
+A ``Key`` names a value of a store and a ``Prefix`` a set of them; a ``NodePath`` names a node of a hierarchy. All three are
+strings, so that a directory listing of a hundred thousand keys pays for no wrapper; whoever holds one may trust its form.
+
+Source: Zarr v3 core (2022) section "Abstract store interface": *a key is a string where the final character is not a /*, *a prefix
+ends with a trailing /*. The character set that the text allows is not enforced: stores hold whatever other software wrote, and
+what a backend cannot hold is its own refusal (`zarrfs.errors.KeyUnusable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from zarrfs.errors import KeyUnusable, NameInvalid
+
+
+class Key(str):
+    """A store key: not empty, no trailing slash. Raises `KeyUnusable` otherwise."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: str) -> Self:
+        if type(value) is cls:
+            return value
+        if not value or value[-1] == "/":
+            raise KeyUnusable(f"not a store key: {value!r}", key=value)
+        return super().__new__(cls, value)
+
+    @property
+    def parent(self) -> Prefix:
+        """The prefix that ends with the last slash of the key; the empty prefix where it has none."""
+        return Prefix(self[: self.rfind("/") + 1])
+
+    @property
+    def name(self) -> str:
+        """What follows the last slash."""
+        return self[self.rfind("/") + 1 :]
+
+
+class Prefix(str):
+    """What a set of keys begins with: empty (every key), or ending with a slash. Raises `KeyUnusable` otherwise."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: str = "") -> Self:
+        if type(value) is cls:
+            return value
+        if value and value[-1] != "/":
+            raise KeyUnusable(f"a prefix ends with '/': {value!r}", key=value)
+        return super().__new__(cls, value)
+
+    def key(self, name: str) -> Key:
+        """The key with this prefix and ``name`` (which may hold slashes)."""
+        return Key(self + name)
+
+    def child(self, name: str) -> Prefix:
+        """The prefix one level below."""
+        return Prefix(f"{self}{name}/")
+
+
+class NodePath(str):
+    """A node's place in a hierarchy: ``/`` for the root, else ``/a/b``: no empty part, no ``.`` and no ``..``.
+
+    Source: v2 "Logical storage paths", v3 (final) "Node names". Raises `NameInvalid`.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, value: str) -> Self:
+        if type(value) is cls:
+            return value
+        if value != "/":
+            if not value.startswith("/"):
+                raise NameInvalid(f"a node path begins with '/': {value!r}", key=value)
+            for part in value[1:].split("/"):
+                if part in ("", ".", ".."):
+                    raise NameInvalid(f"{part!r} cannot be part of a node path: {value!r}", key=value)
+        return super().__new__(cls, value)
+
+    @property
+    def name(self) -> str:
+        """The last part; empty for the root."""
+        return self[self.rfind("/") + 1 :]
+
+    @property
+    def parent(self) -> NodePath:
+        """The path one level up; the root is its own parent."""
+        cut = self.rfind("/")
+        return NodePath(self[:cut] if cut > 0 else "/")
+
+    @property
+    def prefix(self) -> Prefix:
+        """The path as v2 and the final v3 put it in front of keys: ``""`` for the root, ``a/b/`` for ``/a/b``."""
+        return Prefix("" if self == "/" else self[1:] + "/")
+
+    def child(self, name: str) -> NodePath:
+        """The path of the node ``name`` directly below."""
+        return NodePath(f"/{name}" if self == "/" else f"{self}/{name}")
+
+    def ancestors(self) -> Iterator[NodePath]:
+        """Every path above this one, the root first; nothing for the root itself."""
+        if self == "/":
+            return
+        yield NodePath("/")
+        cut = self.find("/", 1)
+        while cut != -1:
+            yield NodePath(self[:cut])
+            cut = self.find("/", cut + 1)
+
+
+ROOT = NodePath("/")
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A part of a value, in bytes: ``length`` bytes from ``start`` (``length`` None: to the end), or with ``start`` None the last
+    ``length`` bytes.
+
+    Source: v3 core (2022) "Abstract store interface" (range_start, range_length); the suffix form is the final v3's.
+    A range that reaches past the end of the value gives what there is.
+    """
+
+    start: int | None = 0
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.start is None and self.length is None:
+            raise ValueError("a suffix range needs a length")
+        if (self.start is not None and self.start < 0) or (self.length is not None and self.length < 0):
+            raise ValueError(f"a byte range cannot be negative: {self}")
+
+    @classmethod
+    def suffix(cls, length: int) -> ByteRange:
+        """The last ``length`` bytes."""
+        return cls(None, length)
+
+    def resolve(self, size: int) -> tuple[int, int]:
+        """``(start, stop)`` within a value of ``size`` bytes, clamped to it."""
+        if self.start is None:
+            assert self.length is not None
+            return max(0, size - self.length), size
+        start = min(self.start, size)
+        return start, size if self.length is None else min(start + self.length, size)
+
+
+WHOLE = ByteRange()

@@ -1,0 +1,55 @@
+"""Chunk key encodings: from chunk coordinates to the part of a store key that follows the array's data prefix, and back.
+
+Sources: v2 "Chunks" (``1.2``, ``1/2``); v3 final "Chunk key encoding" (``c/1/2``, ``c.1.2``, and its ``v2``); v3 core 2022
+"Chunk keys" (``c1/2``); the layout before 1.0 (``1.2.blosc``). One form covers them all, so that a dialect only names the parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zarrfs.model.chunk_grid import Coords
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKeyEncoding:
+    """``prefix`` + coordinates joined by ``separator`` + ``suffix``; a 0-dimensional array's only chunk is ``scalar``."""
+
+    prefix: str
+    separator: str
+    scalar: str
+    suffix: str = ""
+
+    def encode(self, coords: Coords) -> str:
+        """The key of chunk ``coords``, relative to the array's data prefix."""
+        if not coords:
+            return self.scalar
+        return f"{self.prefix}{self.separator.join(map(str, coords))}{self.suffix}"
+
+    def decode(self, key: str, ndim: int) -> Coords | None:
+        """The coordinates that ``key`` encodes for an array of ``ndim`` dimensions, or None when it is no chunk key.
+
+        Exact: only the very string that `encode` gives is accepted (``01`` and ``+1`` are not chunk keys).
+        """
+        if ndim == 0:
+            return () if key == self.scalar else None
+        if not key.startswith(self.prefix) or not key.endswith(self.suffix):
+            return None
+        parts = key[len(self.prefix) : len(key) - len(self.suffix)].split(self.separator)
+        if len(parts) != ndim or not all(_is_index(part) for part in parts):
+            return None
+        return tuple(map(int, parts))
+
+
+def _is_index(part: str) -> bool:
+    return part.isascii() and part.isdecimal() and len(part) <= 19 and (part == "0" or part[0] != "0")
+
+
+def default(separator: str = "/") -> ChunkKeyEncoding:
+    """v3 final ``default``: ``c/1/2``; ``c`` for a 0-dimensional array."""
+    return ChunkKeyEncoding(prefix=f"c{separator}", separator=separator, scalar="c")
+
+
+def v2(separator: str = ".") -> ChunkKeyEncoding:
+    """v2, and v3 final ``v2``: ``1.2``; ``0`` for a 0-dimensional array."""
+    return ChunkKeyEncoding(prefix="", separator=separator, scalar="0")

@@ -1,0 +1,108 @@
+"""From a byte range of an array's elements in C order to the parts of chunks that hold them.
+
+A whole-array file shows elements in C order, so a read is a range of elements. Such a range is a handful of boxes (at most
+``2 * ndim - 1``): part of a first row, whole rows, part of a last row, dimension by dimension. Each box is cut along the chunk grid.
+Nothing here is proportional to the size of the grid, only to the size of the range.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
+
+Selection = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A hyperrectangle of elements that is contiguous in C order.
+
+    ``origin`` and ``shape`` in elements; ``offset``: elements between the start of the range and the box's first element.
+    """
+
+    origin: Coords
+    shape: Shape
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkProjection:
+    """The part of one chunk that lies in a box: ``chunk_selection`` within the chunk, ``box_selection`` within the box."""
+
+    coords: Coords
+    chunk_selection: Selection
+    box_selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPlan:
+    """Elements ``start`` to ``stop`` (exclusive, C order) of an array of ``shape``, as boxes and their projections on ``grid``."""
+
+    shape: Shape
+    grid: ChunkGrid
+    start: int
+    stop: int
+
+    def boxes(self) -> Iterator[Box]:
+        """The boxes, in C order; together they are the range."""
+        if self.stop > self.start:
+            yield from _boxes(self.shape, self.start, self.stop, (), 0)
+
+    def projections(self, box: Box) -> Iterator[ChunkProjection]:
+        """Every chunk that a box touches, in C order of the grid, with the selections that copy between the two."""
+        axes = [self._cuts(axis, box) for axis in range(len(self.shape))]
+        for parts in itertools.product(*axes):
+            yield ChunkProjection(
+                tuple(part[0] for part in parts), tuple(part[1] for part in parts), tuple(part[2] for part in parts)
+            )
+
+    def coords(self) -> Iterator[Coords]:
+        """Each chunk that the range touches, once."""
+        seen: set[Coords] = set()
+        for box in self.boxes():
+            ranges = [self.grid.indices(axis, o, o + n) for axis, (o, n) in enumerate(zip(box.origin, box.shape, strict=True))]
+            for coords in itertools.product(*ranges):
+                if coords not in seen:
+                    seen.add(coords)
+                    yield coords
+
+    def _cuts(self, axis: int, box: Box) -> list[tuple[int, slice, slice]]:
+        first, stop = box.origin[axis], box.origin[axis] + box.shape[axis]
+        cuts = []
+        for index in self.grid.indices(axis, first, stop):
+            begin, end = self.grid.span(axis, index)
+            low, high = max(begin, first), min(end, stop)
+            cuts.append((index, slice(low - begin, high - begin), slice(low - first, high - first)))
+        return cuts
+
+
+def _boxes(shape: Shape, start: int, stop: int, outer: Coords, offset: int) -> Iterator[Box]:
+    """Boxes of elements ``start`` to ``stop`` of the sub-array below the fixed indices ``outer``; ``offset`` is that of ``start``."""
+    padding = (1,) * len(outer)
+    if not shape:
+        yield Box(outer, padding, offset)
+        return
+    row = math.prod(shape[1:])
+    first, within_first = divmod(start, row)
+    last, within_last = divmod(stop, row)
+    if first == last:
+        yield from _boxes(shape[1:], within_first, within_last, (*outer, first), offset)
+        return
+    if within_first:
+        yield from _boxes(shape[1:], within_first, row, (*outer, first), offset)
+        offset += row - within_first
+        first += 1
+    if first < last:
+        yield Box((*outer, first, *(0,) * (len(shape) - 1)), (*padding, last - first, *shape[1:]), offset)
+        offset += (last - first) * row
+    if within_last:
+        yield from _boxes(shape[1:], 0, within_last, (*outer, last), offset)

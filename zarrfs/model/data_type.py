@@ -1,0 +1,214 @@
+"""Data types: what an element of an array is.
+
+A `DataType` joins the name that the final v3 and its extensions give a type with the NumPy type that holds it in memory. In memory
+every type is **little-endian**: the byte order of stored bytes is a matter of the codecs (`bytes`), not of the type.
+
+Sources: v3 final "Data types"; zarr-extensions ``data-types/``; v2 "Data type encoding" (through `from_numpy`).
+
+    core        bool int8..int64 uint8..uint64 float16 float32 float64 complex64 complex128 r<N>
+    extensions  bfloat16 float8_* float6_* float4_* int2 int4 uint2 uint4 (ml_dtypes: a byte each, at least),
+                raw_bytes null_terminated_bytes fixed_length_utf32 numpy.datetime64 numpy.timedelta64 structured (also: struct)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
+
+_CORE = {
+    "bool": "|b1",
+    **{f"int{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+    **{f"complex{bits}": f"<c{bits // 8}" for bits in (64, 128)},
+}
+_ML_NAMES = (
+    "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
+    "float6_e2m3fn float6_e3m2fn float4_e2m1fn int2 int4 uint2 uint4"
+).split()
+_ML = {name: np.dtype(getattr(ml_dtypes, name)) for name in _ML_NAMES if hasattr(ml_dtypes, name)}
+_NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
+_NAME_OF_ML = {dtype: name for name, dtype in _ML.items()}
+
+# A hostile document may declare an element of 2^40 bytes; NumPy's own limit is a C int.
+MAX_ITEMSIZE = 1 << 24
+_MAX_NESTING = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """One element of an array.
+
+    ``name`` and ``configuration`` are the final v3's words; ``dtype`` holds the element in memory, little-endian.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in memory."""
+        return self.dtype.itemsize
+
+    @property
+    def npy_dtype(self) -> np.dtype[Any]:
+        """The type as ``.npy`` files and Zarr v2 can say it: what NumPy itself lacks becomes void of the same width."""
+        return np.dtype(f"|V{self.itemsize}") if self.dtype in _NAME_OF_ML else self.dtype
+
+    @property
+    def v3_name(self) -> str | dict[str, Any]:
+        """The value of the final v3's ``data_type`` member."""
+        return {"name": self.name, "configuration": dict(self.configuration)} if self.configuration else self.name
+
+
+def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> DataType:
+    """The type that the final v3 calls ``name``.
+
+    Raises `MetadataUnsupported` for a name that is not known, `MetadataError` for a configuration that is wrong.
+    """
+    config = dict(configuration or {})
+    if not isinstance(name, str):
+        raise MetadataError(f"a data type's name is a string, not {name!r}")
+    if name in _CORE or name in _ML:
+        _only(name, config, ())
+        return DataType(name, np.dtype(_CORE[name]) if name in _CORE else _ML[name])
+    if name.startswith("r") and name[1:].isdecimal() and name.isascii():
+        bits = int(name[1:]) if len(name) < 12 else -1
+        if bits <= 0 or bits % 8:
+            raise MetadataError(f"raw type {name!r}: the number of bits is a positive multiple of 8")
+        return DataType(name, np.dtype(f"|V{_checked_itemsize(bits // 8)}"))
+    match name:
+        case "raw_bytes" | "null_terminated_bytes":
+            length = _length_bytes(name, config)
+            return DataType(name, np.dtype(f"|{'V' if name == 'raw_bytes' else 'S'}{length}"), {"length_bytes": length})
+        case "fixed_length_utf32":
+            length = _length_bytes(name, config)
+            if length % 4:
+                raise MetadataError(f"fixed_length_utf32: length_bytes is a multiple of 4, not {length}")
+            return DataType(name, np.dtype(f"<U{length // 4}"), {"length_bytes": length})
+        case "numpy.datetime64" | "numpy.timedelta64":
+            return _time_type(name, config)
+        case "structured" | "struct":
+            return _structured(name, config, 0)
+    raise MetadataUnsupported(f"data type {name!r} is not known")
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DataType:
+    """The type of elements that NumPy calls ``dtype``, whatever its byte order.
+
+    Raises `MetadataUnsupported` for object types and for types that no Zarr layout has.
+    """
+    little = little_endian(dtype)
+    if little in _NAME_OF_CORE:
+        return DataType(_NAME_OF_CORE[little], little)
+    if little in _NAME_OF_ML:
+        return DataType(_NAME_OF_ML[little], little)
+    if little.hasobject or little.itemsize == 0:
+        raise MetadataUnsupported(f"elements of type {dtype} are not supported")
+    _checked_itemsize(little.itemsize)
+    if little.names is not None:
+        return DataType("structured", little, {"fields": [_field_of(name, little.fields[name][0]) for name in little.names]})  # type: ignore[index]
+    match little.kind:
+        case "V":
+            return DataType("raw_bytes", little, {"length_bytes": little.itemsize})
+        case "S":
+            return DataType("null_terminated_bytes", little, {"length_bytes": little.itemsize})
+        case "U":
+            return DataType("fixed_length_utf32", little, {"length_bytes": little.itemsize})
+        case "M" | "m":
+            unit, scale = np.datetime_data(little)
+            name = "numpy.datetime64" if little.kind == "M" else "numpy.timedelta64"
+            return DataType(name, little, {"unit": unit, "scale_factor": scale})
+    raise MetadataUnsupported(f"elements of type {dtype} are not supported")
+
+
+def little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """``dtype`` with every number in it little-endian; fields, subarrays and padding stay as they are."""
+    return dtype.newbyteorder("<")
+
+
+def _field_of(name: str, dtype: np.dtype[Any]) -> list[Any]:
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        # No v3 data type has subarrays; the extra member keeps the type whole for the layouts that do.
+        return [*_field_of(name, base), list(shape)]
+    return [name, from_numpy(dtype).v3_name]
+
+
+def _structured(name: str, config: dict[str, Any], depth: int) -> DataType:
+    if depth > _MAX_NESTING:
+        raise MetadataError("structured type: nested too deeply")
+    _only(name, config, ("fields",))
+    fields = config.get("fields")
+    if not isinstance(fields, list) or not fields:
+        raise MetadataError(f"{name}: 'fields' is a list of at least one field")
+    pairs = []
+    for item in fields:
+        # `structured` (zarr-python) lists [name, type]; `struct` (zarr-extensions) lists {"name":, "data_type":}.
+        if isinstance(item, Mapping):
+            item = [item.get("name"), item.get("data_type")]
+        if not isinstance(item, list) or len(item) not in (2, 3) or not isinstance(item[0], str) or not item[0]:
+            raise MetadataError(f"{name}: a field is a name and a type, not {item!r}")
+        inner = item[1]
+        if isinstance(inner, Mapping) and inner.get("name") in ("structured", "struct"):
+            field_type = _structured(inner["name"], dict(inner.get("configuration") or {}), depth + 1)
+        elif isinstance(inner, Mapping):
+            field_type = from_name(inner.get("name"), inner.get("configuration"))
+        else:
+            field_type = from_name(inner)
+        shape = item[2] if len(item) == 3 else None
+        if shape is not None and not (isinstance(shape, list) and all(type(n) is int and 0 < n <= MAX_ITEMSIZE for n in shape)):
+            raise MetadataError(f"{name}: the shape of field {item[0]!r} is a list of positive integers, not {shape!r}")
+        pairs.append((item[0], field_type.dtype) if shape is None else (item[0], field_type.dtype, tuple(shape)))
+    try:
+        dtype = np.dtype(pairs)
+    except (ValueError, TypeError) as error:
+        raise MetadataError(f"{name}: {error}") from error
+    _checked_itemsize(dtype.itemsize)
+    return DataType(name, dtype, {"fields": fields})
+
+
+def _time_type(name: str, config: dict[str, Any]) -> DataType:
+    _only(name, config, ("unit", "scale_factor"))
+    unit, scale = config.get("unit"), config.get("scale_factor", 1)
+    if not isinstance(unit, str) or not re.fullmatch(r"generic|[YMWDhms]|[munpfa]s|μs", unit):
+        raise MetadataError(f"{name}: unknown unit {unit!r}")
+    if type(scale) is not int or not 0 < scale < 2**31:
+        raise MetadataError(f"{name}: scale_factor is a positive 32-bit integer, not {scale!r}")
+    code = "M8" if name == "numpy.datetime64" else "m8"
+    text = f"<{code}" if unit == "generic" else f"<{code}[{scale}{'us' if unit == 'μs' else unit}]"
+    return DataType(name, np.dtype(text), {"unit": unit, "scale_factor": scale})
+
+
+def _length_bytes(name: str, config: dict[str, Any]) -> int:
+    _only(name, config, ("length_bytes",))
+    length = config.get("length_bytes")
+    if type(length) is not int or length <= 0:
+        raise MetadataError(f"{name}: length_bytes is a positive integer, not {length!r}")
+    return _checked_itemsize(length)
+
+
+def _checked_itemsize(itemsize: int) -> int:
+    if itemsize > MAX_ITEMSIZE:
+        raise MetadataError(f"an element of {itemsize} bytes is larger than zarrfs allows ({MAX_ITEMSIZE})")
+    return itemsize
+
+
+def _only(name: str, config: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    unknown = sorted(set(config) - set(known))
+    if unknown:
+        raise MetadataUnsupported(f"data type {name}: unknown configuration {unknown}")
+
+
+def require_plain(data_type: DataType, place: str) -> None:
+    """Raise `NotRepresentable` when ``place`` (for the message) has no words for variable-length or object elements."""
+    if data_type.dtype.hasobject:
+        raise NotRepresentable(f"{place} cannot hold variable-length elements ({data_type.name})")

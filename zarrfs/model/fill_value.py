@@ -1,0 +1,192 @@
+"""Fill values: between their JSON forms and the bytes of one element.
+
+Inside zarrfs a fill value is the bytes of one element, little-endian, so that equality is bit for bit and a NaN's payload survives;
+None is an undefined fill value (v1 and v2: null). This module holds the forms of the final v3 (section "Fill value", and
+zarr-extensions for the types beyond its core); other dialects take from it the forms they share.
+
+    bool true/false · integers: numbers without fraction · floats: number, "NaN", "Infinity", "-Infinity", "0x7fc00001"
+    complex: [re, im] · r<N>: list of bytes · raw_bytes, null_terminated_bytes, structured: base64 · utf32: string
+    datetime64, timedelta64: integer or "NaT"
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zarrfs.errors import MetadataError
+from zarrfs.model.data_type import DataType, from_numpy
+
+_SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+NAT = -(2**63)
+
+
+def from_json(data_type: DataType, value: Any) -> bytes:
+    """The element that the final v3's JSON ``value`` stands for. Raises `MetadataError` when it is none of the type."""
+    dtype = data_type.dtype
+    if data_type.name == "bool":
+        if not isinstance(value, bool):
+            raise _refused(data_type, value)
+        return bytes([value])
+    if data_type.name.startswith("complex"):
+        if not isinstance(value, list) or len(value) != 2:
+            raise _refused(data_type, value)
+        part = np.dtype(f"<f{dtype.itemsize // 2}")
+        return b"".join(float_from_json(part, each, data_type) for each in value)
+    if _is_float(dtype):
+        return float_from_json(dtype, value, data_type)
+    if _is_integer(dtype):
+        return integer_from_json(dtype, value, data_type)
+    if dtype.kind in "Mm":
+        number = NAT if value == "NaT" else value
+        return integer_from_json(np.dtype("<i8"), number, data_type)
+    if dtype.kind == "U":
+        return utf32_from_json(data_type, value)
+    if dtype.names is not None and isinstance(value, Mapping):
+        return _fields_from_json(data_type, value)
+    if dtype.kind == "V" and isinstance(value, list):
+        if not all(type(each) is int and 0 <= each < 256 for each in value) or len(value) != dtype.itemsize:
+            raise _refused(data_type, value)
+        return bytes(value)
+    return base64_from_json(data_type, value)
+
+
+def to_json(data_type: DataType, fill_value: bytes) -> Any:
+    """The final v3's JSON form of the element ``fill_value``; ``from_json`` gives it back bit for bit."""
+    dtype = data_type.dtype
+    if data_type.name == "bool":
+        return bool(fill_value[0])
+    if data_type.name.startswith("complex"):
+        half = len(fill_value) // 2
+        part = np.dtype(f"<f{half}")
+        return [float_to_json(part, fill_value[:half]), float_to_json(part, fill_value[half:])]
+    if _is_float(dtype):
+        return float_to_json(dtype, fill_value)
+    if _is_integer(dtype):
+        return int(np.frombuffer(fill_value, dtype)[0])
+    if dtype.kind in "Mm":
+        return int.from_bytes(fill_value, "little", signed=True)
+    if dtype.kind == "U":
+        return utf32_to_json(dtype, fill_value)
+    if data_type.name.startswith("r") and data_type.name[1:].isdecimal():
+        return list(fill_value)
+    return base64.standard_b64encode(fill_value).decode("ascii")
+
+
+def float_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> bytes:
+    """A floating-point element: a number, one of the three names, or the bit pattern in hexadecimal digits of exactly its width."""
+    if isinstance(value, str):
+        if value.startswith("0x"):
+            return _bits_from_hex(dtype, value, data_type)
+        if value not in _SPECIAL:
+            raise _refused(data_type, value)
+        value = _SPECIAL[value]
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refused(data_type, value)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(float(value)).astype(dtype).tobytes()
+    except OverflowError as error:
+        raise _refused(data_type, value) from error
+
+
+def float_to_json(dtype: np.dtype[Any], fill_value: bytes) -> Any:
+    """The shortest form that `float_from_json` turns back into the same bits."""
+    number = float(np.frombuffer(fill_value, dtype)[0])
+    if number != number or number in (float("inf"), float("-inf")):
+        name = "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+        with np.errstate(over="ignore", invalid="ignore"):
+            plain = np.array(_SPECIAL[name]).astype(dtype).tobytes()
+        return name if plain == fill_value else "0x" + fill_value[::-1].hex()
+    return number
+
+
+def integer_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> bytes:
+    """An integer element: a JSON number without fraction, in range."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _refused(data_type, value)
+    return _packed_integer(dtype, value, data_type)
+
+
+def base64_from_json(data_type: DataType, value: Any) -> bytes:
+    """An element written as base64 of its bytes; shorter ones are padded with zeros only for null-terminated bytes."""
+    if not isinstance(value, str):
+        raise _refused(data_type, value)
+    try:
+        raw = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _refused(data_type, value) from error
+    size = data_type.itemsize
+    if len(raw) > size or (len(raw) < size and data_type.dtype.kind != "S"):
+        raise _refused(data_type, value)
+    return raw.ljust(size, b"\0")
+
+
+def utf32_from_json(data_type: DataType, value: Any) -> bytes:
+    """A fixed-length string: the text, padded with NUL."""
+    if not isinstance(value, str) or len(value) * 4 > data_type.itemsize:
+        raise _refused(data_type, value)
+    try:
+        return value.encode("utf-32-le").ljust(data_type.itemsize, b"\0")
+    except UnicodeEncodeError as error:
+        raise _refused(data_type, value) from error
+
+
+def utf32_to_json(dtype: np.dtype[Any], fill_value: bytes) -> str:
+    """The text of a fixed-length string element, without its padding."""
+    return str(np.frombuffer(fill_value, dtype)[0])
+
+
+def _fields_from_json(data_type: DataType, value: Mapping[str, Any]) -> bytes:
+    dtype = data_type.dtype
+    assert dtype.names is not None and dtype.fields is not None
+    if set(value) != set(dtype.names):
+        raise _refused(data_type, value)
+    element = bytearray(dtype.itemsize)
+    for name in dtype.names:
+        inner, offset = dtype.fields[name][:2]
+        if inner.subdtype is not None:
+            raise _refused(data_type, value)
+        element[offset : offset + inner.itemsize] = from_json(from_numpy(inner), value[name])
+    return bytes(element)
+
+
+def _packed_integer(dtype: np.dtype[Any], value: int, data_type: DataType) -> bytes:
+    if dtype.kind in "iu":
+        try:
+            return value.to_bytes(dtype.itemsize, "little", signed=dtype.kind == "i")
+        except OverflowError as error:
+            raise _refused(data_type, value) from error
+    # ml_dtypes' int2 to uint4: a byte each in memory; NumPy would wrap silently.
+    bits = int(data_type.name.removeprefix("u").removeprefix("int"))
+    low, high = (0, 2**bits) if data_type.name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    if not low <= value < high:
+        raise _refused(data_type, value)
+    return np.array(value).astype(dtype).tobytes()
+
+
+def _bits_from_hex(dtype: np.dtype[Any], value: str, data_type: DataType) -> bytes:
+    digits = value[2:]
+    if len(digits) != 2 * dtype.itemsize:
+        raise _refused(data_type, value)
+    try:
+        return bytes.fromhex(digits)[::-1]
+    except ValueError as error:
+        raise _refused(data_type, value) from error
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" or (dtype.kind == "V" and "int" in dtype.name)
+
+
+def _refused(data_type: DataType, value: Any) -> MetadataError:
+    text = repr(value)
+    return MetadataError(f"fill_value {text if len(text) < 80 else text[:77] + '...'} is none of type {data_type.name}")

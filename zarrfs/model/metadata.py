@@ -1,0 +1,101 @@
+"""Nodes of a hierarchy and what their documents say, in words that no single dialect owns.
+
+A dialect parses its documents into these values and formats them back; what the documents hold beyond them (unknown members,
+extensions) stays in the documents, which `zarrfs.dialects` amends rather than rewrites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zarrfs.keys import NodePath, Prefix
+from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.data_type import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class CodecSpec:
+    """One codec of a chain, in the final v3's words: ``name`` and ``configuration``."""
+
+    name: str
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayMetadata:
+    """An array, whatever its dialect.
+
+    ``shape``: elements a dimension. ``fill_value``: one element as `data_type` holds it in memory (little-endian bytes), or None
+    where the document leaves it undefined (null). ``codecs``: from array to bytes, in the order of encoding; a chain without an
+    array->bytes codec means C order, little-endian.
+    """
+
+    shape: Shape
+    data_type: DataType
+    chunk_grid: ChunkGrid
+    chunk_key_encoding: ChunkKeyEncoding
+    fill_value: bytes | None
+    codecs: tuple[CodecSpec, ...]
+    dimension_names: tuple[str | None, ...] | None = None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def grid_shape(self) -> Shape:
+        """Chunks along each dimension."""
+        return self.chunk_grid.grid_shape(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, decoded."""
+        return math.prod(self.shape) * self.data_type.itemsize
+
+    @property
+    def fill_bytes(self) -> bytes:
+        """One element of what missing chunks read as: the fill value, zeros where it is undefined."""
+        return self.fill_value if self.fill_value is not None else bytes(self.data_type.itemsize)
+
+    def chunk_nbytes(self, coords: Coords) -> int:
+        """Bytes of chunk ``coords``, decoded, at its full shape."""
+        return math.prod(self.chunk_grid.chunk_shape(coords)) * self.data_type.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNode:
+    """A group; ``explicit`` is False where no document says so and only its children imply it."""
+
+    path: NodePath
+    dialect: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    explicit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayNode:
+    """An array: ``chunk_prefix`` and the metadata's key encoding give its chunks' store keys."""
+
+    path: NodePath
+    dialect: str
+    metadata: ArrayMetadata
+    chunk_prefix: Prefix
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    quirks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsupportedNode:
+    """A node whose documents are there but cannot be used: ``reason`` is for a person to read."""
+
+    path: NodePath
+    dialect: str
+    reason: str
+
+
+Node = GroupNode | ArrayNode | UnsupportedNode

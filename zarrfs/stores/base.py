@@ -1,0 +1,236 @@
+"""The abstract store interface.
+
+Source: Zarr v3 core (draft of 2022), section "Abstract store interface", under its names: ``get``, ``get_partial_values``, ``set``,
+``set_partial_values``, ``erase``, ``erase_values``, ``erase_prefix``, ``list``, ``list_prefix``, ``list_dir``, in three sets of
+capabilities (readable, writable, listable). Added, because a file system needs them: ``stat``, ``sync``, ``exclusive``, a generation
+for each value, and sizes and times in ``list_dir``.
+
+A backend implements `get`, `get_partial_values`, `stat`, `set`, `erase`, `list_dir` as far as it has the capability and inherits the
+rest; it overrides whatever it can do better. One file a backend: a subclass of `Store`, and a module constant ``PLUGIN`` that is a
+`StorePlugin`, by which `open_store` finds it. Stores translate every exception of their library into `zarrfs.errors.StoreError` and
+its kin, naming the key.
+
+Any operation may be called concurrently with any other. ``set`` replaces the whole value: a concurrent ``get`` sees the old or the
+new value of that key, never a mix, and so does whoever looks at the backend after a crash.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import trio
+
+from zarrfs.errors import RangesOverlap, StoreUnsupported
+from zarrfs.keys import ByteRange, Key, Prefix
+
+Buffer = bytes | bytearray | memoryview
+Generation = str
+"""What tells one value of a key from the next: an ETag, or device, inode, time and size of a file. Opaque."""
+
+
+class KeyStat(NamedTuple):
+    """What is known of a value without reading it. ``mtime_ns`` is None where the backend keeps no times."""
+
+    size: int
+    mtime_ns: int | None
+    generation: Generation
+
+
+DirEntry = tuple[str, bool, int, int | None]
+"""One entry of ``list_dir``: name (without the prefix and without a trailing slash), whether it is a prefix, the value's size in
+bytes (0 for a prefix), mtime_ns or None. A plain tuple: a value object an entry makes ``ls -l`` of 10,000 keys half as fast again."""
+
+
+class Store(abc.ABC):
+    """A backend. ``url`` names it for people, without secrets."""
+
+    url: str = ""
+    readable: bool = True
+    writable: bool = True
+    listable: bool = True
+
+    # --- readable -----------------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    async def get(self, key: Key) -> Buffer | None:
+        """The value of ``key``; None when there is none."""
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        """Parts of values, in the order asked for; a key may occur several times; None for each missing key.
+
+        A range that reaches past the end gives what there is (empty bytes where it begins past the end). With ``if_generation``
+        (only for ranges of one key) `GenerationMismatch` is raised when the value is not that generation, also when it is gone.
+        This fallback gets whole values, each key once.
+        """
+        values: dict[Key, Buffer | None] = {}
+        parts: list[Buffer | None] = []
+        for key, byte_range in key_ranges:
+            if if_generation is not None:
+                await self.check_generation(key, if_generation)
+            if key not in values:
+                values[key] = await self.get(key)
+            value = values[key]
+            if value is None:
+                parts.append(None)
+            else:
+                start, stop = byte_range.resolve(len(value))
+                parts.append(memoryview(value)[start:stop])
+        if if_generation is not None:
+            for key in values:
+                await self.check_generation(key, if_generation)
+        return parts
+
+    @abc.abstractmethod
+    async def stat(self, key: Key) -> KeyStat | None:
+        """Size, time and generation of a value, without reading it; None when there is none."""
+
+    async def check_generation(self, key: Key, generation: Generation) -> None:
+        """Raise `GenerationMismatch` unless ``key`` holds a value of ``generation`` now."""
+        from zarrfs.errors import GenerationMismatch
+
+        stat = await self.stat(key)
+        if stat is None or stat.generation != generation:
+            raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
+
+    # --- writable -----------------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+        """Store ``value`` under ``key``, whole: visible to everyone when this returns, durable only after `sync`.
+
+        With ``if_generation`` the value is stored only when the key holds that generation now (``""``: only when it holds nothing),
+        else `GenerationMismatch`. Backends that cannot do this atomically raise `StoreUnsupported` for it.
+        """
+
+    async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
+        """Store values at byte offsets of keys; the rest of each value stays. A gap past the old end is zeros.
+
+        Raises `RangesOverlap`, before anything is stored, when two ranges of one key overlap. This fallback gets and sets each key
+        once, under `exclusive`.
+        """
+        pieces: dict[Key, list[tuple[int, Buffer]]] = {}
+        for key, start, value in key_start_values:
+            if start < 0:
+                raise ValueError(f"negative offset {start} for key {key!r}")
+            pieces.setdefault(key, []).append((start, value))
+        for key, parts in pieces.items():
+            parts.sort(key=lambda part: part[0])
+            for (start, value), (following, _) in zip(parts, parts[1:], strict=False):
+                if start + len(value) > following:
+                    raise RangesOverlap(f"overlapping ranges for {key!r} at byte {following}", key=key)
+        for key, parts in pieces.items():
+            async with self.exclusive(key):
+                whole = bytearray(await self.get(key) or b"")
+                for start, value in parts:
+                    if start > len(whole):
+                        whole.extend(bytes(start - len(whole)))
+                    whole[start : start + len(value)] = value
+                await self.set(key, whole)
+
+    @abc.abstractmethod
+    async def erase(self, key: Key) -> None:
+        """Remove ``key`` and its value; a key that is not there is no error."""
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        """Remove several keys."""
+        for key in keys:
+            await self.erase(key)
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        """Remove every key that begins with ``prefix`` (the empty prefix: all keys)."""
+        await self.erase_values([key async for key in self.list_prefix(prefix)])
+
+    async def sync(self, keys: Iterable[Key]) -> None:
+        """Return when what was set under (or erased at) ``keys`` survives a power cut. Backends that are durable at once inherit."""
+
+    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
+        """While held, no other holder of the same key's lock exists: in this process, and beyond it where the backend can.
+
+        For read-modify-write of one value. This fallback locks within the process.
+        """
+        return _exclusive(_locks_of(self), key)
+
+    # --- listable -----------------------------------------------------------------------------------------------------------
+
+    def list(self) -> AsyncIterator[Key]:
+        """Every key of the store, in no particular order."""
+        return self.list_prefix(Prefix(""))
+
+    async def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
+        """Every key that begins with ``prefix``. A string that is not a `Prefix` (no trailing slash) is refused when it is made."""
+        async for name, is_prefix, _, _ in self.list_dir(prefix):
+            if is_prefix:
+                async for key in self.list_prefix(prefix.child(name)):
+                    yield key
+            else:
+                yield prefix.key(name)
+
+    @abc.abstractmethod
+    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        """Keys and prefixes directly below ``prefix``, each once; nothing when there are none."""
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""
+        return None
+
+    # --- life ---------------------------------------------------------------------------------------------------------------
+
+    async def free_space(self) -> tuple[int, int] | None:
+        """``(total, free)`` bytes of what the store lives on, where that is known; else None."""
+        return None
+
+    async def aclose(self) -> None:
+        """Let go of files, connections and threads. Nothing is called afterwards."""
+
+    def _unsupported(self, operation: str) -> StoreUnsupported:
+        return StoreUnsupported(f"{self.url or type(self).__name__} cannot {operation}")
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlugin:
+    """How a backend is recognised and opened.
+
+    ``schemes``: URL schemes that are its own (``"memory"``, ``"s3"``). A plain path belongs to the first plug-in whose ``claims``
+    says so, in order of ``priority`` (low first). ``open(location, read_only)``, where location is the path or what follows
+    ``scheme:``, gives the store; it raises `StoreNotFound`, `StoreAccessDenied`.
+    """
+
+    name: str
+    schemes: tuple[str, ...]
+    open: Callable[[str, bool], Awaitable[Store]]
+    claims: Callable[[str], bool] | None = None
+    priority: int = 100
+
+
+class _LockTable(dict[Key, tuple[trio.Lock, int]]):
+    """Locks in use and how many hold or await each; an entry exists only while it is needed."""
+
+
+def _locks_of(store: Store) -> _LockTable:
+    table: _LockTable | None = store.__dict__.get("_lock_table")
+    if table is None:
+        table = store.__dict__["_lock_table"] = _LockTable()
+    return table
+
+
+@asynccontextmanager
+async def _exclusive(table: _LockTable, key: Key) -> AsyncIterator[None]:
+    lock, users = table.get(key, (None, 0))
+    if lock is None:
+        lock = trio.Lock()
+    table[key] = (lock, users + 1)
+    try:
+        async with lock:
+            yield
+    finally:
+        users = table[key][1] - 1
+        if users:
+            table[key] = (lock, users)
+        else:
+            del table[key]
