@@ -1,0 +1,176 @@
+"""What `zarrfs.dialects.documents` takes, refuses and leaves alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zarrfs.dialects import documents
+from zarrfs.errors import MetadataError, MetadataUnsupported
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(st.text(max_size=5), JSON, max_size=5)
+
+
+@given(OBJECTS, st.sampled_from([2, 4]))
+def test_what_is_dumped_is_parsed_again(value: dict[str, Any], indent: int) -> None:
+    assert documents.parse_object("k", documents.dump(value, indent=indent)) == value
+
+
+@given(st.binary(max_size=64) | st.text(alphabet='{}[]",:0 1eE.-\\utNaIf', max_size=40).map(str.encode))
+def test_junk_raises_metadata_error_alone(data: bytes) -> None:
+    with contextlib.suppress(MetadataError):
+        documents.parse_object("some/key", data)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "not JSON"),
+        (b"[1]", "a list"),
+        (b"null", "null"),
+        (b"3", "a number"),
+        (b'{"a": 1', "not JSON"),
+        (b'{"a": 1} x', "not JSON"),
+        (b'{"a": "\xff"}', "UTF-8"),
+        (b'\xef\xbb\xbf{"a": 1}', "byte order mark"),
+        ('{"a": 1}'.encode("utf-16"), "UTF-8"),
+        (b'{"a": 1, "a": 2}', "two members"),
+        (b'{"x": [{"a": 1, "b": 0, "a": 1}]}', "two members"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "4300"),
+        (b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}", "nested"),
+        (b"[" * 50_000 + b"]" * 50_000, "nested"),
+        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested"),
+        (b'{"a": "' + b" " * documents.MAX_NBYTES + b'"}', "larger"),
+    ],
+)
+def test_refused(data: bytes, why: str) -> None:
+    with pytest.raises(MetadataError, match=why) as caught:
+        documents.parse_object("a/.zarray", data)
+    assert caught.value.key == "a/.zarray"
+    assert len(str(caught.value)) < 300
+
+
+def test_the_deepest_document_that_is_read() -> None:
+    data = b'{"a": ' + b"[" * 63 + b"]" * 63 + b"}"
+    assert documents.dump(documents.parse_object("k", data), indent=4)
+
+
+def test_bare_tokens_are_floats() -> None:
+    value = documents.parse_object("k", b'{"a": NaN, "b": Infinity, "c": -Infinity, "d": 1e400}')
+    assert math.isnan(value["a"])
+    assert [value[name] for name in "bcd"] == [math.inf, -math.inf, math.inf]
+    assert documents.dump(value, indent=2).count(b"Infinity") == 3
+
+
+def test_escapes() -> None:
+    value = documents.parse_object("k", rb'{"a\/b": "\u00e9\udcff", "c": "' + "é".encode() + b'"}')
+    assert value == {"a/b": "é\udcff", "c": "é"}
+    assert documents.parse_object("k", documents.dump(value, indent=2)) == value
+
+
+def test_the_form_zarr_python_writes() -> None:
+    value = {"shape": [2, 3], "a": {}, "fill_value": math.nan}
+    expected = json.dumps(value, indent=4, sort_keys=True, ensure_ascii=True, separators=(",", ": "))
+    assert documents.dump(value, indent=4, sort_keys=True) == expected.encode()
+    assert documents.dump(value, indent=2) == json.dumps(value, indent=2).encode()
+
+
+ORIGINAL = b"""{
+    "b": 1.50e3, "zz": {"inner" : [ 1 ]},
+    "shape": [
+        2,
+        3
+    ],
+    "x\\/y": 0.10000000000000000000001
+}
+"""
+
+
+def test_a_patch_leaves_every_other_byte() -> None:
+    patched = documents.patched("k", ORIGINAL, ["shape"], [5, 3])
+    assert patched == ORIGINAL.replace(b"2,", b"5,")
+
+
+def test_a_patch_reaches_into_inner_objects() -> None:
+    assert documents.patched("k", ORIGINAL, ["zz", "inner"], {}) == ORIGINAL.replace(b"[ 1 ]", b"{}")
+
+
+def test_a_patch_adds_what_is_missing_at_the_end() -> None:
+    assert documents.patched("k", ORIGINAL, ["new"], {"a": 1}) == ORIGINAL.replace(
+        b"0001\n", b'0001,\n    "new": {\n        "a": 1\n    }\n'
+    )
+    assert documents.patched("k", b'{"a":1}', ["b"], [1, 2]) == b'{"a":1, "b": [1, 2]}'
+    assert documents.patched("k", b"{}", ["b"], 1) == b'{"b": 1}'
+    assert documents.patched("k", b'{\n  "m": {}\n}', ["m", "b"], 1) == b'{\n  "m": {\n    "b": 1\n  }\n}'
+
+
+@given(OBJECTS, st.text(max_size=5), JSON, st.sampled_from([None, 2, "\t"]))
+def test_a_patch_changes_the_member_alone(value: dict[str, Any], name: str, new: Any, indent: Any) -> None:
+    patched = documents.patched("k", json.dumps(value, indent=indent).encode(), [name], new)
+    assert documents.parse_object("k", patched) == {**value, name: new}
+
+
+@given(st.dictionaries(st.text(max_size=3), OBJECTS, min_size=1, max_size=3), st.data(), JSON)
+def test_a_patch_two_levels_down(value: dict[str, dict[str, Any]], data: st.DataObject, new: Any) -> None:
+    outer = data.draw(st.sampled_from(sorted(value)))
+    inner = data.draw(st.text(max_size=5))
+    patched = documents.patched("k", documents.dump(value, indent=4), [outer, inner], new)
+    assert documents.parse_object("k", patched) == {**value, outer: {**value[outer], inner: new}}
+
+
+@pytest.mark.parametrize("path", [["absent", "x"], ["b", "x"], ["shape", "x"]])
+def test_a_patch_inside_what_is_no_object_is_refused(path: list[str]) -> None:
+    with pytest.raises(MetadataError) as caught:
+        documents.patched("k", ORIGINAL, path, 1)
+    assert caught.value.key == "k"
+
+
+@pytest.mark.parametrize("value", [True, 1.0, -1, 2**63, "1", None, [1], 10**4000])
+def test_no_length(value: Any) -> None:
+    with pytest.raises(MetadataError, match="shape"):
+        documents.integers([value], "shape")
+
+
+def test_lengths() -> None:
+    assert documents.integers([0, 2**63 - 1], "shape") == (0, 2**63 - 1)
+    assert documents.shape([1] * 32, "shape") == (1,) * 32
+    with pytest.raises(MetadataUnsupported, match="33 dimensions"):
+        documents.shape([1] * 33, "shape")
+    with pytest.raises(MetadataError, match="a list of integers"):
+        documents.shape("4", "shape")
+
+
+def test_members_of_the_right_kind() -> None:
+    document = {"s": "x", "l": [1], "o": {}}
+    assert documents.string(documents.member(document, "s"), "s") == "x"
+    assert documents.array(document["l"], "l") == [1]
+    assert documents.mapping(document["o"], "o") == {}
+    with pytest.raises(MetadataError, match="t is missing"):
+        documents.member(document, "t")
+    for helper in (documents.string, documents.array, documents.mapping):
+        with pytest.raises(MetadataError, match="what"):
+            helper(7, "what")
+
+
+def test_the_key_is_named_once() -> None:
+    with pytest.raises(MetadataUnsupported, match="outer: why") as caught, documents.naming("outer"):
+        raise MetadataUnsupported("why")
+    assert caught.value.key == "outer"
+    with pytest.raises(MetadataError, match=r"^inner: why$"), documents.naming("outer"):
+        raise MetadataError("inner: why", key="inner")
+
+
+def test_a_hostile_value_is_never_quoted_at_length() -> None:
+    for value in (10**4000, ["x"] * 1000, "x" * 1000, [["x" * 1000]], {"a": "x" * 1000}):
+        assert len(documents.shortened(value)) <= 84

@@ -1,0 +1,234 @@
+"""JSON documents that are not trusted: read with limits, and patched without touching what is not meant.
+
+Source: RFC 8259, with the two liberties that real stores need and the limits that hostile ones do.
+
+* The bare tokens NaN, Infinity and -Infinity are floats: zarr-python wrote them in fill values and attributes (v0 to v2).
+* A lone surrogate (``"\\udcff"``, written for file names that are no UTF-8) is kept in strings; who makes a *name* of one checks it.
+* Two members of one name are refused. Parsers differ in which of the two they take, so another program may see another array.
+* A byte order mark is refused, as zarr-python does (RFC 8259 section 8.1: MUST NOT be added).
+* An integer of more than 4300 digits is refused (Python's own limit), and so is any nesting beyond `MAX_DEPTH`.
+
+Every failure is a `MetadataError` that names the key.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from zarrfs.errors import MetadataError, MetadataUnsupported
+
+# A consolidated copy of some ten thousand arrays; parsed, the worst document of this size takes a few hundred megabytes.
+MAX_NBYTES = 16 << 20
+MAX_DEPTH = 64
+# The lowest limit of the NumPy versions that zarrfs runs on.
+MAX_NDIM = 32
+MAX_INTEGER = 2**63 - 1
+
+
+def parse_object(key: str, data: bytes) -> dict[str, Any]:
+    """The JSON object in ``data``, the value of ``key``. Raises `MetadataError` for anything else."""
+    return _parse(key, data)[1]
+
+
+def dump(value: Mapping[str, Any], *, indent: int, sort_keys: bool = False) -> bytes:
+    """``value`` as JSON in ASCII, as zarr-python writes it (version 2: indent 4, sorted; version 3: indent 2).
+
+    Infinite and undefined floats become the bare tokens that `parse_object` takes; what it gave is therefore always writable.
+    """
+    return json.dumps(value, indent=indent, sort_keys=sort_keys, separators=(",", ": ")).encode("ascii")
+
+
+def patched(key: str, data: bytes, path: Sequence[str], value: Any) -> bytes:
+    """``data`` with the member at ``path`` (names from the outermost object inwards) set to ``value``.
+
+    Every other byte stays: order and spelling of members, the digits of numbers, white space. A member that is not there is added at
+    the end of its object; that object itself must be there. The new value is indented as the document is.
+    Raises `MetadataError` when ``data`` is no JSON object, or something on the way to the member is none.
+    """
+    text, _ = _parse(key, data)
+    unit = _indent_of(text)
+    at = _skip(text, 0)
+    for depth, name in enumerate(path):
+        if not text.startswith("{", at):
+            raise MetadataError(f"{key}: {'/'.join(path[:depth])} is not an object", key=key)
+        members, last = _members(text, at)
+        last_step = depth == len(path) - 1
+        if name in members:
+            at, stop = members[name]
+            if last_step:
+                return (text[:at] + _indented(value, unit, depth + 1) + text[stop:]).encode()
+        elif last_step:
+            comma, line = "," if members else "", "\n" + unit * (depth + 1) if unit else " " if members else ""
+            close = "\n" + unit * depth if unit and not members else ""
+            member = f"{json.dumps(name)}: {_indented(value, unit, depth + 1)}"
+            return (text[:last] + comma + line + member + close + text[last:]).encode()
+        else:
+            raise MetadataError(f"{key}: {'/'.join(path[: depth + 1])} is missing", key=key)
+    raise ValueError("the path to a member has at least one name")
+
+
+@contextmanager
+def naming(key: str) -> Iterator[None]:
+    """Puts ``key`` into every `MetadataError` of the block that names none: those of the helpers below, of `model` and of `codecs`."""
+    try:
+        yield
+    except MetadataError as error:
+        if error.key is not None:
+            raise
+        raise type(error)(f"{key}: {error}", key=key) from error
+
+
+def member(document: Mapping[str, Any], name: str) -> Any:
+    """The member ``name``, which must be there."""
+    try:
+        return document[name]
+    except KeyError:
+        raise MetadataError(f"{name} is missing") from None
+
+
+def integer(value: Any, name: str) -> int:
+    """``value`` as a Python integer from 0 to 2^63-1; no boolean, no float. ``name`` is for the message, here and below."""
+    if type(value) is not int or not 0 <= value <= MAX_INTEGER:
+        raise MetadataError(f"{name} is an integer from 0 to 2^63-1, not {shortened(value)}")
+    return value
+
+
+def integers(value: Any, name: str) -> tuple[int, ...]:
+    """``value``, a list of integers from 0 to 2^63-1, as a tuple."""
+    if not isinstance(value, list):
+        raise MetadataError(f"{name} is a list of integers, not {shortened(value)}")
+    return tuple(integer(each, f"each number in {name}") for each in value)
+
+
+def shape(value: Any, name: str) -> tuple[int, ...]:
+    """`integers`, one for each dimension of an array. Raises `MetadataUnsupported` for more dimensions than NumPy has."""
+    if isinstance(value, list) and len(value) > MAX_NDIM:
+        raise MetadataUnsupported(f"{name} has {len(value)} dimensions; zarrfs reads up to {MAX_NDIM}")
+    return integers(value, name)
+
+
+def string(value: Any, name: str) -> str:
+    """``value``, a string."""
+    if not isinstance(value, str):
+        raise MetadataError(f"{name} is a string, not {shortened(value)}")
+    return value
+
+
+def array(value: Any, name: str) -> list[Any]:
+    """``value``, a JSON array."""
+    if not isinstance(value, list):
+        raise MetadataError(f"{name} is a list, not {shortened(value)}")
+    return value
+
+
+def mapping(value: Any, name: str) -> dict[str, Any]:
+    """``value``, a JSON object."""
+    if not isinstance(value, dict):
+        raise MetadataError(f"{name} is an object, not {shortened(value)}")
+    return value
+
+
+def shortened(value: Any) -> str:
+    """``value`` for an error message: never long, however large a hostile value is."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, dict | list) and len(value) > 20:
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} members"
+    text = json.dumps(value[:80] if isinstance(value, str) else value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _parse(key: str, data: bytes) -> tuple[str, dict[str, Any]]:
+    if len(data) > MAX_NBYTES:
+        raise MetadataError(f"{key}: a document of {len(data)} bytes is larger than zarrfs reads ({MAX_NBYTES})", key=key)
+    if data.startswith(codecs.BOM_UTF8):
+        raise MetadataError(f"{key}: not JSON: it begins with a byte order mark", key=key)
+    try:
+        text = bytes(data).decode("utf-8")
+        value = _DECODER.decode(text)
+    except UnicodeDecodeError as error:
+        raise MetadataError(f"{key}: not UTF-8: {error.reason} at byte {error.start}", key=key) from error
+    except RecursionError as error:
+        raise MetadataError(f"{key}: nested deeper than {MAX_DEPTH} levels", key=key) from error
+    except ValueError as error:
+        raise MetadataError(f"{key}: not JSON: {error}", key=key) from error
+    if not isinstance(value, dict):
+        raise MetadataError(f"{key}: not a JSON object but {_kind(value)}", key=key)
+    _check_depth(key, value)
+    return text, value
+
+
+def _kind(value: Any) -> str:
+    return {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"two members are called {shortened(name)}")
+            seen.add(name)
+    return members
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def _check_depth(key: str, value: dict[str, Any]) -> None:
+    """Level by level, so that no recursion of ours depends on how deep we already are."""
+    level: list[dict[str, Any] | list[Any]] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise MetadataError(f"{key}: nested deeper than {MAX_DEPTH} levels", key=key)
+
+
+def _members(text: str, at: int) -> tuple[dict[str, tuple[int, int]], int]:
+    """Where the value of each member of the object at ``at`` begins and ends, and where a further member would be added.
+
+    ``text`` is known to be JSON.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    end = at + 1
+    at = _skip(text, end)
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        at = _skip(text, _skip(text, at) + 1)
+        _, end = _DECODER.raw_decode(text, at)
+        found[name] = (at, end)
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return found, end
+
+
+def _skip(text: str, at: int) -> int:
+    """The first place from ``at`` on that is no white space."""
+    while text[at] in " \t\n\r":
+        at += 1
+    return at
+
+
+def _indent_of(text: str) -> str:
+    """What the document puts before its first member; empty when it is written on one line."""
+    found = re.match(r"\s*\{\r?\n([ \t]*)\S", text)
+    return found[1] if found else ""
+
+
+def _indented(value: Any, unit: str, depth: int) -> str:
+    if not unit:
+        return json.dumps(value)
+    return json.dumps(value, indent=unit, separators=(",", ": ")).replace("\n", "\n" + unit * depth)
