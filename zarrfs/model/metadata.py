@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from zarrfs.errors import MetadataUnsupported
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.data_type import DataType
+
+# A chunk is decoded whole. Blosc cannot hold more than this, and a hostile document declares 2^62 bytes as easily as 2^10.
+MAX_CHUNK_NBYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,13 @@ class ArrayMetadata:
     def chunk_nbytes(self, coords: Coords) -> int:
         """Bytes of chunk ``coords``, decoded, at its full shape."""
         return math.prod(self.chunk_grid.chunk_shape(coords)) * self.data_type.itemsize
+
+
+def check_chunk_nbytes(chunk_shape: Shape, data_type: DataType) -> None:
+    """Raise `MetadataUnsupported` for chunks that are larger, decoded, than `MAX_CHUNK_NBYTES`."""
+    nbytes = math.prod(chunk_shape) * data_type.itemsize
+    if nbytes > MAX_CHUNK_NBYTES:
+        raise MetadataUnsupported(f"chunks of {nbytes} bytes are larger than zarrfs decodes ({MAX_CHUNK_NBYTES})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
