@@ -85,6 +85,10 @@ class KeyConflict(StoreError):
     """A key stands where a prefix is needed, or a prefix where a key is needed (``a`` and ``a/b`` in a folder)."""
 
 
+class PrefixNotEmpty(KeyConflict):
+    """Something lies under a prefix that has to be empty to be removed or replaced."""
+
+
 class GenerationMismatch(StoreError):
     """The value is not, or no longer, the generation that the caller named."""
 

@@ -6,9 +6,10 @@ capabilities (readable, writable, listable). Added, because a file system needs 
 for each value, and sizes and times in ``list_dir``.
 
 A backend implements `get`, `get_partial_values`, `stat`, `set`, `erase`, `list_dir` as far as it has the capability and inherits the
-rest; it overrides whatever it can do better. One file a backend: a subclass of `Store`, and a module constant ``PLUGIN`` that is a
-`StorePlugin`, by which `open_store` finds it. Stores translate every exception of their library into `zarrfs.errors.StoreError` and
-its kin, naming the key.
+rest; it overrides whatever it can do better. What a file system can do and most backends cannot (`rename`, `make_prefix`,
+`set_times`, ...) raises `StoreUnsupported` unless it is overridden, and the caller finds another way. One file a backend: a subclass
+of `Store`, and a module constant ``PLUGIN`` that is a `StorePlugin`, by which `zarrfs.stores.opening.open_store` finds it. Stores
+translate every exception of their library into `zarrfs.errors.StoreError` and its kin, naming the key.
 
 Any operation may be called concurrently with any other. ``set`` replaces the whole value: a concurrent ``get`` sees the old or the
 new value of that key, never a mix, and so does whoever looks at the backend after a crash.
@@ -18,14 +19,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-import trio
-
-from zarrfs.errors import RangesOverlap, StoreUnsupported
+from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.locks import LockTable
 
 Buffer = bytes | bytearray | memoryview
 Generation = str
@@ -43,6 +43,23 @@ class KeyStat(NamedTuple):
 DirEntry = tuple[str, bool, int, int | None]
 """One entry of ``list_dir``: name (without the prefix and without a trailing slash), whether it is a prefix, the value's size in
 bytes (0 for a prefix), mtime_ns or None. A plain tuple: a value object an entry makes ``ls -l`` of 10,000 keys half as fast again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something in a store became different: the value of one key, or anything under a prefix.
+
+    ``kind`` is what is known of it: ``"set"`` (there is a new value, or new keys below), ``"erase"`` (it is gone), ``"times"`` (only
+    the time), ``"unknown"`` (look again: an operation failed half way, or someone else was at work).
+    """
+
+    place: Key | Prefix
+    kind: Literal["set", "erase", "times", "unknown"]
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether everything under ``place`` is meant."""
+        return isinstance(self.place, Prefix)
 
 
 class Store(abc.ABC):
@@ -92,8 +109,6 @@ class Store(abc.ABC):
 
     async def check_generation(self, key: Key, generation: Generation) -> None:
         """Raise `GenerationMismatch` unless ``key`` holds a value of ``generation`` now."""
-        from zarrfs.errors import GenerationMismatch
-
         stat = await self.stat(key)
         if stat is None or stat.generation != generation:
             raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
@@ -154,7 +169,36 @@ class Store(abc.ABC):
 
         For read-modify-write of one value. This fallback locks within the process.
         """
-        return _exclusive(_locks_of(self), key)
+        return _locks_of(self).hold(key)
+
+    # --- what a file system can do -------------------------------------------------------------------------------------------
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        """Give the value of ``old`` the key ``new``, replacing what is there, in one step; its mtime stays.
+
+        False, with nothing changed, when ``old`` has no value.
+        """
+        raise self._unsupported("rename keys")
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        """Move every key that begins with ``old`` to ``new``, in one step; their mtimes stay.
+
+        False, with nothing changed, when there is nothing under ``old``. Raises `PrefixNotEmpty` when something is under ``new``,
+        `KeyConflict` when ``new`` lies below ``old``.
+        """
+        raise self._unsupported("rename prefixes")
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        """Let ``prefix`` be listed although no key begins with it; it may be there already."""
+        raise self._unsupported("hold empty prefixes")
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        """Undo `make_prefix`; a prefix that is not there is no error. Raises `PrefixNotEmpty` when something is under it."""
+        raise self._unsupported("hold empty prefixes")
+
+    async def set_times(self, key: Key, mtime_ns: int) -> bool:
+        """Set the mtime that `stat` and `list_dir` tell; this may change the generation. False when ``key`` has no value."""
+        raise self._unsupported("set times")
 
     # --- listable -----------------------------------------------------------------------------------------------------------
 
@@ -164,12 +208,14 @@ class Store(abc.ABC):
 
     async def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
         """Every key that begins with ``prefix``. A string that is not a `Prefix` (no trailing slash) is refused when it is made."""
-        async for name, is_prefix, _, _ in self.list_dir(prefix):
-            if is_prefix:
-                async for key in self.list_prefix(prefix.child(name)):
-                    yield key
-            else:
-                yield prefix.key(name)
+        pending = [prefix]
+        while pending:
+            here = pending.pop()
+            async for name, is_prefix, _, _ in self.list_dir(here):
+                if is_prefix:
+                    pending.append(here.child(name))
+                else:
+                    yield here.key(name)
 
     @abc.abstractmethod
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
@@ -198,7 +244,8 @@ class StorePlugin:
 
     ``schemes``: URL schemes that are its own (``"memory"``, ``"s3"``). A plain path belongs to the first plug-in whose ``claims``
     says so, in order of ``priority`` (low first). ``open(location, read_only)``, where location is the path or what follows
-    ``scheme:``, gives the store; it raises `StoreNotFound`, `StoreAccessDenied`.
+    ``scheme:``, gives the store; it raises `StoreNotFound`, `StoreAccessDenied`. ``example(folder)`` gives the URL of a new, empty,
+    writable store that keeps what it keeps below ``folder``: the conformance suite runs over every plug-in that has one.
     """
 
     name: str
@@ -206,31 +253,12 @@ class StorePlugin:
     open: Callable[[str, bool], Awaitable[Store]]
     claims: Callable[[str], bool] | None = None
     priority: int = 100
+    example: Callable[[str], str] | None = None
 
 
-class _LockTable(dict[Key, tuple[trio.Lock, int]]):
-    """Locks in use and how many hold or await each; an entry exists only while it is needed."""
-
-
-def _locks_of(store: Store) -> _LockTable:
-    table: _LockTable | None = store.__dict__.get("_lock_table")
+def _locks_of(store: Store) -> LockTable:
+    # Made on first use, so that a backend need not call an __init__ of the interface.
+    table: LockTable | None = store.__dict__.get("_exclusive_locks")
     if table is None:
-        table = store.__dict__["_lock_table"] = _LockTable()
+        table = store.__dict__["_exclusive_locks"] = LockTable()
     return table
-
-
-@asynccontextmanager
-async def _exclusive(table: _LockTable, key: Key) -> AsyncIterator[None]:
-    lock, users = table.get(key, (None, 0))
-    if lock is None:
-        lock = trio.Lock()
-    table[key] = (lock, users + 1)
-    try:
-        async with lock:
-            yield
-    finally:
-        users = table[key][1] - 1
-        if users:
-            table[key] = (lock, users)
-        else:
-            del table[key]

@@ -1,0 +1,30 @@
+"""Locks by name, within one process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+class LockTable:
+    """One first-come-first-served lock for each name in use; a name that nobody holds or awaits costs nothing."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[trio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        """While held, nobody else holds ``name``. Not re-entrant."""
+        lock, users = self._locks.get(name) or (trio.Lock(), 0)
+        self._locks[name] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            users = self._locks[name][1] - 1
+            if users:
+                self._locks[name] = (lock, users)
+            else:
+                del self._locks[name]
