@@ -23,7 +23,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreUnsupported
+from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreReadOnly, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.locks import LockTable
 
@@ -69,6 +69,8 @@ class Store(abc.ABC):
     readable: bool = True
     writable: bool = True
     listable: bool = True
+    hierarchical: bool = False
+    """Whether a key can never be a prefix of another (``a`` beside ``a/b``), as in a folder."""
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -221,6 +223,12 @@ class Store(abc.ABC):
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         """Keys and prefixes directly below ``prefix``, each once; nothing when there are none."""
 
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        """Whether ``prefix`` would be listed in its parent: some key begins with it, or the store keeps it empty."""
+        async for _ in self.list_dir(prefix):
+            return True
+        return False
+
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""
         return None
@@ -233,6 +241,10 @@ class Store(abc.ABC):
 
     async def aclose(self) -> None:
         """Let go of files, connections and threads. Nothing is called afterwards."""
+
+    def _demand_writable(self, place: str) -> None:
+        if not self.writable:
+            raise StoreReadOnly(f"{self.url or type(self).__name__} is read-only", key=place)
 
     def _unsupported(self, operation: str) -> StoreUnsupported:
         return StoreUnsupported(f"{self.url or type(self).__name__} cannot {operation}")
