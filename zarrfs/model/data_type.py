@@ -34,6 +34,7 @@ _ML_NAMES = (
     "float6_e2m3fn float6_e3m2fn float4_e2m1fn int2 int4 uint2 uint4"
 ).split()
 _ML = {name: np.dtype(getattr(ml_dtypes, name)) for name in _ML_NAMES if hasattr(ml_dtypes, name)}
+_ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128"}
 _NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
 _NAME_OF_ML = {dtype: name for name, dtype in _ML.items()}
 
@@ -61,7 +62,7 @@ class DataType:
     @property
     def npy_dtype(self) -> np.dtype[Any]:
         """The type as ``.npy`` files and Zarr v2 can say it: what NumPy itself lacks becomes void of the same width."""
-        return np.dtype(f"|V{self.itemsize}") if self.dtype in _NAME_OF_ML else self.dtype
+        return _plain(self.dtype)
 
     @property
     def v3_name(self) -> str | dict[str, Any]:
@@ -74,16 +75,19 @@ def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> D
 
     Raises `MetadataUnsupported` for a name that is not known, `MetadataError` for a configuration that is wrong.
     """
-    config = dict(configuration or {})
     if not isinstance(name, str):
-        raise MetadataError(f"a data type's name is a string, not {name!r}")
+        raise MetadataError(f"a data type's name is a string, not {_short(name)}")
+    if configuration is not None and not isinstance(configuration, Mapping):
+        raise MetadataError(f"data type {_short(name)}: the configuration is an object, not {_short(configuration)}")
+    name, config = _ALIASES.get(name, name), dict(configuration or {})
     if name in _CORE or name in _ML:
         _only(name, config, ())
         return DataType(name, np.dtype(_CORE[name]) if name in _CORE else _ML[name])
-    if name.startswith("r") and name[1:].isdecimal() and name.isascii():
-        bits = int(name[1:]) if len(name) < 12 else -1
+    if re.fullmatch(r"r[0-9]+", name):
+        bits = int(name[1:]) if len(name) < 12 and name[1] != "0" else -1
         if bits <= 0 or bits % 8:
-            raise MetadataError(f"raw type {name!r}: the number of bits is a positive multiple of 8")
+            raise MetadataError(f"raw type {_short(name)}: the number of bits is a positive multiple of 8")
+        _only(name, config, ())
         return DataType(name, np.dtype(f"|V{_checked_itemsize(bits // 8)}"))
     match name:
         case "raw_bytes" | "null_terminated_bytes":
@@ -98,7 +102,7 @@ def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> D
             return _time_type(name, config)
         case "structured" | "struct":
             return _structured(name, config, 0)
-    raise MetadataUnsupported(f"data type {name!r} is not known")
+    raise MetadataUnsupported(f"data type {_short(name)} is not known")
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DataType:
@@ -111,11 +115,11 @@ def from_numpy(dtype: np.dtype[Any]) -> DataType:
         return DataType(_NAME_OF_CORE[little], little)
     if little in _NAME_OF_ML:
         return DataType(_NAME_OF_ML[little], little)
-    if little.hasobject or little.itemsize == 0:
+    if little.hasobject or little.itemsize == 0 or little.subdtype is not None:
         raise MetadataUnsupported(f"elements of type {dtype} are not supported")
     _checked_itemsize(little.itemsize)
     if little.names is not None:
-        return DataType("structured", little, {"fields": [_field_of(name, little.fields[name][0]) for name in little.names]})  # type: ignore[index]
+        return _structured_from_numpy(little)
     match little.kind:
         case "V":
             return DataType("raw_bytes", little, {"length_bytes": little.itemsize})
@@ -135,6 +139,25 @@ def little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("<")
 
 
+def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """``dtype`` with void in place of what only ml_dtypes has, also in fields."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((_plain(base), shape))
+    if dtype.names is not None:
+        assert dtype.fields is not None
+        return np.dtype([(name, _plain(dtype.fields[name][0])) for name in dtype.names])
+    return np.dtype(f"|V{dtype.itemsize}") if dtype in _NAME_OF_ML else dtype
+
+
+def _structured_from_numpy(dtype: np.dtype[Any]) -> DataType:
+    assert dtype.names is not None and dtype.fields is not None
+    fields = [_field_of(name, dtype.fields[name][0]) for name in dtype.names]
+    if dtype != np.dtype([(name, dtype.fields[name][0]) for name in dtype.names]):
+        raise MetadataUnsupported(f"elements of type {dtype} have gaps between their fields; no Zarr layout has words for them")
+    return DataType("structured", dtype, {"fields": fields})
+
+
 def _field_of(name: str, dtype: np.dtype[Any]) -> list[Any]:
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
@@ -143,9 +166,11 @@ def _field_of(name: str, dtype: np.dtype[Any]) -> list[Any]:
     return [name, from_numpy(dtype).v3_name]
 
 
-def _structured(name: str, config: dict[str, Any], depth: int) -> DataType:
+def _structured(name: str, config: Any, depth: int) -> DataType:
     if depth > _MAX_NESTING:
         raise MetadataError("structured type: nested too deeply")
+    if not isinstance(config, Mapping):
+        raise MetadataError(f"{name}: the configuration is an object, not {_short(config)}")
     _only(name, config, ("fields",))
     fields = config.get("fields")
     if not isinstance(fields, list) or not fields:
@@ -156,22 +181,22 @@ def _structured(name: str, config: dict[str, Any], depth: int) -> DataType:
         if isinstance(item, Mapping):
             item = [item.get("name"), item.get("data_type")]
         if not isinstance(item, list) or len(item) not in (2, 3) or not isinstance(item[0], str) or not item[0]:
-            raise MetadataError(f"{name}: a field is a name and a type, not {item!r}")
+            raise MetadataError(f"{name}: a field is a name and a type, not {_short(item)}")
         inner = item[1]
         if isinstance(inner, Mapping) and inner.get("name") in ("structured", "struct"):
-            field_type = _structured(inner["name"], dict(inner.get("configuration") or {}), depth + 1)
+            field_type = _structured(inner["name"], inner.get("configuration"), depth + 1)
         elif isinstance(inner, Mapping):
             field_type = from_name(inner.get("name"), inner.get("configuration"))
         else:
             field_type = from_name(inner)
         shape = item[2] if len(item) == 3 else None
         if shape is not None and not (isinstance(shape, list) and all(type(n) is int and 0 < n <= MAX_ITEMSIZE for n in shape)):
-            raise MetadataError(f"{name}: the shape of field {item[0]!r} is a list of positive integers, not {shape!r}")
+            raise MetadataError(f"{name}: the shape of field {_short(item[0])} is a list of positive integers, not {_short(shape)}")
         pairs.append((item[0], field_type.dtype) if shape is None else (item[0], field_type.dtype, tuple(shape)))
     try:
         dtype = np.dtype(pairs)
     except (ValueError, TypeError) as error:
-        raise MetadataError(f"{name}: {error}") from error
+        raise MetadataError(f"{name}: {_short(str(error))}") from error
     _checked_itemsize(dtype.itemsize)
     return DataType(name, dtype, {"fields": fields})
 
@@ -179,12 +204,12 @@ def _structured(name: str, config: dict[str, Any], depth: int) -> DataType:
 def _time_type(name: str, config: dict[str, Any]) -> DataType:
     _only(name, config, ("unit", "scale_factor"))
     unit, scale = config.get("unit"), config.get("scale_factor", 1)
-    if not isinstance(unit, str) or not re.fullmatch(r"generic|[YMWDhms]|[munpfa]s|μs", unit):
-        raise MetadataError(f"{name}: unknown unit {unit!r}")
+    if not isinstance(unit, str) or not re.fullmatch(r"generic|[YMWDhms]|[munpfaμµ]s", unit):
+        raise MetadataError(f"{name}: unknown unit {_short(unit)}")
     if type(scale) is not int or not 0 < scale < 2**31:
-        raise MetadataError(f"{name}: scale_factor is a positive 32-bit integer, not {scale!r}")
+        raise MetadataError(f"{name}: scale_factor is a positive 32-bit integer, not {_short(scale)}")
     code = "M8" if name == "numpy.datetime64" else "m8"
-    text = f"<{code}" if unit == "generic" else f"<{code}[{scale}{'us' if unit == 'μs' else unit}]"
+    text = f"<{code}" if unit == "generic" else f"<{code}[{scale}{'us' if unit in ('μs', 'µs') else unit}]"
     return DataType(name, np.dtype(text), {"unit": unit, "scale_factor": scale})
 
 
@@ -192,7 +217,7 @@ def _length_bytes(name: str, config: dict[str, Any]) -> int:
     _only(name, config, ("length_bytes",))
     length = config.get("length_bytes")
     if type(length) is not int or length <= 0:
-        raise MetadataError(f"{name}: length_bytes is a positive integer, not {length!r}")
+        raise MetadataError(f"{name}: length_bytes is a positive integer, not {_short(length)}")
     return _checked_itemsize(length)
 
 
@@ -205,7 +230,12 @@ def _checked_itemsize(itemsize: int) -> int:
 def _only(name: str, config: Mapping[str, Any], known: tuple[str, ...]) -> None:
     unknown = sorted(set(config) - set(known))
     if unknown:
-        raise MetadataUnsupported(f"data type {name}: unknown configuration {unknown}")
+        raise MetadataUnsupported(f"data type {name}: unknown configuration {_short(unknown)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 80 else text[:77] + "..."
 
 
 def require_plain(data_type: DataType, place: str) -> None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from zarrfs.errors import MetadataError
+from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model.data_type import DataType, from_numpy
 
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -56,7 +57,10 @@ def from_json(data_type: DataType, value: Any) -> bytes:
 
 
 def to_json(data_type: DataType, fill_value: bytes) -> Any:
-    """The final v3's JSON form of the element ``fill_value``; ``from_json`` gives it back bit for bit."""
+    """The final v3's JSON form of the element ``fill_value``; ``from_json`` gives it back bit for bit.
+
+    Raises `NotRepresentable` for a fixed-length string that is not Unicode.
+    """
     dtype = data_type.dtype
     if data_type.name == "bool":
         return bool(fill_value[0])
@@ -71,9 +75,12 @@ def to_json(data_type: DataType, fill_value: bytes) -> Any:
     if dtype.kind in "Mm":
         return int.from_bytes(fill_value, "little", signed=True)
     if dtype.kind == "U":
-        return utf32_to_json(dtype, fill_value)
+        return utf32_to_json(fill_value)
     if data_type.name.startswith("r") and data_type.name[1:].isdecimal():
         return list(fill_value)
+    if dtype.kind == "S":
+        # As zarr-python writes it: without the padding.
+        fill_value = fill_value.rstrip(b"\0")
     return base64.standard_b64encode(fill_value).decode("ascii")
 
 
@@ -88,16 +95,23 @@ def float_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> by
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise _refused(data_type, value)
     try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(float(value)).astype(dtype).tobytes()
+        number = float(value)
     except OverflowError as error:
         raise _refused(data_type, value) from error
+    with np.errstate(over="ignore", invalid="ignore"):
+        element = np.array(number).astype(dtype)
+    if _is_special(number) or np.isnan(element):
+        # The small types lack infinity, NaN or both, and NumPy silently puts something else in their place.
+        kept = float(element)
+        if not (kept == number or (kept != kept and number != number)):
+            raise _refused(data_type, value)
+    return element.tobytes()
 
 
 def float_to_json(dtype: np.dtype[Any], fill_value: bytes) -> Any:
     """The shortest form that `float_from_json` turns back into the same bits."""
     number = float(np.frombuffer(fill_value, dtype)[0])
-    if number != number or number in (float("inf"), float("-inf")):
+    if _is_special(number):
         name = "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
         with np.errstate(over="ignore", invalid="ignore"):
             plain = np.array(_SPECIAL[name]).astype(dtype).tobytes()
@@ -136,9 +150,12 @@ def utf32_from_json(data_type: DataType, value: Any) -> bytes:
         raise _refused(data_type, value) from error
 
 
-def utf32_to_json(dtype: np.dtype[Any], fill_value: bytes) -> str:
-    """The text of a fixed-length string element, without its padding."""
-    return str(np.frombuffer(fill_value, dtype)[0])
+def utf32_to_json(fill_value: bytes) -> str:
+    """The text of a fixed-length string element, without its padding. Raises `NotRepresentable` when it is not Unicode."""
+    try:
+        return fill_value.decode("utf-32-le").rstrip("\0")
+    except UnicodeDecodeError as error:
+        raise NotRepresentable(f"the fill value is no Unicode string: {error.reason}") from error
 
 
 def _fields_from_json(data_type: DataType, value: Mapping[str, Any]) -> bytes:
@@ -171,12 +188,13 @@ def _packed_integer(dtype: np.dtype[Any], value: int, data_type: DataType) -> by
 
 def _bits_from_hex(dtype: np.dtype[Any], value: str, data_type: DataType) -> bytes:
     digits = value[2:]
-    if len(digits) != 2 * dtype.itemsize:
+    if len(digits) != 2 * dtype.itemsize or not re.fullmatch("[0-9a-fA-F]+", digits):
         raise _refused(data_type, value)
-    try:
-        return bytes.fromhex(digits)[::-1]
-    except ValueError as error:
-        raise _refused(data_type, value) from error
+    return bytes.fromhex(digits)[::-1]
+
+
+def _is_special(number: float) -> bool:
+    return number != number or number in (float("inf"), float("-inf"))
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:

@@ -1,0 +1,61 @@
+"""Chunk keys: coordinates there and back, and nothing else is one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+
+DRAFT_2022 = ChunkKeyEncoding(prefix="c", separator="/", scalar="c0")
+BEFORE_V1 = ChunkKeyEncoding(prefix="", separator=".", scalar="0.blosc", suffix=".blosc")
+ENCODINGS = [chunk_key.default(), chunk_key.default("."), chunk_key.v2(), chunk_key.v2("/"), DRAFT_2022, BEFORE_V1]
+
+encodings = st.sampled_from(ENCODINGS)
+coordinates = st.lists(st.integers(0, 2**62), max_size=5).map(tuple)
+
+
+@given(encodings, coordinates)
+def test_coordinates_survive_their_key(encoding: ChunkKeyEncoding, coords: tuple[int, ...]) -> None:
+    assert encoding.decode(encoding.encode(coords), len(coords)) == coords
+
+
+@given(encodings, st.text("0123456789.c/+-b ", max_size=8), st.integers(0, 4))
+def test_a_key_is_the_one_that_its_coordinates_encode(encoding: ChunkKeyEncoding, key: str, ndim: int) -> None:
+    coords = encoding.decode(key, ndim)
+    assert coords is None or (len(coords) == ndim and encoding.encode(coords) == key)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "coords", "key"),
+    [
+        (chunk_key.default(), (1, 23, 45), "c/1/23/45"),
+        (chunk_key.default("."), (1, 23, 45), "c.1.23.45"),
+        (chunk_key.default(), (), "c"),
+        (chunk_key.default("."), (), "c"),
+        (chunk_key.v2(), (1, 23, 45), "1.23.45"),
+        (chunk_key.v2("/"), (1, 23, 45), "1/23/45"),
+        (chunk_key.v2("/"), (), "0"),
+        (DRAFT_2022, (1, 0), "c1/0"),
+        (BEFORE_V1, (1, 0), "1.0.blosc"),
+    ],
+)
+def test_the_keys_of_the_specifications(encoding: ChunkKeyEncoding, coords: tuple[int, ...], key: str) -> None:
+    assert encoding.encode(coords) == key
+    assert encoding.decode(key, len(coords)) == coords
+
+
+@pytest.mark.parametrize(
+    "key", ["", "1", "1.2.3", "01.2", "+1.2", "-1.2", "1.2 ", "1..2", "1/2", "1.2.", ".1.2", "1.²", "1.٢", "1." + "9" * 20, "c.1.2"]
+)
+def test_what_only_looks_like_a_key_is_none(key: str) -> None:
+    assert chunk_key.v2().decode(key, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "ndim"), [("c/", 1), ("c", 1), ("c/1", 0), ("1", 1), ("c/1/2", 1), ("C/1", 1), ("c//1", 1), ("", 0)]
+)
+def test_the_default_encoding_needs_its_prefix(key: str, ndim: int) -> None:
+    assert chunk_key.default().decode(key, ndim) is None

@@ -1,0 +1,76 @@
+"""Hypothesis strategies for data types, their elements, and shapes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from zarrfs.model.data_type import DataType, from_name, from_numpy
+
+CORE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
+# Whose every byte pattern is an element of its own; float6, float4 and the short integers leave bits of their byte unused.
+ML_DTYPES = "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e5m2 float8_e8m0fnu".split()
+SHORT_INTEGERS = {"int2": (-2, 1), "int4": (-8, 7), "uint2": (0, 3), "uint4": (0, 15)}
+
+
+def core_types() -> st.SearchStrategy[DataType]:
+    """The types of the final v3's core."""
+    return st.sampled_from(CORE).map(from_name) | st.integers(1, 9).map(lambda n: from_name(f"r{8 * n}"))
+
+
+def flat_types() -> st.SearchStrategy[DataType]:
+    """Every type without fields."""
+    length = st.integers(1, 5)
+    unit = st.sampled_from("Y M W D h m s ms us ns ps fs as".split())
+    return st.one_of(
+        core_types(),
+        st.sampled_from([*ML_DTYPES, *SHORT_INTEGERS]).map(from_name),
+        length.map(lambda n: from_name("raw_bytes", {"length_bytes": n})),
+        length.map(lambda n: from_name("null_terminated_bytes", {"length_bytes": n})),
+        length.map(lambda n: from_name("fixed_length_utf32", {"length_bytes": 4 * n})),
+        st.builds(
+            lambda name, unit, scale: from_name(name, {"unit": unit, "scale_factor": scale}),
+            st.sampled_from(["numpy.datetime64", "numpy.timedelta64"]),
+            unit,
+            st.integers(1, 1000),
+        ),
+    )
+
+
+def data_types() -> st.SearchStrategy[DataType]:
+    """Every fixed-size type, structured ones (also nested) included."""
+    return st.recursive(flat_types(), _structured, max_leaves=4)
+
+
+def elements(data_type: DataType) -> st.SearchStrategy[bytes]:
+    """Bytes of one element, little-endian: any bits that the type has a use for."""
+    dtype = data_type.dtype
+    if dtype.names is not None:
+        assert dtype.fields is not None
+        inner = [elements(from_numpy(dtype.fields[name][0])) for name in dtype.names]
+        return st.tuples(*inner).map(b"".join)
+    if data_type.name == "bool":
+        return st.sampled_from([b"\0", b"\1"])
+    if data_type.name in SHORT_INTEGERS:
+        return st.integers(*SHORT_INTEGERS[data_type.name]).map(lambda n: np.array(n).astype(dtype).tobytes())
+    if dtype.kind == "U":
+        text = st.text(st.characters(exclude_categories=["Cs"]), max_size=dtype.itemsize // 4)
+        return text.map(lambda text: text.encode("utf-32-le").ljust(dtype.itemsize, b"\0"))
+    return st.binary(min_size=dtype.itemsize, max_size=dtype.itemsize)
+
+
+def shapes(*, max_ndim: int = 4, max_extent: int = 6, min_extent: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes of small arrays, from none to ``max_ndim`` dimensions."""
+    return st.lists(st.integers(min_extent, max_extent), max_size=max_ndim).map(tuple)
+
+
+def numbered(shape: tuple[int, ...]) -> np.ndarray:
+    """An array whose every element is its own place in C order."""
+    return np.arange(math.prod(shape)).reshape(shape)
+
+
+def _structured(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
+    fields = st.dictionaries(st.text("abé ", min_size=1, max_size=3), inner, min_size=1, max_size=3)
+    return fields.map(lambda fields: from_name("structured", {"fields": [[name, each.v3_name] for name, each in fields.items()]}))
