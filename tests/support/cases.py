@@ -1,0 +1,76 @@
+"""The stores of ``tests/cases``: what other software wrote (see PROVENANCE.md there), as plain dicts of keys, and what they hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CASES = Path(__file__).parent.parent / "cases"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One store. ``folder`` holds MANIFEST.json, the store, and the elements that are expected."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """``v2/dtypes``."""
+        return "/".join(self.folder.parts[-2:])
+
+    @property
+    def path(self) -> Path:
+        """The store: a folder or a file."""
+        return self.folder / str(self.manifest["store"])
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What the case says of itself."""
+        return dict(json.loads((self.folder / "MANIFEST.json").read_text()))
+
+    @cached_property
+    def values(self) -> dict[str, bytes]:
+        """Every key and its value; symlinks are left out."""
+        match self.manifest["store_format"]:
+            case "directory":
+                return {
+                    file.relative_to(self.path).as_posix(): file.read_bytes()
+                    for root, _, names in os.walk(self.path)
+                    for file in (Path(root, name) for name in names)
+                    if not file.is_symlink()
+                }
+            case "zip":
+                with zipfile.ZipFile(self.path) as archive:
+                    return {name: archive.read(name) for name in archive.namelist()}
+            case "sqlite":
+                with sqlite3.connect(self.path) as connection:
+                    return dict(connection.execute("select k, v from zarr"))
+        raise NotImplementedError(self.manifest["store_format"])
+
+    def nodes(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """The manifest's nodes, of one ``kind`` (array, group) or all."""
+        return [node for node in self.manifest["nodes"] if kind in (None, node["kind"])]
+
+    def expected(self, node: dict[str, Any]) -> np.ndarray[Any, Any]:
+        """The elements of an array as its producer read them."""
+        return np.asarray(np.load(self.folder / node["expected"]))
+
+
+def cases(layout: str) -> list[Case]:
+    """Every case of a layout (``v2``, ``v3_final``, ``hostile``)."""
+    return [Case(manifest.parent) for manifest in sorted((CASES / layout).glob("*/MANIFEST.json"))]
+
+
+def below(prefix: str, keys: Any) -> tuple[set[str], set[str]]:
+    """What a listing of ``prefix`` gives: names of keys, and names of prefixes."""
+    rests = [key[len(prefix) :] for key in keys if key.startswith(prefix)]
+    return {rest for rest in rests if "/" not in rest}, {rest.split("/")[0] for rest in rests if "/" in rest}
