@@ -102,6 +102,8 @@ def test_fields_are_an_object_or_base64() -> None:
     element = struct.pack("<hf?", -2, 1.5, True)
     assert from_json(data_type, {"c": True, "a": -2, "b": 1.5}) == element
     assert from_json(data_type, base64.b64encode(element).decode()) == element
+    assert to_json(data_type, element) == {"a": -2, "b": 1.5, "c": True}
+    assert to_json(from_name("structured", data_type.configuration), element) == base64.b64encode(element).decode()
 
 
 @pytest.mark.parametrize(

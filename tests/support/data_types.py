@@ -73,4 +73,8 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray:
 
 def _structured(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
     fields = st.dictionaries(st.text("abé ", min_size=1, max_size=3), inner, min_size=1, max_size=3)
-    return fields.map(lambda fields: from_name("structured", {"fields": [[name, each.v3_name] for name, each in fields.items()]}))
+    return st.builds(_of_fields, st.sampled_from(["structured", "struct"]), fields)
+
+
+def _of_fields(name: str, fields: dict[str, DataType]) -> DataType:
+    return from_name(name, {"fields": [[field, each.v3_name] for field, each in fields.items()]})

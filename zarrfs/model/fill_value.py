@@ -5,7 +5,7 @@ None is an undefined fill value (v1 and v2: null). This module holds the forms o
 zarr-extensions for the types beyond its core); other dialects take from it the forms they share.
 
     bool true/false · integers: numbers without fraction · floats: number, "NaN", "Infinity", "-Infinity", "0x7fc00001"
-    complex: [re, im] · r<N>: list of bytes · raw_bytes, null_terminated_bytes, structured: base64 · utf32: string
+    complex: [re, im] · r<N>: list of bytes · raw_bytes, null_terminated_bytes, structured: base64 · utf32: string · struct: object
     datetime64, timedelta64: integer or "NaT"
 """
 
@@ -59,7 +59,7 @@ def from_json(data_type: DataType, value: Any) -> bytes:
 def to_json(data_type: DataType, fill_value: bytes) -> Any:
     """The final v3's JSON form of the element ``fill_value``; ``from_json`` gives it back bit for bit.
 
-    Raises `NotRepresentable` for a fixed-length string that is not Unicode.
+    Raises `NotRepresentable` for a fixed-length string that is not Unicode, and for fields of `struct` that are arrays.
     """
     dtype = data_type.dtype
     if data_type.name == "bool":
@@ -78,6 +78,8 @@ def to_json(data_type: DataType, fill_value: bytes) -> Any:
         return utf32_to_json(fill_value)
     if data_type.name.startswith("r") and data_type.name[1:].isdecimal():
         return list(fill_value)
+    if data_type.name == "struct":
+        return _fields_to_json(dtype, fill_value)
     if dtype.kind == "S":
         # As zarr-python writes it: without the padding.
         fill_value = fill_value.rstrip(b"\0")
@@ -170,6 +172,19 @@ def _fields_from_json(data_type: DataType, value: Mapping[str, Any]) -> bytes:
             raise _refused(data_type, value)
         element[offset : offset + inner.itemsize] = from_json(from_numpy(inner), value[name])
     return bytes(element)
+
+
+def _fields_to_json(dtype: np.dtype[Any], element: bytes) -> dict[str, Any]:
+    """As `struct` has it; `structured`, its older name, goes with base64."""
+    assert dtype.names is not None and dtype.fields is not None
+    said = {}
+    for name in dtype.names:
+        inner, offset = dtype.fields[name][:2]
+        if inner.subdtype is not None:
+            raise NotRepresentable(f"field {name!r} is an array, which has no fill value of its own")
+        part = element[offset : offset + inner.itemsize]
+        said[name] = _fields_to_json(inner, part) if inner.names is not None else to_json(from_numpy(inner), part)
+    return said
 
 
 def _packed_integer(dtype: np.dtype[Any], value: int, data_type: DataType) -> bytes:
