@@ -1,0 +1,464 @@
+"""What every store does, whatever its backend. A backend's tests inherit `StoreConformance` and say by ``store_url`` how to open an
+empty writable store; `test_conformance.py` does so for every plug-in that offers an example.
+
+Source: Zarr v3 core (2022) "Abstract store interface", and the docstrings of `zarrfs.stores.base`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import trio_test
+
+from tests.support.stores import contents, fill, names
+from zarrfs.errors import (
+    GenerationMismatch,
+    KeyConflict,
+    KeyUnusable,
+    PrefixNotEmpty,
+    RangesOverlap,
+    StoreReadOnly,
+    StoreUnsupported,
+)
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.stores.base import Store
+from zarrfs.stores.opening import open_store
+
+Opener = Callable[..., AbstractAsyncContextManager[Store]]
+
+A, B, C = Key("a"), Key("d/b"), Key("d/e/c")
+
+
+class StoreConformance:
+    """Inherit, with a fixture ``store_url``."""
+
+    @pytest.fixture
+    def opened(self, store_url: str) -> Opener:
+        @asynccontextmanager
+        async def opened(read_only: bool = False) -> AsyncIterator[Store]:
+            store = await open_store(store_url, read_only)
+            try:
+                yield store
+            finally:
+                await store.aclose()
+
+        return opened
+
+    # --- readable -----------------------------------------------------------------------------------------------------------
+
+    @trio_test
+    async def test_an_empty_store_holds_nothing(self, opened: Opener) -> None:
+        async with opened() as store:
+            assert await store.get(A) is None
+            assert await store.stat(C) is None
+            assert await store.get_partial_values([(A, WHOLE)]) == [None]
+            assert await contents(store) == {}
+            assert await names(store) == {}
+            assert await names(store, "d/") == {}
+
+    @pytest.mark.parametrize("value", [b"", b"x", bytes(range(256)) * 40, bytes(3_000_000)], ids=len)
+    @trio_test
+    async def test_what_was_set_is_got(self, opened: Opener, value: bytes) -> None:
+        async with opened() as store:
+            for kind in (bytes, bytearray, memoryview):
+                await store.set(C, kind(value))
+                got = await store.get(C)
+                assert got is not None and bytes(got) == value
+                stat = await store.stat(C)
+                assert stat is not None and stat.size == len(value)
+
+    @trio_test
+    async def test_a_value_is_copied_when_it_is_set(self, opened: Opener) -> None:
+        async with opened() as store:
+            mine = bytearray(b"mine")
+            await store.set(A, mine)
+            mine[:] = b"your"
+            assert await contents(store) == {"a": b"mine"}
+
+    @trio_test
+    async def test_partial_values_keep_order_and_duplicates(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {A: b"0123456789", B: b"abc"})
+            wanted = [
+                (B, WHOLE),
+                (A, ByteRange(2, 3)),
+                (Key("missing"), ByteRange(0, 1)),
+                (A, ByteRange(8)),
+                (A, ByteRange(2, 3)),
+                (A, ByteRange.suffix(4)),
+                (B, ByteRange.suffix(99)),
+                (B, ByteRange.suffix(0)),
+                (A, ByteRange(8, 99)),
+                (A, ByteRange(10, 1)),
+                (A, ByteRange(99)),
+                (A, ByteRange(4, 0)),
+            ]
+            got = await store.get_partial_values(wanted)
+            expected = [b"abc", b"234", None, b"89", b"234", b"6789", b"abc", b"", b"89", b"", b"", b""]
+            assert [None if value is None else bytes(value) for value in got] == expected
+            assert await store.get_partial_values([]) == []
+
+    # --- writable -----------------------------------------------------------------------------------------------------------
+
+    @trio_test
+    async def test_set_replaces_the_whole_value(self, opened: Opener) -> None:
+        async with opened() as store:
+            await store.set(A, b"a long value")
+            await store.set(A, b"short")
+            assert await contents(store) == {"a": b"short"}
+
+    @trio_test
+    async def test_partial_values_are_set_within_what_is_there(self, opened: Opener) -> None:
+        async with opened() as store:
+            await store.set(A, b"0123456789")
+            await store.set_partial_values([(A, 8, b"XYZ"), (B, 2, b"new"), (A, 0, b"--"), (A, 2, b"+"), (A, 5, b"")])
+            assert await contents(store) == {"a": b"--+34567XYZ", "d/b": b"\0\0new"}
+
+    @trio_test
+    async def test_overlapping_ranges_are_refused_before_anything_is_stored(self, opened: Opener) -> None:
+        async with opened() as store:
+            await store.set(A, b"0123456789")
+            with pytest.raises(RangesOverlap):
+                await store.set_partial_values([(B, 0, b"new"), (A, 4, b"xx"), (A, 3, b"yy")])
+            assert await contents(store) == {"a": b"0123456789"}
+
+    @trio_test
+    async def test_erasing_removes_and_may_be_repeated(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {A: b"1", B: b"2", C: b"3"})
+            await store.erase(B)
+            await store.erase(B)
+            await store.erase(Key("never/was"))
+            assert await contents(store) == {"a": b"1", "d/e/c": b"3"}
+            await store.erase_values([A, C, Key("never")])
+            assert await contents(store) == {}
+
+    @trio_test
+    async def test_erasing_a_prefix_takes_what_begins_with_it_and_no_more(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {"d/x": b"", "d/e/y": b"", "d/e/f/z": b"", "dd": b"", "e/d/x": b""})
+            await store.erase_prefix(Prefix("d/e/"))
+            assert set(await contents(store)) == {"d/x", "dd", "e/d/x"}
+            assert ("e", True) not in await names(store, "d/")
+            await store.erase_prefix(Prefix("never/"))
+            await store.erase_prefix(Prefix("d/"))
+            assert set(await contents(store)) == {"dd", "e/d/x"}
+            await store.erase_prefix(Prefix(""))
+            assert await names(store) == {}
+            await store.set(A, b"still usable")
+
+    @trio_test
+    async def test_sync_takes_what_is_there_and_what_is_not(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {A: b"1", C: b"2"})
+            await store.erase(A)
+            await store.sync([A, C, Key("never/was/here")])
+            await store.sync([])
+
+    @trio_test
+    async def test_a_concurrent_get_sees_a_whole_value(self, opened: Opener) -> None:
+        values = [bytes([fill_byte]) * size for fill_byte, size in ((1, 300_000), (2, 5), (3, 1_500_000))]
+        async with opened() as store:
+            await store.set(B, values[0])
+            writing = True
+
+            async def write() -> None:
+                nonlocal writing
+                for turn in range(30):
+                    await store.set(B, values[turn % 3])
+                writing = False
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write)
+                while writing:
+                    got = await store.get(B)
+                    assert got is not None and bytes(got) in values
+                    first, last = await store.get_partial_values([(B, ByteRange(0, 1)), (B, ByteRange.suffix(1))])
+                    assert first is not None and last is not None and bytes(first) == bytes(last)
+                    await trio.lowlevel.checkpoint()
+
+    @trio_test
+    async def test_read_only_stores_refuse_every_change(self, opened: Opener) -> None:
+        async with opened(read_only=True) as store:
+            assert not store.writable
+            for change in (
+                store.set(A, b""),
+                store.set_partial_values([(A, 0, b"x")]),
+                store.erase(A),
+                store.erase_values([A]),
+                store.erase_prefix(Prefix("d/")),
+            ):
+                with pytest.raises(StoreReadOnly):
+                    await change
+            assert await names(store) == {}
+
+    # --- generations and locks ----------------------------------------------------------------------------------------------
+
+    @trio_test
+    async def test_each_value_has_a_generation_of_its_own(self, opened: Opener) -> None:
+        async with opened() as store:
+            seen = set()
+            for value in (b"one", b"two", b"one", b"two", b"", b"one"):
+                await store.set(A, value)
+                stat = await store.stat(A)
+                assert stat is not None and stat.generation
+                assert await store.stat(A) == stat
+                seen.add(stat.generation)
+            assert len(seen) == 6
+
+    @trio_test
+    async def test_parts_of_another_generation_are_refused(self, opened: Opener) -> None:
+        async with opened() as store:
+            await store.set(A, b"old")
+            old = await store.stat(A)
+            assert old is not None
+            assert [bytes(v or b"?") for v in await store.get_partial_values([(A, WHOLE)], if_generation=old.generation)] == [
+                b"old"
+            ]
+            await store.set(A, b"new")
+            with pytest.raises(GenerationMismatch):
+                await store.get_partial_values([(A, WHOLE)], if_generation=old.generation)
+            await store.erase(A)
+            with pytest.raises(GenerationMismatch):
+                await store.get_partial_values([(A, WHOLE)], if_generation=old.generation)
+
+    @trio_test
+    async def test_conditional_set(self, opened: Opener) -> None:
+        async with opened() as store:
+            try:
+                await store.set(C, b"created", if_generation="")
+            except StoreUnsupported:
+                pytest.skip("this backend has no conditional set")
+            with pytest.raises(GenerationMismatch):
+                await store.set(C, b"created again", if_generation="")
+            stat = await store.stat(C)
+            assert stat is not None
+            await store.set(C, b"changed", if_generation=stat.generation)
+            with pytest.raises(GenerationMismatch):
+                await store.set(C, b"too late", if_generation=stat.generation)
+            assert await contents(store) == {"d/e/c": b"changed"}
+            await store.erase(C)
+            with pytest.raises(GenerationMismatch):
+                await store.set(C, b"gone", if_generation=stat.generation)
+
+    @pytest.mark.parametrize("generation", ["", "now"])
+    @trio_test
+    async def test_of_many_conditional_sets_one_wins(self, opened: Opener, generation: str) -> None:
+        async with opened() as store:
+            if generation:
+                await store.set(B, b"first")
+                stat = await store.stat(B)
+                assert stat is not None
+                generation = stat.generation
+            won = []
+
+            async def compete(number: int) -> None:
+                try:
+                    await store.set(B, b"%d" % number, if_generation=generation)
+                except StoreUnsupported:
+                    pytest.skip("this backend has no conditional set")
+                except GenerationMismatch:
+                    return
+                won.append(number)
+
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(compete, number)
+            assert len(won) == 1
+            assert await contents(store) == {"d/b": b"%d" % won[0]}
+
+    @trio_test
+    async def test_exclusive_loses_no_update(self, opened: Opener) -> None:
+        async with opened() as store:
+
+            async def increment() -> None:
+                async with store.exclusive(B):
+                    value = await store.get(B)
+                    await trio.lowlevel.checkpoint()
+                    await store.set(B, b"%d" % (int(bytes(value or b"0")) + 1))
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(20):
+                    nursery.start_soon(increment)
+            assert await contents(store) == {"d/b": b"20"}
+
+    @trio_test
+    async def test_exclusive_is_for_one_key_and_ends_with_cancellation(self, opened: Opener) -> None:
+        async with opened() as store:
+            async with store.exclusive(B):
+                async with store.exclusive(Key("d/other")):
+                    pass
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    async with store.exclusive(B):
+                        pytest.fail("held twice")
+            with trio.CancelScope() as scope:
+                async with store.exclusive(B):
+                    scope.cancel()
+                    await trio.lowlevel.checkpoint()
+            async with store.exclusive(B):
+                pass
+
+    # --- listable -----------------------------------------------------------------------------------------------------------
+
+    @trio_test
+    async def test_the_examples_of_the_specification(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {"a/b": b"1", "a/c/d": b"22", "e/f/g": b"333"})
+            assert set(await contents(store, "a/")) == {"a/b", "a/c/d"}
+            assert await names(store, "a/") == {("b", False): 1, ("c", True): 0}
+            assert await names(store) == {("a", True): 0, ("e", True): 0}
+            assert {key async for key in store.list()} == {"a/b", "a/c/d", "e/f/g"}
+
+    @trio_test
+    async def test_a_prefix_ends_with_a_slash(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {"ab/c": b"", "a/c": b""})
+            with pytest.raises(KeyUnusable):
+                [key async for key in store.list_prefix(Prefix("a"))]
+            assert set(await contents(store, "a/")) == {"a/c"}
+
+    @trio_test
+    async def test_names_are_kept_as_they_are(self, opened: Opener) -> None:
+        keys = {
+            ".zarray": b"",
+            "ü/日本": b"",
+            "a b/%2F": b"",
+            "x\ny": b"",
+            "back\\slash": b"",
+            "0.0": b"",
+            "c/0/0": b"",
+            "A": b"",
+            "~": b"",
+        }
+        async with opened() as store:
+            await fill(store, keys)
+            assert await contents(store) == keys
+
+    @trio_test
+    async def test_a_listing_of_many_keys(self, opened: Opener) -> None:
+        async with opened() as store:
+            many = [Key(f"d/{number}") for number in range(700)]
+            await fill(store, dict.fromkeys(many, b"1"))
+            assert set(await contents(store)) == set(many)
+            assert await names(store, "d/") == {(key.name, False): 1 for key in many}
+
+    @trio_test
+    async def test_keys_that_change_while_they_are_listed(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {f"d/{number}": b"" for number in range(600)})
+            seen = set()
+            async for name, *_ in store.list_dir(Prefix("d/")):
+                seen.add(name)
+                if len(seen) == 1:
+                    for number in range(600):
+                        if str(number) not in seen and number % 2:
+                            await store.erase(Key(f"d/{number}"))
+            assert seen >= {str(number) for number in range(0, 600, 2)}
+
+    @trio_test
+    async def test_a_key_beside_a_prefix_of_the_same_name(self, opened: Opener) -> None:
+        """``a`` and ``a/b``: a backend holds both or refuses the second, and the first stays whole."""
+        async with opened() as store:
+            await store.set(Key("a"), b"1")
+            await store.set(Key("p/q"), b"2")
+            held = {"a": b"1", "p/q": b"2"}
+            for key in ("a/b", "a/b/c", "p"):
+                try:
+                    await store.set(Key(key), b"3")
+                except KeyConflict:
+                    continue
+                held[key] = b"3"
+            assert await contents(store) == held
+
+    @trio_test
+    async def test_times_are_told_alike_by_stat_and_listing(self, opened: Opener) -> None:
+        async with opened() as store:
+            await store.set(B, b"12345")
+            stat = await store.stat(B)
+            assert stat is not None
+            assert [entry async for entry in store.list_dir(Prefix("d/"))] == [("b", False, 5, stat.mtime_ns)]
+
+    # --- what a file system can do ------------------------------------------------------------------------------------------
+
+    @trio_test
+    async def test_rename(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {A: b"1", B: b"2"})
+            before = await store.stat(A)
+            try:
+                assert await store.rename(A, Key("new/place"))
+            except StoreUnsupported:
+                assert await contents(store) == {A: b"1", B: b"2"}
+                pytest.skip("this backend cannot rename")
+            after = await store.stat(Key("new/place"))
+            assert before is not None and after is not None and after.mtime_ns == before.mtime_ns
+            assert await contents(store) == {"new/place": b"1", "d/b": b"2"}
+            assert await store.rename(Key("new/place"), B)
+            assert await contents(store) == {"d/b": b"1"}
+            assert await store.rename(B, B)
+            assert not await store.rename(A, B)
+            assert not await store.rename(A, A)
+            assert not await store.rename(Key("never/was"), Key("x/y"))
+            assert await contents(store) == {"d/b": b"1"}
+
+    @trio_test
+    async def test_rename_prefix(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {"d/b": b"2", "d/e/c": b"3", "f/g": b"4"})
+            before = await store.stat(Key("d/e/c"))
+            try:
+                assert await store.rename_prefix(Prefix("d/"), Prefix("x/y/"))
+            except StoreUnsupported:
+                pytest.skip("this backend cannot rename")
+            after = await store.stat(Key("x/y/e/c"))
+            assert before is not None and after is not None and after.mtime_ns == before.mtime_ns
+            held = {"x/y/b": b"2", "x/y/e/c": b"3", "f/g": b"4"}
+            assert await contents(store) == held
+            assert ("d", True) not in await names(store)
+            with pytest.raises(PrefixNotEmpty):
+                await store.rename_prefix(Prefix("f/"), Prefix("x/"))
+            with pytest.raises(KeyConflict):
+                await store.rename_prefix(Prefix("x/"), Prefix("x/y/z/"))
+            with pytest.raises(KeyConflict):
+                await store.rename_prefix(Prefix(""), Prefix("z/"))
+            assert not await store.rename_prefix(Prefix("never/"), Prefix("f/"))
+            assert await store.rename_prefix(Prefix("f/"), Prefix("f/"))
+            assert await contents(store) == held
+
+    @trio_test
+    async def test_empty_prefixes(self, opened: Opener) -> None:
+        async with opened() as store:
+            try:
+                await store.make_prefix(Prefix("m/n/"))
+            except StoreUnsupported:
+                assert await names(store) == {}
+                pytest.skip("this backend has no empty prefixes")
+            await store.make_prefix(Prefix("m/n/"))
+            assert await names(store, "m/") == {("n", True): 0}
+            assert await contents(store) == {}
+            with pytest.raises(PrefixNotEmpty):
+                await store.remove_prefix(Prefix("m/"))
+            await store.remove_prefix(Prefix("m/n/"))
+            await store.remove_prefix(Prefix("m/n/"))
+            await store.set(Key("m/k"), b"")
+            with pytest.raises(PrefixNotEmpty):
+                await store.remove_prefix(Prefix("m/"))
+            await store.erase(Key("m/k"))
+            assert await names(store) == {("m", True): 0}
+
+    @trio_test
+    async def test_times_that_were_set_stay(self, opened: Opener) -> None:
+        async with opened() as store:
+            await store.set(C, b"1")
+            try:
+                assert await store.set_times(C, 1_234_567_890_123_456_789)
+            except StoreUnsupported:
+                pytest.skip("this backend keeps no times")
+            assert not await store.set_times(A, 5)
+            stat = await store.stat(C)
+            assert stat is not None and stat.mtime_ns == 1_234_567_890_123_456_789
+            assert await contents(store) == {"d/e/c": b"1"}

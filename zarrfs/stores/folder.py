@@ -1,0 +1,240 @@
+"""A folder of files: each key is a path below it. A plain path, or ``file:``.
+
+Source: v2 "Storage" and the final v3's file system store: the value of the key ``a/b`` is the content of the file ``a/b``.
+
+Where to wait. On a file system of this machine a lookup and a read of what is in the page cache are answered inline, in about 20
+microseconds; a read that would wait for the disk, one of more than `INLINE_NBYTES`, and everything that writes, goes to a thread (a
+rename may wait for the file system's journal as long as someone's fsync takes). On any other file system everything goes to threads
+that are abandoned when the caller is cancelled: then a write may still take effect, and `zarrfs.transformers.deadline` fences it.
+
+``set`` with a generation is atomic within this process, and towards other programs only for ``""`` (create). `exclusive` is what
+keeps other mounts out: whoever reads, changes and writes a value holds it.
+
+A folder without files in it is still there, and listed: `erase` leaves the folders of what it removes.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from zarrfs import threads
+from zarrfs.errors import KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin
+from zarrfs.stores.folder_lock import FolderLocks
+from zarrfs.stores.folder_tree import FolderTree, Parts, WouldWait, generation_of, parts_of
+from zarrfs.stores.locks import LockTable
+from zarrfs.stores.os_errors import translated
+
+T = TypeVar("T")
+
+INLINE_NBYTES = 1 << 20
+"""Copying so much from the page cache takes as long as a hop to a thread."""
+
+_FIRST_PORTION = 256
+_PORTION = 2048
+"""Names listed inline, and then in each hop to a thread: well below 1 ms, and 5 ms."""
+
+
+class FolderStore(Store):
+    """The files below the folder ``path``. Raises `OSError` when it cannot be opened."""
+
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
+        self._tree = FolderTree(path)
+        self.url = self._tree.path
+        self.writable = self._tree.writable and not read_only
+        # A set that looks at the generation must see every other set of its key end.
+        self._writing = LockTable()
+        self._folder_locks = FolderLocks(self._tree)
+
+    # --- readable -----------------------------------------------------------------------------------------------------------
+
+    async def get(self, key: Key) -> Buffer | None:
+        found = await self._read(key, (WHOLE,), None)
+        return None if found is None else found[0]
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        """Each file is opened once: all parts of a value are of one generation."""
+        places: dict[Key, list[int]] = {}
+        for place, (key, _) in enumerate(key_ranges):
+            places.setdefault(key, []).append(place)
+        parts: list[Buffer | None] = [None] * len(key_ranges)
+        for key, wanted in places.items():
+            found = await self._read(key, [key_ranges[place][1] for place in wanted], if_generation)
+            if found is not None:
+                for place, value in zip(wanted, found, strict=True):
+                    parts[place] = value
+        return parts
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        parts = _parts_if_usable(key)
+        if parts is None:
+            return None
+        with translated("looking up", key):
+            found = await self._look(self._tree.stat, parts)
+        return None if found is None else KeyStat(found.st_size, found.st_mtime_ns, generation_of(found))
+
+    # --- writable -----------------------------------------------------------------------------------------------------------
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+        parts = self._parts_to_write(key)
+        async with self._writing.hold(key):
+            with translated("writing", key):
+                await self._change(self._tree.replace, parts, value, if_generation)
+
+    async def erase(self, key: Key) -> None:
+        parts = self._parts_to_write(key)
+        async with self._writing.hold(key):
+            with translated("removing", key):
+                await self._change(self._tree.remove, parts)
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        parts = self._parts_to_write(prefix)
+        with translated("removing", prefix):
+            await self._change(self._tree.remove_tree, parts)
+
+    async def sync(self, keys: Iterable[Key]) -> None:
+        parts = [self._parts_to_write(key) for key in keys]
+        if parts:
+            with translated("syncing", "/".join(parts[0])):
+                await self._change(self._tree.sync, parts)
+
+    @asynccontextmanager
+    async def exclusive(self, key: Key) -> AsyncIterator[None]:
+        """Between processes all keys of one folder share a lock, flock(2) on the folder; it is made if it is missing."""
+        parts = self._parts_to_write(key)
+        async with super().exclusive(key):
+            folder_lock = self._folder_locks.hold(parts[:-1])
+            with translated("locking the folder of", key):
+                await folder_lock.__aenter__()
+            try:
+                yield
+            finally:
+                await folder_lock.__aexit__(None, None, None)
+
+    # --- what a file system can do ------------------------------------------------------------------------------------------
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
+        with translated(f"renaming {old!r} to", new):
+            return await self._change(self._tree.rename, old_parts, new_parts)
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
+        if old_parts != new_parts and new_parts[: len(old_parts)] == old_parts:
+            raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
+        with translated(f"renaming {old!r} to", new):
+            return await self._change(self._tree.rename_folder, old_parts, new_parts)
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        parts = self._parts_to_write(prefix)
+        with translated("making", prefix):
+            await self._change(self._tree.make_folder, parts)
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        parts = self._parts_to_write(prefix)
+        if not parts:
+            raise KeyUnusable("the store's own folder cannot be removed", key=prefix)
+        with translated("removing", prefix):
+            await self._change(self._tree.remove_folder, parts)
+
+    async def set_times(self, key: Key, mtime_ns: int) -> bool:
+        parts = self._parts_to_write(key)
+        with translated("setting the time of", key):
+            return await self._change(self._tree.set_mtime, parts, mtime_ns)
+
+    # --- listable -----------------------------------------------------------------------------------------------------------
+
+    async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        parts = _parts_if_usable(prefix)
+        if parts is None:
+            return
+        with translated("listing", prefix):
+            if not self._tree.local:
+                for entry in await threads.io(self._tree.list_folder, parts, abandon_on_cancel=True):
+                    yield entry
+                return
+            scan = self._tree.scan(parts)
+            if scan is None:
+                return
+            try:
+                portion = scan.portion(_FIRST_PORTION)
+                while portion is not None:
+                    for entry in portion:
+                        yield entry
+                    portion = await threads.io(scan.portion, _PORTION)
+            finally:
+                scan.close()
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        parts = _parts_if_usable(prefix)
+        if parts is None:
+            return None
+        with translated("looking up", prefix):
+            return await self._look(self._tree.folder_mtime_ns, parts)
+
+    # --- life ---------------------------------------------------------------------------------------------------------------
+
+    async def free_space(self) -> tuple[int, int]:
+        with translated("measuring", self.url):
+            return await self._look(self._tree.free_space)
+
+    async def aclose(self) -> None:
+        self._tree.close()
+
+    # --- where to wait ------------------------------------------------------------------------------------------------------
+
+    async def _read(self, key: Key, ranges: Sequence[ByteRange], if_generation: Generation | None) -> Sequence[Buffer] | None:
+        parts = _parts_if_usable(key)
+        found = None
+        if parts is not None:
+            with translated("reading", key):
+                try:
+                    if not self._tree.local:
+                        raise WouldWait
+                    found = self._tree.read(parts, ranges, if_generation, INLINE_NBYTES)
+                except WouldWait:
+                    found = await threads.io(self._tree.read, parts, ranges, if_generation, None, abandon_on_cancel=True)
+        if found is None and if_generation is not None:
+            await self.check_generation(key, if_generation)
+        return found
+
+    async def _look(self, function: Callable[..., T], *args: object) -> T:
+        return function(*args) if self._tree.local else await threads.io(function, *args, abandon_on_cancel=True)
+
+    async def _change(self, function: Callable[..., T], *args: object) -> T:
+        return await threads.io(function, *args, abandon_on_cancel=not self._tree.local)
+
+    def _parts_to_write(self, place: Key | Prefix) -> Parts:
+        self._demand_writable(place)
+        return parts_of(place)
+
+
+def _parts_if_usable(place: Key | Prefix) -> Parts | None:
+    """None where no file can have this name, so that nothing is there."""
+    try:
+        return parts_of(place)
+    except KeyUnusable:
+        return None
+
+
+async def _open(path: str, read_only: bool) -> Store:
+    try:
+        return await threads.io(lambda: FolderStore(path, read_only=read_only))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreNotFound(f"there is no folder {path}", key=path) from error
+    except PermissionError as error:
+        raise StoreAccessDenied(f"the folder {path} may not be read", key=path) from error
+
+
+def _example(below: str) -> str:
+    return tempfile.mkdtemp(prefix="folder-", dir=below)
+
+
+PLUGIN = StorePlugin("folder", ("file",), _open, claims=os.path.isdir, priority=1000, example=_example)

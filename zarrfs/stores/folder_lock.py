@@ -1,0 +1,131 @@
+"""flock(2) on folders: the lock that holds between processes.
+
+It is taken on a folder, not on the files in it, since replacing a file leaves a lock on it behind. All keys of one folder share it
+within this process (each key has a lock of its own beside it), so that the writers of two shards do not wait for each other here. So
+that they do not together keep other processes out for ever, a folder that was held for `_SHARE_SECONDS` is let go and left alone for
+a moment before it is held for another key.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import trio
+
+from zarrfs import threads
+from zarrfs.stores.folder_tree import FolderTree, Parts
+from zarrfs.stores.locks import LockTable
+
+_SHARE_SECONDS = 1.0
+_POLL_SECONDS = (0.001, 0.032)
+"""First and longest pause between attempts. Waiting in the kernel would need a thread that nobody can call back."""
+
+_NO_SUCH_LOCKS = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+class FolderLocks:
+    """The folders of one tree that this process holds."""
+
+    def __init__(self, tree: FolderTree) -> None:
+        self._tree = tree
+        self._held: dict[Parts, _Held] = {}
+        self._turns = LockTable()
+
+    @asynccontextmanager
+    async def hold(self, folder: Parts) -> AsyncIterator[None]:
+        """While held, no other process holds this folder. It is made if it is missing. Raises `OSError`."""
+        async with self._turns.hold("/".join(folder)):
+            held = self._held.get(folder)
+            if held is not None and trio.current_time() - held.since > _SHARE_SECONDS:
+                await held.let_go.wait()
+                await trio.sleep(2 * _POLL_SECONDS[1])
+                held = None
+            if held is None:
+                held = self._held[folder] = _Held(await self._acquire(folder), trio.current_time())
+            held.users += 1
+        try:
+            yield
+        finally:
+            held.users -= 1
+            if not held.users:
+                del self._held[folder]
+                os.close(held.fd)
+                held.let_go.set()
+
+    async def _acquire(self, folder: Parts) -> int:
+        pause, longest = _POLL_SECONDS
+        while True:
+            attempt = _Attempt()
+            try:
+                await threads.io(attempt.run, self._tree, folder, abandon_on_cancel=True)
+            except trio.Cancelled:
+                attempt.abandon()
+                raise
+            if attempt.fd is not None:
+                return attempt.fd
+            await trio.sleep(pause)
+            pause = min(2 * pause, longest)
+
+
+@dataclass(slots=True)
+class _Held:
+    fd: int
+    since: float
+    users: int = 0
+    let_go: trio.Event = field(default_factory=trio.Event)
+
+
+class _Attempt:
+    """One attempt to lock a folder, in a thread that may be abandoned: then the thread itself lets go again."""
+
+    def __init__(self) -> None:
+        self.fd: int | None = None
+        self._abandoned = False
+        self._lock = threading.Lock()
+
+    def run(self, tree: FolderTree, folder: Parts) -> None:
+        fd = _try_lock(tree, folder)
+        with self._lock:
+            self.fd = fd
+            if self._abandoned:
+                self._close()
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            self._close()
+
+    def _close(self) -> None:
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+def _try_lock(tree: FolderTree, folder: Parts) -> int | None:
+    """A descriptor that holds the lock, or None when another process holds it."""
+    fd = tree.open_folder(folder, os.O_RDONLY, make=True)
+    locked = False
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in _NO_SUCH_LOCKS:
+                raise
+            tree.warn_once("no locks", "folders cannot be locked here: let no other mount or machine write to this store")
+            locked = True
+            return fd
+        with tree.folder(folder, make=True) as now:
+            # Where it was removed and made anew between open and flock, others lock the new one.
+            locked = os.path.samestat(os.fstat(fd), os.fstat(now))
+        return fd if locked else None
+    finally:
+        if not locked:
+            os.close(fd)

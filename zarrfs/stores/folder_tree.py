@@ -1,0 +1,556 @@
+"""File operations below one folder, such that no name and no symbolic link leads out of it.
+
+A name is looked up one part at a time, each below the descriptor of the one before and with O_NOFOLLOW: a folder that is exchanged
+for a symbolic link meanwhile is refused, not followed. (openat2 with RESOLVE_BENEATH costs 3 microseconds against 2 for each part, and
+Python has no name for it.) Symbolic links, fifos, sockets and devices are treated as if they were not there, with one warning.
+
+Values are replaced, never written in place: a temporary file beside the target is filled and renamed over it, so that whoever has the
+old value open keeps it whole. The temporary name is one that no key may have. Its writer holds a flock on it: one that nobody holds
+was left behind by a writer that died, and is removed when its folder is listed.
+
+Everything here waits for the disk where it must, may be called from any thread, and raises `OSError` beside what it says.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+import stat as st
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from types import TracebackType
+
+from zarrfs.errors import GenerationMismatch, KeyConflict, KeyTooLong, KeyUnusable, StoreError
+from zarrfs.keys import ByteRange
+from zarrfs.stores.base import Buffer, DirEntry, Generation
+from zarrfs.stores.file_systems import is_local
+from zarrfs.stores.os_errors import ABSENT
+
+log = logging.getLogger(__name__)
+
+Parts = tuple[str, ...]
+"""The names on the way from the root folder to a file or folder; empty for the root folder itself."""
+
+NAME_MAX = 255
+_TEMPORARY = re.compile(r"\.zarrfs-[0-9a-f]{32}\.partial")
+
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_TRIES = 16
+"""How often a step is begun anew when others remove what it has just made, or put new things into what it has just emptied."""
+
+
+def parts_of(place: str) -> Parts:
+    """The names that a key or prefix consists of. Raises `KeyUnusable` or `KeyTooLong` where a folder cannot hold one of them."""
+    if not place:
+        return ()
+    parts = tuple((place[:-1] if place[-1] == "/" else place).split("/"))
+    for part in parts:
+        if part in ("", ".", "..") or "\0" in part:
+            raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} cannot be a file name", key=place)
+        try:
+            nbytes = len(os.fsencode(part))
+        except UnicodeEncodeError as error:
+            raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} is not text", key=place) from error
+        if nbytes > NAME_MAX:
+            raise KeyTooLong(f"a folder cannot hold {place!r}: a name of {nbytes} bytes, where {NAME_MAX} are the most", key=place)
+        if part[0] == "." and _TEMPORARY.fullmatch(part):
+            raise KeyUnusable(f"a folder store needs names like {part!r} for itself", key=place)
+    return parts
+
+
+def generation_of(stat: os.stat_result) -> Generation:
+    """What tells one value from the next: where it lies, its size and its time."""
+    return f"{stat.st_dev:x}-{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
+
+
+class WouldWait(Exception):
+    """What was asked for is not in the page cache, or is more than should be copied inline."""
+
+
+class FolderTree:
+    """The files below the folder ``path``, which may itself be reached through symbolic links."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.local = is_local(self._root)
+        self.writable = os.access(".", os.W_OK | os.X_OK, dir_fd=self._root, effective_ids=True)
+        self._reads_nowait = True
+        self._warned: set[str] = set()
+        # Folders in which a folder was made or moved, and that have not been synced since.
+        self._unsynced: set[Parts] = set()
+
+    def close(self) -> None:
+        """Nothing is called afterwards."""
+        os.close(self._root)
+
+    def check_root(self) -> None:
+        """Raise ENOENT when the root folder was removed: lookups below it can only say that nothing is there."""
+        if os.fstat(self._root).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the store's folder was removed", self.path)
+
+    def free_space(self) -> tuple[int, int]:
+        """``(total, free for us)`` in bytes."""
+        found = os.fstatvfs(self._root)
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+    # --- looking up ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the folder ``parts``; with ``make`` it and those above it are made where they are missing."""
+        fd = self.open_folder(parts, flags, make=make)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> int:
+        """The same, for the caller to close."""
+        if not parts:
+            return os.open(".", flags | _FOLDER, dir_fd=self._root)
+        fd = self._root
+        for depth in range(len(parts)):
+            above = fd
+            try:
+                fd = self._step(above, parts, depth, (flags if depth == len(parts) - 1 else os.O_PATH) | _FOLDER, make)
+            finally:
+                if above != self._root:
+                    os.close(above)
+        return fd
+
+    def _step(self, above: int, parts: Parts, depth: int, flags: int, make: bool) -> int:
+        name = parts[depth]
+        try:
+            return os.open(name, flags, dir_fd=above)
+        except FileNotFoundError:
+            if not make:
+                raise
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                self.notice(above, name)
+            raise
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=above)
+            self._unsynced.add(parts[:depth])
+        return os.open(name, flags, dir_fd=above)
+
+    def stat(self, parts: Parts) -> os.stat_result | None:
+        """Of a value; None when there is none."""
+        with _nothing_if_absent:
+            with self.folder(parts[:-1]) as folder:
+                return self._value(folder, parts[-1])
+        return None
+
+    def folder_mtime_ns(self, parts: Parts) -> int | None:
+        """When names in a folder last changed; None when it is not there."""
+        with _nothing_if_absent:
+            with self.folder(parts) as folder:
+                return os.fstat(folder).st_mtime_ns
+        return None
+
+    def _value(self, folder: int, name: str) -> os.stat_result | None:
+        found = _lstat(folder, name)
+        if found is None or st.S_ISDIR(found.st_mode):
+            return None
+        if not st.S_ISREG(found.st_mode):
+            self.notice(folder, name)
+            return None
+        return found
+
+    def _room(self, folder: int, parts: Parts) -> os.stat_result | None:
+        """The value that is about to be replaced, or None. Raises `KeyConflict` where something else stands in its place: what
+        nobody sees is not ours to overwrite."""
+        found = _lstat(folder, parts[-1])
+        if found is not None and not st.S_ISREG(found.st_mode):
+            what = "a folder" if st.S_ISDIR(found.st_mode) else "a symbolic link or special file"
+            raise KeyConflict(f"{what} stands where the value of {_place(parts)!r} has to be", key=_place(parts))
+        return found
+
+    def notice(self, folder: int, name: str) -> None:
+        """Warn, once, when what is there is left out."""
+        found = _lstat(folder, name)
+        if found is not None and not (st.S_ISREG(found.st_mode) or st.S_ISDIR(found.st_mode)):
+            self.warn_once(
+                "left out", f"symbolic links and special files are treated as if they were not there (the first: {name!r})"
+            )
+
+    def warn_once(self, topic: str, message: str) -> None:
+        """Log ``message``, unless something was said about ``topic`` before."""
+        if topic not in self._warned:
+            self._warned.add(topic)
+            log.warning("%s: %s", self.path, message)
+
+    # --- reading ------------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, parts: Parts, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
+    ) -> list[Buffer] | None:
+        """Parts of one value, all of the same generation; None when there is none.
+
+        With ``at_once`` only what is in the page cache and not more than so many bytes: else `WouldWait`. Raises
+        `GenerationMismatch`, and `StoreError` when the file is cut short meanwhile.
+        """
+        opened = self._open_value(parts)
+        if opened is None:
+            return None
+        try:
+            stat = os.fstat(opened)
+            if not st.S_ISREG(stat.st_mode):
+                return None
+            if if_generation is not None and generation_of(stat) != if_generation:
+                raise _changed(parts)
+            spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
+            if at_once is None:
+                return [_pread(opened, start, stop, parts) for start, stop in spans]
+            if not self._reads_nowait or sum(stop - start for start, stop in spans) > at_once:
+                raise WouldWait
+            return [self._pread_cached(opened, start, stop) for start, stop in spans]
+        finally:
+            os.close(opened)
+
+    def _open_value(self, parts: Parts) -> int | None:
+        # Looked at before it is opened: opening a device has effects of its own.
+        with _nothing_if_absent:
+            with self.folder(parts[:-1]) as folder:
+                if self._value(folder, parts[-1]) is None:
+                    return None
+                return os.open(parts[-1], _VALUE, dir_fd=folder)
+        return None
+
+    def _pread_cached(self, fd: int, start: int, stop: int) -> Buffer:
+        if start == stop:
+            return b""
+        buffer = bytearray(stop - start)
+        try:
+            done = os.preadv(fd, [buffer], start, os.RWF_NOWAIT)
+        except BlockingIOError as error:
+            raise WouldWait from error
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            self._reads_nowait = False
+            raise WouldWait from error
+        if done < len(buffer):
+            raise WouldWait
+        return buffer
+
+    # --- writing ------------------------------------------------------------------------------------------------------------
+
+    def replace(self, parts: Parts, value: Buffer, if_generation: Generation | None) -> None:
+        """Store a whole value; parents are made. Not durable yet. On any failure the old value is still there, whole.
+
+        With ``if_generation`` ``""`` it is created or `GenerationMismatch` raised, in one step even against other programs. With
+        another generation the file is looked at just before it is replaced: a program that replaces it in those microseconds is
+        not seen.
+        """
+        content = memoryview(value).cast("B")
+        for left in reversed(range(_TRIES)):
+            try:
+                self._replace(parts, content, if_generation)
+                return
+            except FileNotFoundError:
+                # Someone removed the folder under us, or took our file for one that was left behind.
+                self.check_root()
+                if not left:
+                    raise
+
+    def _replace(self, parts: Parts, content: memoryview, if_generation: Generation | None) -> None:
+        name = parts[-1]
+        with self.folder(parts[:-1], make=True) as folder:
+            old = self._room(folder, parts)
+            if if_generation is not None and if_generation != (generation_of(old) if old else ""):
+                raise _changed(parts)
+            temporary = f".zarrfs-{uuid.uuid4().hex}.partial"
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+            try:
+                try:
+                    with suppress(OSError):
+                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _write(fd, content)
+                    _dress(fd, old)
+                finally:
+                    os.close(fd)
+                if if_generation == "":
+                    _link(folder, temporary, parts)
+                else:
+                    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+
+    def set_mtime(self, parts: Parts, mtime_ns: int) -> bool:
+        """False when there is no such value."""
+        with _nothing_if_absent:
+            with self.folder(parts[:-1]) as folder:
+                found = self._value(folder, parts[-1]) is not None
+                if found:
+                    os.utime(parts[-1], ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=False)
+                return found
+        return False
+
+    def make_folder(self, parts: Parts) -> None:
+        """Like mkdir -p."""
+        with self.folder(parts, make=True):
+            pass
+
+    # --- removing -----------------------------------------------------------------------------------------------------------
+
+    def remove(self, parts: Parts) -> None:
+        """Remove a value; the folder it was in stays, since an empty folder may be someone's wish."""
+        with _nothing_if_absent:
+            with self.folder(parts[:-1]) as folder:
+                if self._value(folder, parts[-1]) is not None:
+                    os.unlink(parts[-1], dir_fd=folder)
+
+    def remove_folder(self, parts: Parts) -> None:
+        """Remove an empty folder, and with it what was left behind under temporary names. Raises ENOTEMPTY."""
+        with _nothing_if_absent:
+            with self.folder(parts, os.O_RDONLY) as folder, os.scandir(folder) as entries:
+                names = [entry.name for entry in entries]
+                if all(_TEMPORARY.fullmatch(name) for name in names):
+                    for name in names:
+                        _unlink(folder, name)
+            with self.folder(parts[:-1]) as above:
+                os.rmdir(parts[-1], dir_fd=above)
+
+    def remove_tree(self, parts: Parts) -> None:
+        """Remove a folder and all that is in it, whatever it is; of the root folder only what is in it."""
+        # Not recursive, and each folder is looked up from the root: any depth costs neither stack nor descriptors.
+        pending = [(parts, _TRIES)]
+        while pending:
+            here, tries = pending.pop()
+            try:
+                below = self._remove_files(here)
+                if below:
+                    if not tries:
+                        raise OSError(errno.ENOTEMPTY, "others keep putting files into it")
+                    pending.append((here, tries - 1))
+                    pending.extend(((*here, name), _TRIES) for name in below)
+                elif here:
+                    with self.folder(here[:-1]) as above:
+                        os.rmdir(here[-1], dir_fd=above)
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and tries:
+                    pending.append((here, tries - 1))
+                elif error.errno not in ABSENT:
+                    raise
+
+    def _remove_files(self, parts: Parts) -> list[str]:
+        """Remove all from a folder but the folders in it; these are the result."""
+        below = []
+        with self.folder(parts, os.O_RDONLY) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                else:
+                    _unlink(folder, entry.name)
+        return below
+
+    # --- moving -------------------------------------------------------------------------------------------------------------
+
+    def rename(self, old: Parts, new: Parts) -> bool:
+        """Move a value over another or to where none was; False when there is none to move."""
+        if self.stat(old) is None:
+            return False
+        with self.folder(old[:-1]) as source, self.folder(new[:-1], make=True) as target:
+            replaced = self._room(target, new)
+            moved = self._value(source, old[-1])
+            os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
+            if old != new and replaced and moved and os.path.samestat(replaced, moved):
+                # rename(2) does nothing between two names of one file.
+                _unlink(source, old[-1])
+        return True
+
+    def rename_folder(self, old: Parts, new: Parts) -> bool:
+        """Move a folder to where none or an empty one was; False when there is none to move. Raises ENOTEMPTY."""
+        if self.folder_mtime_ns(old) is None:
+            return False
+        with self.folder(old[:-1]) as source, self.folder(new[:-1], make=True) as target:
+            os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
+        self._unsynced.add(new[:-1])
+        for parts in self._unsynced.copy():
+            if parts[: len(old)] == old:
+                self._unsynced.add(new + parts[len(old) :])
+        return True
+
+    # --- making durable -----------------------------------------------------------------------------------------------------
+
+    def sync(self, values: Iterable[Parts]) -> None:
+        """Return when the values under these names, and the names themselves, survive a power cut; where one was removed, its
+        absence does."""
+        folders: set[Parts] = set()
+        for parts in values:
+            fd = self._open_value(parts)
+            if fd is not None:
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+            folders.add(parts[:-1])
+            folders.update(parts[:depth] for depth in range(len(parts) - 1) if parts[:depth] in self._unsynced)
+        for parts in sorted(folders, key=len, reverse=True):
+            self._sync_folder(parts)
+
+    def _sync_folder(self, parts: Parts) -> None:
+        # What is made while fsync runs is not covered by it: forgotten before, and remembered again when it fails.
+        self._unsynced.discard(parts)
+        try:
+            with self.folder(parts, os.O_RDONLY) as folder:
+                os.fsync(folder)
+        except OSError as error:
+            if error.errno in ABSENT and parts:
+                self._sync_folder(parts[:-1])
+            elif error.errno != errno.EINVAL:  # fsync(2): the file system has no such operation for folders.
+                self._unsynced.add(parts)
+                raise
+
+    # --- listing ------------------------------------------------------------------------------------------------------------
+
+    def scan(self, parts: Parts) -> Scan | None:
+        """The values and folders in a folder; None when it is not there."""
+        with _nothing_if_absent:
+            return Scan(self, self.open_folder(parts, os.O_RDONLY))
+        return None
+
+    def list_folder(self, parts: Parts) -> list[DirEntry]:
+        """The same at once."""
+        scan = self.scan(parts)
+        if scan is None:
+            return []
+        try:
+            return scan.portion(None) or []
+        finally:
+            scan.close()
+
+
+class Scan:
+    """A listing of a folder in progress; one caller at a time."""
+
+    def __init__(self, tree: FolderTree, folder: int) -> None:
+        self._tree = tree
+        self._folder = folder
+        try:
+            self._entries = os.scandir(folder)
+        except BaseException:
+            os.close(folder)
+            raise
+
+    def portion(self, most: int | None) -> list[DirEntry] | None:
+        """What is to be listed of the next ``most`` names (None: of all); None at the end."""
+        entries = list(islice(self._entries, most))
+        if not entries:
+            return None
+        found: list[DirEntry] = []
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
+                    if entry.name[0] == "." and _TEMPORARY.fullmatch(entry.name):
+                        self._sweep(entry.name)
+                        continue
+                    stat = entry.stat(follow_symlinks=False)
+                    found.append((entry.name, False, stat.st_size, stat.st_mtime_ns))
+                elif entry.is_dir(follow_symlinks=False):
+                    found.append((entry.name, True, 0, entry.stat(follow_symlinks=False).st_mtime_ns))
+                else:
+                    self._tree.notice(self._folder, entry.name)
+        return found
+
+    def close(self) -> None:
+        """Whether or not the end was reached."""
+        self._entries.close()
+        os.close(self._folder)
+
+    def _sweep(self, name: str) -> None:
+        """Remove a temporary file whose writer is dead. (Not where locks of other machines might not be seen.)"""
+        if not (self._tree.local and self._tree.writable):
+            return
+        with suppress(OSError):
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(name, dir_fd=self._folder)
+            finally:
+                os.close(fd)
+
+
+class _NothingIfAbsent:
+    """Ends a block quietly where a lookup in it found that there is no such file."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        return isinstance(error, OSError) and error.errno in ABSENT
+
+
+_nothing_if_absent = _NothingIfAbsent()
+
+
+def _lstat(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _unlink(folder: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+def _dress(fd: int, old: os.stat_result | None) -> None:
+    """Give a new file the mode of the one it replaces, and a time of its own, where the file system lets us."""
+    with suppress(OSError):
+        if old is not None and st.S_IMODE(os.fstat(fd).st_mode) != st.S_IMODE(old.st_mode):
+            os.fchmod(fd, st.S_IMODE(old.st_mode))
+    with suppress(OSError):
+        # The kernel's own times tick every few milliseconds and inode numbers are used again at once, so that two values of one
+        # size could have the same generation.
+        now = time.time_ns()
+        os.utime(fd, ns=(now, now))
+
+
+def _link(folder: int, temporary: str, parts: Parts) -> None:
+    try:
+        os.link(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError as error:
+        raise _changed(parts) from error
+    os.unlink(temporary, dir_fd=folder)
+
+
+def _place(parts: Parts) -> str:
+    return "/".join(parts)
+
+
+def _changed(parts: Parts) -> GenerationMismatch:
+    return GenerationMismatch(f"{_place(parts)!r} was changed by someone else", key=_place(parts))
+
+
+def _pread(fd: int, start: int, stop: int, parts: Parts) -> Buffer:
+    content = os.pread(fd, stop - start, start)
+    if len(content) == stop - start:
+        return content
+    # Linux reads at most 2 GiB in one call.
+    pieces = [content]
+    start += len(content)
+    while start < stop:
+        content = os.pread(fd, stop - start, start)
+        if not content:
+            raise StoreError(f"{_place(parts)!r} was cut short while it was read", key=_place(parts))
+        pieces.append(content)
+        start += len(content)
+    return b"".join(pieces)
+
+
+def _write(fd: int, content: memoryview) -> None:
+    while content:
+        content = content[os.write(fd, content) :]
