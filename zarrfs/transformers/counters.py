@@ -1,0 +1,31 @@
+"""What was asked of a store, in counts: they do not depend on the machine, so tests and users may hold them against a bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class StoreCounters:
+    """Operations begun since the store was opened, by kind, and bytes of values that went in and came out."""
+
+    get: int = 0
+    get_partial_values: int = 0
+    stat: int = 0
+    set: int = 0
+    set_partial_values: int = 0
+    erase: int = 0
+    erase_values: int = 0
+    erase_prefix: int = 0
+    sync: int = 0
+    exclusive: int = 0
+    rename: int = 0
+    rename_prefix: int = 0
+    make_prefix: int = 0
+    remove_prefix: int = 0
+    set_times: int = 0
+    list_prefix: int = 0
+    list_dir: int = 0
+    prefix_mtime_ns: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0

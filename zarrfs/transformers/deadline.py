@@ -1,0 +1,212 @@
+"""A store each of whose operations ends by a deadline.
+
+A read that takes too long is cancelled. A write is not: whether it takes effect is decided elsewhere, and a cancelled thread or request
+goes on regardless. So every write runs in a task of its own, which goes on when its caller has given up (after the deadline, or because
+it was cancelled itself); until it ends, later writes to the same place wait for it, so that an old value never overtakes a new one.
+That waiting counts against their own deadline.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import trio
+
+from zarrfs.errors import StoreTimeout
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
+from zarrfs.transformers.forwarding import ForwardingStore
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PORTION = 256
+"""Entries of a listing that share one deadline: setting one for each entry would cost more than the entry."""
+
+
+class DeadlineStore(ForwardingStore):
+    """Every operation of ``inner`` ends within ``seconds``, else `StoreTimeout`; a listing must go on at least so often.
+
+    Writes run in ``nursery``, which the caller keeps open for as long as the store is used; cancelling it gives up what is still
+    under way.
+    """
+
+    def __init__(self, inner: Store, seconds: float, nursery: trio.Nursery) -> None:
+        super().__init__(inner)
+        self.seconds = seconds
+        self._nursery = nursery
+        # Writes whose caller has gone. The rest need no fence: two writes of which nobody has seen the end have no order.
+        self._abandoned: list[_Write] = []
+
+    # --- readable -----------------------------------------------------------------------------------------------------------
+
+    async def get(self, key: Key) -> Buffer | None:
+        return await self._read(f"reading {key!r}", key, self.inner.get(key))
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        key = key_ranges[0][0] if key_ranges else None
+        return await self._read(
+            f"reading parts of {key!r}", key, self.inner.get_partial_values(key_ranges, if_generation=if_generation)
+        )
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        return await self._read(f"looking up {key!r}", key, self.inner.stat(key))
+
+    # --- writable -----------------------------------------------------------------------------------------------------------
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+        await self._write(f"writing {key!r}", (key,), lambda: self.inner.set(key, value, if_generation=if_generation))
+
+    async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
+        pieces = list(key_start_values)
+        keys = tuple(dict.fromkeys(key for key, _, _ in pieces))
+        if pieces:
+            await self._write(f"writing parts of {keys[0]!r}", keys, lambda: self.inner.set_partial_values(pieces))
+
+    async def erase(self, key: Key) -> None:
+        await self._write(f"removing {key!r}", (key,), lambda: self.inner.erase(key))
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        erased = tuple(keys)
+        if erased:
+            await self._write(f"removing {erased[0]!r} and others", erased, lambda: self.inner.erase_values(erased))
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        await self._write(f"removing {prefix!r}", (prefix,), lambda: self.inner.erase_prefix(prefix))
+
+    async def sync(self, keys: Iterable[Key]) -> None:
+        synced = tuple(keys)
+        if synced:
+            await self._write(f"syncing {synced[0]!r}", (), lambda: self.inner.sync(synced))
+
+    @asynccontextmanager
+    async def exclusive(self, key: Key) -> AsyncIterator[None]:
+        """The deadline is for getting the lock; it may be held for longer."""
+        lock = self.inner.exclusive(key)
+        await self._read(f"locking {key!r}", key, lock.__aenter__())
+        try:
+            yield
+        finally:
+            await lock.__aexit__(None, None, None)
+
+    # --- what a file system can do ------------------------------------------------------------------------------------------
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        return await self._write(f"renaming {old!r} to {new!r}", (old, new), lambda: self.inner.rename(old, new))
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        return await self._write(f"renaming {old!r} to {new!r}", (old, new), lambda: self.inner.rename_prefix(old, new))
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        await self._write(f"making {prefix!r}", (prefix,), lambda: self.inner.make_prefix(prefix))
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        await self._write(f"removing {prefix!r}", (prefix,), lambda: self.inner.remove_prefix(prefix))
+
+    async def set_times(self, key: Key, mtime_ns: int) -> bool:
+        return await self._write(f"setting the time of {key!r}", (key,), lambda: self.inner.set_times(key, mtime_ns))
+
+    # --- listable -----------------------------------------------------------------------------------------------------------
+
+    def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
+        return self._list(prefix, self.inner.list_prefix(prefix))
+
+    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        return self._list(prefix, self.inner.list_dir(prefix))
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        return await self._read(f"looking up {prefix!r}", prefix, self.inner.prefix_mtime_ns(prefix))
+
+    async def free_space(self) -> tuple[int, int] | None:
+        return await self._read("measuring the store", None, self.inner.free_space())
+
+    # --- deadlines ----------------------------------------------------------------------------------------------------------
+
+    async def _read(self, doing: str, place: str | None, operation: Awaitable[T]) -> T:
+        with trio.move_on_after(self.seconds):
+            return await operation
+        raise self._timeout(doing, place)
+
+    async def _list(self, prefix: Prefix, entries: AsyncIterator[T]) -> AsyncIterator[T]:
+        portion: list[T] = []
+        more = True
+        while more:
+            with trio.move_on_after(self.seconds) as scope:
+                more = await _fill(portion, entries)
+            for entry in portion:
+                yield entry
+            portion.clear()
+            if scope.cancelled_caught:
+                raise self._timeout(f"listing {prefix!r}", prefix)
+
+    async def _write(self, doing: str, places: tuple[Key | Prefix, ...], operation: Callable[[], Awaitable[T]]) -> T:
+        with trio.move_on_after(self.seconds):
+            while before := next((write for write in self._abandoned if write.touches(places)), None):
+                await before.ended.wait()
+            write = _Write(doing, places)
+            self._nursery.start_soon(self._run, write, operation, name=f"store: {doing}")
+            try:
+                await write.ended.wait()
+            finally:
+                if not write.ended.is_set():
+                    self._abandoned.append(write)
+            if write.error is not None:
+                raise write.error
+            result: T = write.result
+            return result
+        raise self._timeout(doing, places[0] if places else None)
+
+    async def _run(self, write: _Write, operation: Callable[[], Awaitable[Any]]) -> None:
+        write.error = self._timeout(write.doing, None)
+        try:
+            write.result = await operation()
+            write.error = None
+        except Exception as error:  # noqa: BLE001 (given to the caller)
+            write.error = error
+        finally:
+            write.ended.set()
+            if write in self._abandoned:
+                self._abandoned.remove(write)
+                log.warning("%s: %s, given up by its caller, ended: %s", self.url, write.doing, write.error or "done")
+
+    def _timeout(self, doing: str, place: str | None) -> StoreTimeout:
+        return StoreTimeout(f"{doing}: {self.url} did not answer within {self.seconds:g} s", key=place)
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """A write under way. ``result`` and ``error`` are meaningful when it has ended."""
+
+    doing: str
+    places: tuple[Key | Prefix, ...]
+    ended: trio.Event = field(default_factory=trio.Event)
+    result: Any = None
+    error: Exception | None = None
+
+    def touches(self, places: tuple[Key | Prefix, ...]) -> bool:
+        """Whether a key of one is a key of the other."""
+        return any(_meet(mine, other) for mine in self.places for other in places)
+
+
+def _meet(one: Key | Prefix, other: Key | Prefix) -> bool:
+    return (
+        one == other
+        or (isinstance(one, Prefix) and other.startswith(one))
+        or (isinstance(other, Prefix) and one.startswith(other))
+    )  # fmt: skip
+
+
+async def _fill(portion: list[T], entries: AsyncIterator[T]) -> bool:
+    """Append the next entries to ``portion``; whether there may be more."""
+    async for entry in entries:
+        portion.append(entry)
+        if len(portion) == _PORTION:
+            return True
+    return False

@@ -1,0 +1,85 @@
+"""A store that does what another store does: the base of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
+
+
+class ForwardingStore(Store):
+    """Every operation goes to ``inner``, which is closed with this store.
+
+    Operations arrive whole: `set_partial_values` here is `set_partial_values` there, never its fallback of gets and sets.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.readable = inner.readable
+        self.writable = inner.writable
+        self.listable = inner.listable
+
+    async def get(self, key: Key) -> Buffer | None:
+        return await self.inner.get(key)
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        return await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        return await self.inner.stat(key)
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+        await self.inner.set(key, value, if_generation=if_generation)
+
+    async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
+        await self.inner.set_partial_values(key_start_values)
+
+    async def erase(self, key: Key) -> None:
+        await self.inner.erase(key)
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        await self.inner.erase_values(keys)
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        await self.inner.erase_prefix(prefix)
+
+    async def sync(self, keys: Iterable[Key]) -> None:
+        await self.inner.sync(keys)
+
+    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
+        return self.inner.exclusive(key)
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        return await self.inner.rename(old, new)
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        return await self.inner.rename_prefix(old, new)
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        await self.inner.make_prefix(prefix)
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        await self.inner.remove_prefix(prefix)
+
+    async def set_times(self, key: Key, mtime_ns: int) -> bool:
+        return await self.inner.set_times(key, mtime_ns)
+
+    def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
+        return self.inner.list_prefix(prefix)
+
+    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        return self.inner.list_dir(prefix)
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        return await self.inner.prefix_mtime_ns(prefix)
+
+    async def free_space(self) -> tuple[int, int] | None:
+        return await self.inner.free_space()
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()

@@ -1,0 +1,167 @@
+"""A store that counts what is asked of it and tells what changes in it.
+
+The change stream of a mount: its own writes are seen here as they succeed, and whoever learns of other changes (inotify, a value whose
+generation is another than before) says so with `ObservedStore.announce`. Subscribers are plain functions, called before the operation
+returns, so that a view that answers after it answers with the new value.
+
+Below a `zarrfs.transformers.deadline.DeadlineStore` it also tells of a write that took effect after its caller had given up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
+from zarrfs.transformers.counters import StoreCounters
+from zarrfs.transformers.forwarding import ForwardingStore
+
+log = logging.getLogger(__name__)
+
+
+class ObservedStore(ForwardingStore):
+    """Counts in ``counters``; tells subscribers of every change.
+
+    An operation on one key is told when it has succeeded. One on several may fail after it has changed some of them: then these
+    changes are told as ``"unknown"``.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.counters = StoreCounters()
+        self._subscribers: list[Callable[[Change], None]] = []
+
+    def subscribe(self, subscriber: Callable[[Change], None]) -> Callable[[], None]:
+        """Call ``subscriber`` with every change from now on, until what this returns is called. What it raises is logged."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def announce(self, *changes: Change) -> None:
+        """Tell the subscribers."""
+        for change in changes:
+            for subscriber in tuple(self._subscribers):
+                try:
+                    subscriber(change)
+                except Exception:
+                    log.exception("a subscriber failed on %r", change)
+
+    # --- readable -----------------------------------------------------------------------------------------------------------
+
+    async def get(self, key: Key) -> Buffer | None:
+        self.counters.get += 1
+        value = await self.inner.get(key)
+        self.counters.bytes_read += len(value or b"")
+        return value
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        self.counters.get_partial_values += 1
+        values = await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
+        self.counters.bytes_read += sum(len(value or b"") for value in values)
+        return values
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        self.counters.stat += 1
+        return await self.inner.stat(key)
+
+    # --- writable -----------------------------------------------------------------------------------------------------------
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+        self.counters.set += 1
+        await self.inner.set(key, value, if_generation=if_generation)
+        self.counters.bytes_written += memoryview(value).nbytes
+        self.announce(Change(key, "set"))
+
+    async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
+        self.counters.set_partial_values += 1
+        pieces = list(key_start_values)
+        keys = dict.fromkeys(key for key, _, _ in pieces)
+        try:
+            await self.inner.set_partial_values(pieces)
+        except BaseException:
+            self.announce(*(Change(key, "unknown") for key in keys))
+            raise
+        self.counters.bytes_written += sum(memoryview(value).nbytes for _, _, value in pieces)
+        self.announce(*(Change(key, "set") for key in keys))
+
+    async def erase(self, key: Key) -> None:
+        self.counters.erase += 1
+        await self.inner.erase(key)
+        self.announce(Change(key, "erase"))
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        self.counters.erase_values += 1
+        erased = list(keys)
+        try:
+            await self.inner.erase_values(erased)
+        except BaseException:
+            self.announce(*(Change(key, "unknown") for key in erased))
+            raise
+        self.announce(*(Change(key, "erase") for key in erased))
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        self.counters.erase_prefix += 1
+        try:
+            await self.inner.erase_prefix(prefix)
+        except BaseException:
+            self.announce(Change(prefix, "unknown"))
+            raise
+        self.announce(Change(prefix, "erase"))
+
+    async def sync(self, keys: Iterable[Key]) -> None:
+        self.counters.sync += 1
+        await self.inner.sync(keys)
+
+    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
+        self.counters.exclusive += 1
+        return self.inner.exclusive(key)
+
+    # --- what a file system can do ------------------------------------------------------------------------------------------
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        self.counters.rename += 1
+        renamed = await self.inner.rename(old, new)
+        if renamed and old != new:
+            self.announce(Change(old, "erase"), Change(new, "set"))
+        return renamed
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        self.counters.rename_prefix += 1
+        renamed = await self.inner.rename_prefix(old, new)
+        if renamed and old != new:
+            self.announce(Change(old, "erase"), Change(new, "set"))
+        return renamed
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        self.counters.make_prefix += 1
+        await self.inner.make_prefix(prefix)
+        self.announce(Change(prefix, "set"))
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        self.counters.remove_prefix += 1
+        await self.inner.remove_prefix(prefix)
+        self.announce(Change(prefix, "erase"))
+
+    async def set_times(self, key: Key, mtime_ns: int) -> bool:
+        self.counters.set_times += 1
+        found = await self.inner.set_times(key, mtime_ns)
+        if found:
+            self.announce(Change(key, "times"))
+        return found
+
+    # --- listable -----------------------------------------------------------------------------------------------------------
+
+    def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
+        self.counters.list_prefix += 1
+        return self.inner.list_prefix(prefix)
+
+    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        self.counters.list_dir += 1
+        return self.inner.list_dir(prefix)
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        self.counters.prefix_mtime_ns += 1
+        return await self.inner.prefix_mtime_ns(prefix)
