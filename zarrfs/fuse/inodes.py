@@ -1,0 +1,158 @@
+"""Inode numbers: what the kernel knows, and for how long.
+
+An inode number is a digest of the entry's path in the mount, so that it is the same after the kernel has forgotten it, in the next
+mount, and for tools that tell hard links and changes by it. Where the digest is taken (after a rename, or because the value was
+replaced behind the mount and is another file now) the next free one is.
+
+An `Inode` exists while the kernel holds lookups on it or a file of it is open. It is kept small, since a listing of a hundred thousand
+entries makes as many: the node object is made only when something is done with the entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from zarrfs.vfs.node import Attributes, Directory, Node
+
+ROOT_INO = 1
+_RESERVED = 16
+
+
+class Inode:
+    """One entry that the kernel knows. ``stamp``: a digest of the size and time that the kernel was told, 0 where that does not
+    matter; an entry with another one is another file."""
+
+    __slots__ = ("ino", "lookups", "name", "node", "open_handles", "parent", "stamp")
+
+    def __init__(self, ino: int, parent: Inode | None, name: str) -> None:
+        self.ino = ino
+        self.parent = parent
+        self.name = name
+        self.lookups = 0
+        self.open_handles = 0
+        self.stamp = 0
+        self.node: Node | None = None
+
+    @property
+    def path(self) -> str:
+        """The entry's path from the root of the mount, without a leading slash."""
+        parts = []
+        inode: Inode | None = self
+        while inode is not None and inode.parent is not None:
+            parts.append(inode.name)
+            inode = inode.parent
+        return "/".join(reversed(parts))
+
+
+class InodeTable:
+    """All inodes of a mount, by number."""
+
+    def __init__(self, root: Directory) -> None:
+        self.root = Inode(ROOT_INO, None, "")
+        self.root.node = root
+        self.root.lookups = 1
+        self._inodes: dict[int, Inode] = {ROOT_INO: self.root}
+        self._displaced: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._inodes)
+
+    def __getitem__(self, ino: int) -> Inode:
+        return self._inodes[ino]
+
+    def find(self, path: str) -> Inode | None:
+        """The inode at ``path``, if the kernel knows it."""
+        if not path:
+            return self.root
+        ino = self._displaced.get(path)
+        inode = self._inodes.get(ino if ino is not None else _digest(path))
+        return inode if inode is not None and inode.path == path else None
+
+    def refer(self, parent: Inode, name: str, *, path: str | None = None, stamp: int = 0) -> Inode:
+        """The inode for an entry, with one more lookup counted on it. ``path`` saves making it. An entry whose ``stamp`` is not what
+        the kernel was told gets a new number."""
+        path = path if path is not None else _join(parent.path, name)
+        ino = self._displaced.get(path)
+        if ino is None:
+            ino = _digest(path)
+        inode = self._inodes.get(ino)
+        if inode is None:
+            inode = self._inodes[ino] = Inode(ino, parent, name)
+        elif inode.name != name or inode.parent is not parent or (stamp and inode.stamp and inode.stamp != stamp):
+            inode = self._displace(parent, name, path)
+        inode.stamp = stamp
+        inode.lookups += 1
+        return inode
+
+    def number(self, path: str) -> int:
+        """The number that the entry at ``path`` has or would get."""
+        displaced = self._displaced.get(path)
+        return displaced if displaced is not None else _digest(path)
+
+    def forget(self, ino: int, lookups: int) -> None:
+        """The kernel drops ``lookups`` of its references."""
+        inode = self._inodes[ino]
+        inode.lookups -= lookups
+        self._collect(inode)
+
+    def opened(self, inode: Inode) -> None:
+        """A handle of it is open."""
+        inode.open_handles += 1
+
+    def closed(self, inode: Inode) -> None:
+        """A handle of it was released."""
+        inode.open_handles -= 1
+        self._collect(inode)
+
+    def move(self, inode: Inode, parent: Inode, name: str) -> None:
+        """The entry has another name now; the kernel keeps its number. What was at that name is nobody's any more."""
+        path = _join(parent.path, name)
+        self._displaced.pop(inode.path, None)
+        inode.parent, inode.name, inode.node = parent, name, None
+        if _digest(path) != inode.ino:
+            self._displaced[path] = inode.ino
+
+    def vanished(self, inode: Inode) -> None:
+        """The entry lost its name: whatever comes to be called so is another file."""
+        path = inode.path
+        if self._displaced.get(path) == inode.ino:
+            del self._displaced[path]
+        inode.name = "\0" + inode.name
+
+    def all(self) -> Iterator[Inode]:
+        """Every inode."""
+        return iter(list(self._inodes.values()))
+
+    def _displace(self, parent: Inode, name: str, path: str) -> Inode:
+        attempt = 1
+        while (ino := _digest(f"{path}\0{attempt}")) in self._inodes:
+            attempt += 1
+        self._displaced[path] = ino
+        inode = self._inodes[ino] = Inode(ino, parent, name)
+        return inode
+
+    def _collect(self, inode: Inode) -> None:
+        if inode.lookups <= 0 and inode.open_handles <= 0 and inode is not self.root:
+            self._inodes.pop(inode.ino, None)
+            if self._displaced:
+                path = inode.path
+                if self._displaced.get(path) == inode.ino:
+                    del self._displaced[path]
+
+
+def stamp_of(attributes: Attributes) -> int:
+    """The digest of what the kernel is told of a file; never 0. Small, so that it costs no more than it must."""
+    if attributes.is_directory:
+        return 0
+    return (hash((attributes.size, attributes.mtime_ns)) & 0x3FFF_FFFE) | 1
+
+
+def _digest(path: str) -> int:
+    digest = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    # 63 bits: some programs read inode numbers as signed.
+    return (int.from_bytes(digest, "little") >> 1) | _RESERVED
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

@@ -1,0 +1,131 @@
+"""An array of a hierarchy: its metadata, its codec chain, and its chunks, decoded and encoded."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from zarrfs import threads
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.errors import ChunkDecodeError, ChunkSizeMismatch, ZarrfsError
+from zarrfs.hierarchy.chunks import ChunkStore
+from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.keys import NodePath
+from zarrfs.model.chunk_grid import Coords, in_grid
+from zarrfs.model.chunk_plan import Selection
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
+from zarrfs.stores.base import Buffer
+
+Elements = np.ndarray[Any, np.dtype[Any]]
+
+_serials = itertools.count(1)
+
+
+class Array:
+    """One array as its documents described it when it was opened. A changed document makes a new object, with a new ``serial``.
+
+    Safe for concurrent use. Elements are NumPy arrays of ``metadata.data_type.dtype``, little-endian.
+    """
+
+    def __init__(self, node: ArrayNode, chunks: ChunkStore, counters: HierarchyCounters) -> None:
+        self.node = node
+        self.chunks = chunks
+        self.chain = CodecChain.build(node.metadata.codecs, node.metadata.data_type)
+        self.serial = next(_serials)
+        self._counters = counters
+
+    @property
+    def path(self) -> NodePath:
+        """The node's path."""
+        return self.node.path
+
+    @property
+    def metadata(self) -> ArrayMetadata:
+        """What the documents say."""
+        return self.node.metadata
+
+    def has(self, coords: Coords) -> bool:
+        """Whether the grid has such a chunk, stored or not."""
+        return in_grid(coords, self.metadata.grid_shape)
+
+    async def read_chunk(self, coords: Coords) -> Elements | None:
+        """A chunk at its full shape; None when it is not stored. Raises `ChunkDecodeError` naming the chunk."""
+        data = await self.chunks.get(coords)
+        if data is None:
+            return None
+        shape = self.metadata.chunk_grid.chunk_shape(coords)
+        nbytes = math.prod(shape) * self.metadata.data_type.itemsize
+        try:
+            elements: Elements = await threads.cpu(nbytes, self.chain.decode, data, shape)
+        except ChunkDecodeError as error:
+            raise self._naming(error, "decoding", coords) from error
+        self._counters.chunks_decoded += 1
+        return elements
+
+    async def read_chunk_into(self, coords: Coords, out: Elements, selection: Selection) -> bool:
+        """Decode a chunk and put the part of it that ``selection`` names into ``out``; False when it is not stored."""
+        data = await self.chunks.get(coords)
+        if data is None:
+            return False
+        shape = self.metadata.chunk_grid.chunk_shape(coords)
+        try:
+            await threads.cpu(out.nbytes, self.chain.decode_into, data, shape, out, selection)
+        except ChunkDecodeError as error:
+            raise self._naming(error, "decoding", coords) from error
+        self._counters.chunks_decoded += 1
+        return True
+
+    async def write_chunk(self, coords: Coords, data: Buffer) -> None:
+        """Encode and store a chunk; ``data`` is all its elements in C order, little-endian, at the full chunk shape.
+
+        What lies beyond the array's edge is replaced by the fill value. Raises `ChunkSizeMismatch` before anything is stored.
+        """
+        encoded = await self.encode_chunk(coords, data)
+        await self.chunks.update({coords: encoded})
+
+    async def encode_chunk(self, coords: Coords, data: Buffer) -> Buffer:
+        """The encoded form of a chunk; see `write_chunk`."""
+        expected = self.metadata.chunk_nbytes(coords)
+        if len(data) != expected:
+            raise ChunkSizeMismatch(
+                f"chunk {coords} of {self.path} has exactly {expected} bytes, not {len(data)}: nothing was stored", key=self.path
+            )
+        try:
+            encoded: Buffer = await threads.cpu(expected, self._encode, coords, data)
+        except ZarrfsError as error:
+            raise self._naming(error, "encoding", coords) from error
+        self._counters.chunks_encoded += 1
+        return encoded
+
+    def _encode(self, coords: Coords, data: Buffer) -> Buffer:
+        metadata = self.metadata
+        shape = metadata.chunk_grid.chunk_shape(coords)
+        elements: Elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
+        spans = [metadata.chunk_grid.span(axis, index) for axis, index in enumerate(coords)]
+        inside = tuple(slice(0, min(end, extent) - begin) for (begin, end), extent in zip(spans, metadata.shape, strict=True))
+        if any(part.stop < length for part, length in zip(inside, shape, strict=True)):
+            padded = np.empty(shape, elements.dtype)
+            padded[...] = np.frombuffer(metadata.fill_bytes, elements.dtype)[0] if elements.dtype.itemsize else 0
+            padded[inside] = elements[inside]
+            elements = padded
+        # The staging buffer may change again as soon as this returns: the encoded form must not be a view of it.
+        encoded = self.chain.encode(elements)
+        return bytes(encoded) if isinstance(encoded, memoryview) else encoded
+
+    def _naming(self, error: ZarrfsError, doing: str, coords: Coords) -> ZarrfsError:
+        return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.path)
+
+
+def fill(metadata: ArrayMetadata, out: Elements) -> None:
+    """Set every element of ``out`` to what a chunk that is not stored reads as, bit for bit."""
+    if out.size == 0:
+        return
+    # Through bytes, not through the type: assigning a NaN element may lose its payload, and void types do not assign scalars.
+    pattern = np.frombuffer(metadata.fill_bytes, np.uint8)
+    if not pattern.any() and out.flags.c_contiguous:
+        out.view(np.uint8).reshape(-1)[...] = 0
+        return
+    out[...] = np.frombuffer(metadata.fill_bytes, f"|V{pattern.size}").view(out.dtype)[0]

@@ -1,0 +1,104 @@
+"""Decoded chunks in memory: least recently used go first, and two readers of one chunk wait for one decoding."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import trio
+
+from zarrfs.model.chunk_grid import Coords
+
+Array = np.ndarray[Any, np.dtype[Any]]
+CacheKey = tuple[int, Coords]
+"""The array's serial number and a chunk's coordinates."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    array: Array | None
+    generation: str | None
+
+
+@dataclass(slots=True)
+class _Flight:
+    generation: str | None
+    landed: trio.Event = field(default_factory=trio.Event)
+    stale: bool = False
+    failed: bool = True
+    array: Array | None = None
+
+
+class ChunkCache:
+    """Decoded chunks (read-only arrays; None for a chunk that is not stored), up to ``limit`` bytes in all.
+
+    An entry remembers the generation it was read from, where the caller names one; a caller that names another one does not get it.
+    `discard` while a chunk is being decoded keeps the result from being cached: whoever waits for it reads again.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.nbytes = 0
+        self.hits = 0
+        self._entries: OrderedDict[CacheKey, _Entry] = OrderedDict()
+        self._flights: dict[CacheKey, _Flight] = {}
+
+    def peek(self, key: CacheKey) -> tuple[bool, Array | None]:
+        """Whether the chunk is cached, and it."""
+        entry = self._entries.get(key)
+        return (False, None) if entry is None else (True, entry.array)
+
+    async def get(self, key: CacheKey, read: Callable[[], Awaitable[Array | None]], generation: str | None = None) -> Array | None:
+        """The chunk, from the cache or from ``read()``, which runs once however many ask at the same time."""
+        while True:
+            entry = self._entries.get(key)
+            if entry is not None and (generation is None or entry.generation == generation):
+                self._entries.move_to_end(key)
+                self.hits += 1
+                return entry.array
+            flight = self._flights.get(key)
+            if flight is None:
+                break
+            await flight.landed.wait()
+            if not flight.failed and not flight.stale and generation in (None, flight.generation):
+                self.hits += 1
+                return flight.array
+        flight = self._flights[key] = _Flight(generation)
+        try:
+            flight.array = array = await read()
+            flight.failed = False
+        finally:
+            del self._flights[key]
+            flight.landed.set()
+        if array is not None:
+            array.flags.writeable = False
+        if not flight.stale:
+            self._insert(key, _Entry(array, generation))
+        return array
+
+    def discard(self, serial: int, coords: Coords | None = None) -> None:
+        """Forget one chunk of an array, or all of them."""
+        doomed = [(serial, coords)] if coords is not None else [key for key in self._entries if key[0] == serial]
+        for key in doomed:
+            self._remove(key)
+        for key, flight in self._flights.items():
+            if key[0] == serial and coords in (None, key[1]):
+                flight.stale = True
+
+    def _insert(self, key: CacheKey, entry: _Entry) -> None:
+        self._remove(key)
+        size = entry.array.nbytes if entry.array is not None else 0
+        if size > self.limit:
+            return
+        self._entries[key] = entry
+        self.nbytes += size
+        while self.nbytes > self.limit:
+            self._remove(next(iter(self._entries)))
+
+    def _remove(self, key: CacheKey) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None and entry.array is not None:
+            self.nbytes -= entry.array.nbytes

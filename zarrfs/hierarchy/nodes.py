@@ -1,0 +1,279 @@
+"""The nodes of a store: which there are, what their documents say, and which of them a changed key concerns.
+
+Dialects say which keys hold documents and what they mean; this module gets the documents, remembers the nodes for a while, and hands
+out arrays ready to be read. Hierarchies of several dialects may share a store: at each path every dialect that can lie there is asked,
+that of the parent first, and the first whose documents are there wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import trio
+
+from zarrfs import registry
+from zarrfs.dialects.base import Dialect, Layout
+from zarrfs.dialects.documents import MAX_NBYTES
+from zarrfs.errors import MetadataError, ZarrfsError
+from zarrfs.hierarchy.arrays import Array
+from zarrfs.hierarchy.chunks import StoredChunks
+from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
+from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
+from zarrfs.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+_MAX_NODES = 50_000
+_WIDTH = 16
+
+
+@dataclass(slots=True)
+class OpenArray:
+    """An array and its reader. ``superseded`` once its documents say something else: what was read of it is another array's."""
+
+    array: Array
+    reader: ArrayReader
+    superseded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """What a change in the store means for a node: chunk ``coords`` of the array at ``path``, or (None) anything of the node and of
+    what lies below it."""
+
+    path: NodePath
+    coords: Coords | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    node: Node | None
+    digest: bytes
+    expires: float
+    opened: OpenArray | None = None
+
+
+class Hierarchy:
+    """The nodes in a store. What was learnt counts for ``ttl`` seconds, or until `changed` is told of a key."""
+
+    def __init__(self, store: Store, readers: ReaderPool, counters: HierarchyCounters, *, ttl: float) -> None:
+        self._store = store
+        self._readers = readers
+        self._counters = counters
+        self._ttl = ttl
+        self._known: OrderedDict[NodePath, _Known] = OrderedDict()
+        self._underway: dict[NodePath, trio.Event] = {}
+        self._by_chunk_prefix: dict[Prefix, NodePath] = {}
+        self._layouts: tuple[Layout, ...] = ()
+        self._layouts_expire = float("-inf")
+        self._layout_keys: frozenset[Key] = frozenset()
+        self._epoch = 0
+
+    async def node(self, path: NodePath) -> Node | None:
+        """The node at ``path``; None when there is none. A node whose documents are bad is an `UnsupportedNode`, never an error."""
+        return (await self._lookup(path)).node
+
+    async def array(self, path: NodePath) -> OpenArray | None:
+        """The array at ``path``, ready to be read; None when there is no (usable) array."""
+        known = await self._lookup(path)
+        if not isinstance(known.node, ArrayNode):
+            return None
+        if known.opened is None:
+            array = Array(known.node, StoredChunks(self._store, known.node), self._counters)
+            known.opened = OpenArray(array, ArrayReader(array, self._readers))
+            self._by_chunk_prefix[known.node.chunk_prefix] = path
+        return known.opened
+
+    async def children(self, path: NodePath) -> list[tuple[str, Node]]:
+        """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
+        names: set[str] = set()
+        for layout in await self._layouts_now():
+            if self._store.listable:
+                keys: list[str] = []
+                prefixes: list[str] = []
+                async for name, is_prefix, _, _ in self._store.list_dir(layout.listing_prefix(path)):
+                    (prefixes if is_prefix else keys).append(name)
+                names |= layout.child_names(path, keys, prefixes)
+            else:
+                names |= layout.consolidated_names(path) or set()
+        found: dict[str, Node] = {}
+
+        async def add(name: str) -> None:
+            try:
+                node = await self.node(path.child(name))
+            except ZarrfsError as error:
+                node = UnsupportedNode(path=path, dialect="", reason=str(error))
+            if node is not None:
+                found[name] = node
+
+        await for_each(sorted(names), add, _WIDTH)
+        return sorted(found.items())
+
+    def changed(self, key_or_prefix: str, *, is_prefix: bool) -> list[NodeChange]:
+        """Forget what is no longer so, now that something was set or erased there; the nodes concerned."""
+        self._epoch += 1
+        return self._prefix_changed(Prefix(key_or_prefix)) if is_prefix else self._key_changed(Key(key_or_prefix))
+
+    def forget_all(self) -> None:
+        """Forget everything that was learnt of the store."""
+        self._epoch += 1
+        self._layouts_expire = float("-inf")
+        for known in self._known.values():
+            known.expires = float("-inf")
+            if known.opened is not None:
+                known.opened.reader.discard()
+
+    # --- change -------------------------------------------------------------------------------------------------------------
+
+    def _key_changed(self, key: Key) -> list[NodeChange]:
+        if key in self._layout_keys:
+            self._layouts_expire = float("-inf")
+        changes = []
+        for layout in self._layouts:
+            path = layout.node_of_document(key)
+            if path is not None:
+                self._expire(path)
+                changes.append(NodeChange(path))
+        prefix = key.parent
+        while True:
+            path = self._by_chunk_prefix.get(prefix)
+            known = self._known.get(path) if path is not None else None
+            if path is not None and known is not None and known.opened is not None:
+                metadata = known.opened.array.metadata
+                coords = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
+                if coords is not None:
+                    known.opened.reader.discard(coords)
+                    changes.append(NodeChange(path, coords))
+            if not prefix:
+                return changes
+            prefix = Prefix(prefix[: prefix.rstrip("/").rfind("/") + 1])
+
+    def _prefix_changed(self, prefix: Prefix) -> list[NodeChange]:
+        self._layouts_expire = float("-inf")
+        concerned = set()
+        for path, known in self._known.items():
+            chunk_prefix = known.node.chunk_prefix if isinstance(known.node, ArrayNode) else None
+            below = path.prefix.startswith(prefix) or prefix.startswith(path.prefix)
+            if below or (chunk_prefix is not None and (chunk_prefix.startswith(prefix) or prefix.startswith(chunk_prefix))):
+                concerned.add(path)
+        for path in concerned:
+            self._expire(path)
+            opened = self._known[path].opened
+            if opened is not None:
+                opened.reader.discard()
+        return [NodeChange(path) for path in concerned]
+
+    def _expire(self, path: NodePath) -> None:
+        known = self._known.get(path)
+        if known is not None:
+            known.expires = float("-inf")
+        if path == ROOT:
+            # The root's documents may carry a consolidated copy of all the others.
+            self._layouts_expire = float("-inf")
+
+    # --- learning -----------------------------------------------------------------------------------------------------------
+
+    async def _lookup(self, path: NodePath) -> _Known:
+        while True:
+            known = self._known.get(path)
+            if known is not None and known.expires > trio.current_time():
+                return known
+            underway = self._underway.get(path)
+            if underway is None:
+                break
+            await underway.wait()
+        done = self._underway[path] = trio.Event()
+        try:
+            return await self._learn(path)
+        finally:
+            del self._underway[path]
+            done.set()
+
+    async def _learn(self, path: NodePath) -> _Known:
+        epoch = self._epoch
+        before = self._known.get(path)
+        node, digest = await self._read(path)
+        # A change that came while the documents were read: what was read counts for this caller, and is not remembered.
+        expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
+        if before is not None and before.digest == digest and type(before.node) is type(node):
+            before.expires = expires
+            return before
+        if before is not None and before.opened is not None:
+            before.opened.superseded = True
+            before.opened.reader.discard()
+        known = self._known[path] = _Known(node, digest, expires)
+        self._known.move_to_end(path)
+        while len(self._known) > _MAX_NODES:
+            self._known.popitem(last=False)
+        return known
+
+    async def _read(self, path: NodePath) -> tuple[Node | None, bytes]:
+        digest = hashlib.blake2b(digest_size=16)
+        layouts = await self._layouts_for(path)
+        for layout in layouts:
+            documents = await self._documents(layout.document_keys(path))
+            for key, value in documents.items():
+                digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "surrogateescape"))
+                digest.update(value)
+            try:
+                node = layout.parse(path, documents)
+            except MetadataError as error:
+                self._counters.nodes_parsed += 1
+                return UnsupportedNode(path=path, dialect=layout.dialect.name, reason=str(error)), digest.digest()
+            if node is not None:
+                self._counters.nodes_parsed += 1
+                return node, digest.digest()
+        if path == ROOT or await self._is_prefix(layouts, path):
+            return GroupNode(path=path, dialect=layouts[0].dialect.name, explicit=False), digest.digest()
+        return None, digest.digest()
+
+    async def _is_prefix(self, layouts: Iterable[Layout], path: NodePath) -> bool:
+        return self._store.listable and any(
+            [await self._store.prefix_exists(prefix) for prefix in {layout.listing_prefix(path) for layout in layouts}]
+        )
+
+    async def _documents(self, keys: tuple[Key, ...]) -> dict[Key, bytes]:
+        # One byte more than may be: a document that is too long is refused by its reader, and never read whole.
+        values = await self._store.get_partial_values([(key, ByteRange(0, MAX_NBYTES + 1)) for key in keys])
+        return {key: bytes(value) for key, value in zip(keys, values, strict=True) if value is not None}
+
+    async def _layouts_for(self, path: NodePath) -> list[Layout]:
+        layouts = await self._layouts_now()
+        parent = self._known.get(path.parent) if path != ROOT else None
+        preferred = parent.node.dialect if parent is not None and parent.node is not None else None
+        return sorted(layouts, key=lambda layout: layout.dialect.name != preferred)
+
+    async def _layouts_now(self) -> tuple[Layout, ...]:
+        if self._layouts_expire > trio.current_time():
+            return self._layouts
+        prefix = Prefix("")
+        opened: list[Layout] = []
+        created: list[Layout] = []
+        keys: set[Key] = set()
+        for dialect in _dialects():
+            root_keys = dialect.root_keys(prefix)
+            keys.update(root_keys)
+            layout = dialect.open(prefix, await self._documents(root_keys))
+            if layout is not None:
+                opened.append(layout)
+            else:
+                created.append(dialect.create(prefix))
+        if all(layout.per_node for layout in opened):
+            # Nodes of such dialects carry their own documents, and may lie anywhere below a root that has none.
+            opened.extend(layout for layout in created if layout.per_node)
+        self._layout_keys = frozenset(keys)
+        self._layouts = tuple(opened)
+        self._layouts_expire = trio.current_time() + self._ttl
+        return self._layouts
+
+
+def _dialects() -> list[Dialect]:
+    return sorted(registry.plugins("zarrfs.dialects"), key=lambda dialect: (dialect.priority, dialect.name))

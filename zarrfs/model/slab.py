@@ -1,0 +1,121 @@
+"""Slabs: the array cut across, so that a sequential reader of its elements needs each chunk once.
+
+Take the first dimension whose chunks are longer than one element. All chunks with the same indices up to and including that dimension
+make one *row* of chunks; in C order a row's elements are contiguous. A *slab* is a run of rows, as many as make decoding worth a
+buffer. While one slab is in memory, a reader that goes forward through the file needs no chunk outside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
+from zarrfs.model.chunk_plan import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of chunks: elements ``start`` to ``stop`` (C order) of the array, which are a box of ``shape``."""
+
+    start: int
+    stop: int
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk in a row: ``chunk_selection`` is its part inside the array, ``row_selection`` where that lies in the row's box."""
+
+    coords: Coords
+    chunk_selection: Selection
+    row_selection: Selection
+
+
+class SlabGrid:
+    """How an array of ``shape`` on ``grid`` divides into slabs of about ``target_nbytes`` bytes (at least one row of chunks)."""
+
+    def __init__(self, shape: Shape, grid: ChunkGrid, itemsize: int, target_nbytes: int) -> None:
+        self._shape = shape
+        self._grid = grid
+        grid_shape = grid.grid_shape(shape)
+        # Chunks of length 1 all along a dimension: as many chunks as elements.
+        self._axis = next((axis for axis, extent in enumerate(shape) if grid_shape[axis] != extent), max(0, len(shape) - 1))
+        self._leading = math.prod(shape[: self._axis])
+        self._rows_of_axis = grid_shape[self._axis] if shape else 1
+        self._inner = math.prod(shape[self._axis + 1 :])
+        self.rows = self._leading * self._rows_of_axis
+        size = math.prod(shape)
+        row_nbytes = max(1, size * itemsize // max(1, self.rows))
+        self.rows_per_slab = max(1, min(target_nbytes // row_nbytes, max(1, self.rows)))
+
+    @property
+    def slabs(self) -> int:
+        """Number of slabs."""
+        return -(-self.rows // self.rows_per_slab)
+
+    def slab_at(self, element: int) -> int:
+        """The slab that holds ``element`` (C order)."""
+        if not self._shape:
+            return 0
+        lead, along = divmod(element // self._inner, self._shape[self._axis])
+        return (lead * self._rows_of_axis + self._grid.indices(self._axis, along, along + 1)[0]) // self.rows_per_slab
+
+    def extent(self, slab: int) -> tuple[int, int]:
+        """First element of a slab, and the first after it."""
+        first = slab * self.rows_per_slab
+        last = min(first + self.rows_per_slab, self.rows) - 1
+        return self.row(first).start, self.row(last).stop
+
+    def row_numbers(self, slab: int) -> range:
+        """The rows that a slab is made of."""
+        first = slab * self.rows_per_slab
+        return range(first, min(first + self.rows_per_slab, self.rows))
+
+    def row_of(self, coords: Coords) -> int:
+        """The row that chunk ``coords`` belongs to."""
+        if not coords:
+            return 0
+        lead = 0
+        for axis in range(self._axis):
+            lead = lead * self._shape[axis] + coords[axis]
+        return lead * self._rows_of_axis + coords[self._axis]
+
+    def piece(self, coords: Coords) -> Piece:
+        """How chunk ``coords`` lies in its row."""
+        inside: list[slice] = []
+        within: list[slice] = []
+        for axis, index in enumerate(coords):
+            begin, end = self._grid.span(axis, index)
+            length = min(end, self._shape[axis]) - begin
+            inside.append(slice(0, length))
+            within.append(slice(begin, begin + length) if axis > self._axis else slice(0, length))
+        return Piece(coords, tuple(inside), tuple(within))
+
+    def coords(self, number: int) -> Iterator[Coords]:
+        """Coordinates of the chunks in a row, in C order."""
+        if not self._shape:
+            yield ()
+            return
+        lead, along = divmod(number, self._rows_of_axis)
+        leading: list[int] = []
+        for extent in reversed(self._shape[: self._axis]):
+            lead, index = divmod(lead, extent)
+            leading.append(index)
+        head = (*reversed(leading), along)
+        grid_shape = self._grid.grid_shape(self._shape)
+        for tail in itertools.product(*(range(extent) for extent in grid_shape[self._axis + 1 :])):
+            yield (*head, *tail)
+
+    def row(self, number: int) -> Row:
+        """One row."""
+        if not self._shape:
+            return Row(0, 1, ())
+        lead, along = divmod(number, self._rows_of_axis)
+        begin, end = self._grid.span(self._axis, along)
+        end = min(end, self._shape[self._axis])
+        base = lead * self._shape[self._axis]
+        shape = (*(1,) * self._axis, end - begin, *self._shape[self._axis + 1 :])
+        return Row((base + begin) * self._inner, (base + end) * self._inner, shape)

@@ -1,0 +1,203 @@
+"""One mount without the kernel: a store, its hierarchy, and the views over it, joined.
+
+The daemon serves it to the kernel; tests use it directly. Data goes down (views -> hierarchy -> store); what changes comes up as one
+stream: the observed store tells the hierarchy what to forget, and `MountTree.affected` names the entries that are different now.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import trio
+
+from zarrfs import __version__, registry
+from zarrfs.config import MountConfig
+from zarrfs.errors import UsageError, ZarrfsError
+from zarrfs.hierarchy.cache import ChunkCache
+from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.readers import ReaderPool
+from zarrfs.hierarchy.slabs import SlabPool
+from zarrfs.stores.base import Change, Store
+from zarrfs.transformers.deadline import DeadlineStore
+from zarrfs.transformers.observed import ObservedStore
+from zarrfs.transformers.read_only import ReadOnlyStore
+from zarrfs.vfs.node import Directory
+from zarrfs.vfs.staging import StagingArea
+from zarrfs.views.base import View, ViewContext, ViewPlugin
+from zarrfs.views.root import ControlDirectory, MountRoot
+
+log = logging.getLogger(__name__)
+
+_ERRORS_KEPT = 1000
+
+Entries = Callable[[list[tuple[str, bool, bool]]], None]
+"""Called with (path in the mount, may have lost its name, changed by its own writer)."""
+
+
+class MountTree:
+    """Everything of a mount but the kernel. Background tasks run in ``nursery``, which the caller keeps open while the tree is used
+    and then cancels; the caller also closes the store."""
+
+    def __init__(self, config: MountConfig, store: Store, nursery: trio.Nursery) -> None:
+        self.config = config
+        self.observed = ObservedStore(store)
+        timely = DeadlineStore(self.observed, config.timeout, nursery)
+        self.store: Store = ReadOnlyStore(timely) if config.read_only or not store.writable else timely
+        self.mounted_ns = time.time_ns()
+        self.failures: list[tuple[str, str]] = []
+        self.on_affected: Entries | None = None
+        self._errors: deque[str] = deque(maxlen=_ERRORS_KEPT)
+        # The limit holds for all three together; what a reader going forward needs is the largest part.
+        spill = cache_directory(config)
+        self.counters = HierarchyCounters()
+        self._cache = ChunkCache(config.memory_limit // 4)
+        slabs = SlabPool(config.memory_limit // 2, self.counters, spill)
+        self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=nursery.start_soon)
+        self.staging = StagingArea(
+            on_failure=self._on_unpublished,
+            durable=config.durable,
+            spill_nbytes=max(1 << 20, min(64 << 20, config.memory_limit // 8)),
+            directory=spill,
+        )
+        self.hierarchy = Hierarchy(self.store, self._readers, self.counters, ttl=config.metadata_ttl)
+        context = ViewContext(
+            store=self.store,
+            hierarchy=self.hierarchy,
+            staging=self.staging,
+            store_name=store_name(config.store),
+            fill=config.fill,
+            mounted_ns=self.mounted_ns,
+        )
+        plugins = _chosen(config)
+        self._views: dict[str, View] = {plugin.name: plugin.make(context) for plugin in plugins}
+        self.single = config.view
+        self.root: Directory = (
+            self._views[config.view].root()
+            if config.view is not None
+            else MountRoot(
+                {name: view.root() for name, view in self._views.items()},
+                {plugin.name: plugin.about for plugin in plugins},
+                self.mounted_ns,
+            )
+        )
+        self.observed.subscribe(self._on_change)
+
+    def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
+        """What ``.zarrfs/`` holds. ``more`` adds to ``stats`` or ``config`` what the caller knows."""
+
+        def extra(name: str) -> dict[str, object]:
+            return more[name]() if name in more else {}
+
+        async def stats() -> bytes:
+            return _json(self.stats() | extra("stats"))
+
+        async def config() -> bytes:
+            return _json({"views": list(self._views), "read_only": not self.store.writable} | extra("config"))
+
+        async def errors() -> bytes:
+            return "".join(self._errors).encode("utf-8", "backslashreplace")
+
+        async def version() -> bytes:
+            return f"zarrfs {__version__}\n".encode()
+
+        return ControlDirectory({"stats.json": stats, "config.json": config, "errors.jsonl": errors, "version": version})
+
+    def stats(self) -> dict[str, object]:
+        """The counters of the mount."""
+        operations = dataclasses.asdict(self.observed.counters)
+        return {
+            "bytes_read": operations.pop("bytes_read"),
+            "bytes_written": operations.pop("bytes_written"),
+            "store_operations": operations,
+            "chunks_decoded": self.counters.chunks_decoded,
+            "chunks_encoded": self.counters.chunks_encoded,
+            "cache_hits": self._cache.hits,
+            "cache_bytes": self._cache.nbytes,
+            "slab_bytes": self._readers.slabs.nbytes,
+            "slabs_filled": self.counters.slabs_filled,
+            "slabs_spilled": self.counters.slabs_spilled,
+            "nodes_parsed": self.counters.nodes_parsed,
+            "open_handles": self.staging.open_handles,
+            "dirty_bytes": self.staging.dirty_nbytes,
+        }
+
+    def report(self, where: str, error: BaseException) -> None:
+        """Keep an error for ``.zarrfs/errors.jsonl``."""
+        key = error.key if isinstance(error, ZarrfsError) else None
+        line = {"time": time.time(), "operation": where, "key": key, "error": type(error).__name__, "message": str(error)}
+        self._errors.append(json.dumps(line) + "\n")
+
+    async def publish_all(self) -> list[tuple[str, str]]:
+        """Publish everything that is staged; what could not be stored since the mount began, as (file, reason)."""
+        for ident, error in await self.staging.publish_all():
+            self._on_unpublished(ident, error)
+        return self.failures
+
+    def _on_unpublished(self, ident: str, error: BaseException) -> None:
+        self.failures.append((ident, str(error)))
+        self.report("release", error)
+
+    def _on_change(self, change: Change) -> None:
+        entries = list(self._affected(change))
+        if self.on_affected is not None:
+            self.on_affected(entries)
+
+    def _affected(self, change: Change) -> Iterator[tuple[str, bool, bool]]:
+        nodes = self.hierarchy.changed(change.place, is_prefix=change.is_prefix)
+        for name, view in self._views.items():
+            for affected in view.affected(change, nodes):
+                below = "/".join(affected.names)
+                ident = f"{name}/{below}"
+                own = self.staging.is_publishing(ident)
+                if not own and affected.content:
+                    self.staging.changed(ident)
+                yield (below if self.single is not None else ident.rstrip("/")), affected.gone, own or not affected.content
+
+
+def cache_directory(config: MountConfig) -> str | None:
+    """Where what exceeds the memory limit goes: the configured folder, else the user's cache folder; None for the system's own."""
+    if config.cache_dir is not None:
+        os.makedirs(config.cache_dir, exist_ok=True)
+        return config.cache_dir
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.path.join(home, "zarrfs")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        log.info("%s cannot be used (%s): large files are staged in the system's temporary folder", folder, error)
+        return None
+
+
+def store_name(url: str) -> str:
+    """The last part of a store's path, without ``.zarr``, ``.zip`` and the like: what a file of its root array is called."""
+    name = url.split("|")[-1].partition("?")[0].rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1]
+    while True:
+        stem, dot, suffix = name.rpartition(".")
+        if not stem or not dot or suffix.lower() not in ("zarr", "zip", "sqlite", "sqldb", "db", "lmdb", "n5"):
+            break
+        name = stem
+    return name or "array"
+
+
+def _chosen(config: MountConfig) -> list[ViewPlugin]:
+    known: dict[str, ViewPlugin] = {plugin.name: plugin for plugin in registry.plugins("zarrfs.views")}
+    names = [config.view] if config.view is not None else list(config.views) or [p.name for p in known.values() if p.by_default]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"there is no view {unknown[0]!r}; the views are {', '.join(sorted(known))}")
+    order = ["raw", "chunks", *sorted(known)]
+    return [known[name] for name in sorted(set(names), key=order.index)]
+
+
+def _json(value: dict[str, object]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()

@@ -1,0 +1,108 @@
+"""Staged bytes: a growing buffer in memory, and above a limit in an unlinked temporary file."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+
+from zarrfs.errors import StoreFull
+from zarrfs.vfs.node import Buffer
+
+SPILL_NBYTES = 64 * 1024 * 1024
+
+
+class StagedBytes:
+    """Bytes that are written at any offset, cut and read. Sync; a gap that a write leaves is zeros.
+
+    Above ``limit`` bytes they move to a file in ``directory`` (the system's default when None), which has no name and is gone when
+    the process is. Raises `StoreFull` when that folder has no space; what was staged before the failing write is still there.
+    """
+
+    def __init__(self, data: Buffer = b"", *, limit: int = SPILL_NBYTES, directory: str | None = None) -> None:
+        self._memory: bytearray | None = bytearray()
+        self._fd = -1
+        self._size = 0
+        self._limit = limit
+        self._directory = directory
+        if data:
+            self.write(0, data)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def in_memory_nbytes(self) -> int:
+        """Bytes of memory that this buffer holds."""
+        return len(self._memory) if self._memory is not None else 0
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """A copy of at most ``size`` bytes from ``offset``."""
+        if self._memory is not None:
+            return bytes(memoryview(self._memory)[offset : offset + size])
+        return os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """Put ``data`` at ``offset``."""
+        end = offset + len(data)
+        if self._memory is not None and end > self._limit:
+            self._spill()
+        if self._memory is not None:
+            if offset > len(self._memory):
+                self._memory.extend(bytes(offset - len(self._memory)))
+            self._memory[offset:end] = data
+        else:
+            self._pwrite(offset, data)
+        self._size = max(self._size, end)
+
+    def truncate(self, size: int) -> None:
+        """Cut to ``size`` bytes, or grow to it with zeros."""
+        if self._memory is not None and size > self._limit:
+            self._spill()
+        if self._memory is not None:
+            if size <= len(self._memory):
+                del self._memory[size:]
+            else:
+                self._memory.extend(bytes(size - len(self._memory)))
+        else:
+            os.ftruncate(self._fd, size)
+        self._size = size
+
+    def whole(self) -> Buffer:
+        """Everything, as one buffer. It must not be written to while the result is in use."""
+        if self._memory is not None:
+            return memoryview(self._memory)
+        return memoryview(mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ)) if self._size else b""
+
+    def close(self) -> None:
+        """Let go of memory and file."""
+        self._memory = bytearray() if self._memory is not None else None
+        self._size = 0
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _spill(self) -> None:
+        assert self._memory is not None
+        try:
+            with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
+                self._fd = os.dup(file.fileno())
+        except OSError as error:
+            raise StoreFull(f"no room to stage more than {self._limit} bytes: {error}") from error
+        memory, self._memory = self._memory, None
+        try:
+            self._pwrite(0, memory)
+        except StoreFull:
+            os.close(self._fd)
+            self._fd, self._memory = -1, memory
+            raise
+
+    def _pwrite(self, offset: int, data: Buffer) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                done = os.pwrite(self._fd, view, offset)
+                offset += done
+                view = view[done:]
+        except OSError as error:
+            raise StoreFull(f"no room to stage what was written: {error}") from error

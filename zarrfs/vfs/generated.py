@@ -1,0 +1,53 @@
+"""Files whose bytes are made when they are asked for: documents, texts, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from zarrfs.errors import NotPermitted
+from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
+
+Make = Callable[[], Awaitable[bytes]]
+
+
+class GeneratedFile(File):
+    """A read-only file. ``make`` gives its bytes anew each time it is opened or its size is asked for.
+
+    ``direct``: the bytes differ from one moment to the next, and the kernel must not cache them nor trust the size.
+    """
+
+    def __init__(self, ident: str, make: Make, *, mtime_ns: int | None = None, direct: bool = False) -> None:
+        self.ident = ident
+        self._make = make
+        self._mtime_ns = mtime_ns
+        self._direct = direct
+
+    async def attributes(self) -> Attributes:
+        return Attributes(False, len(await self._make()), self._mtime_ns, writable=False)
+
+    async def open(self, flags: OpenFlags) -> Handle:
+        if flags.write:
+            raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
+        return _GeneratedHandle(await self._make(), self._mtime_ns, self._direct)
+
+
+class _GeneratedHandle(Handle):
+    def __init__(self, data: bytes, mtime_ns: int | None, direct: bool) -> None:
+        self._data = data
+        self._mtime_ns = mtime_ns
+        self.direct = direct
+
+    async def attributes(self) -> Attributes:
+        return Attributes(False, len(self._data), self._mtime_ns, writable=False)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        return memoryview(self._data)[offset : offset + size]
+
+
+def text(ident: str, data: bytes, *, mtime_ns: int | None = None) -> GeneratedFile:
+    """A file of bytes that do not change."""
+
+    async def make() -> bytes:
+        return data
+
+    return GeneratedFile(ident, make, mtime_ns=mtime_ns)

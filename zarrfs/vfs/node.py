@@ -1,0 +1,177 @@
+"""Directories, files and open files, as views offer them.
+
+A view builds its tree from these three base classes; `zarrfs.fuse` translates kernel requests into their methods, and the tests call
+the same methods directly. Node objects are cheap and stateless: they are made by `Directory.lookup` and forgotten freely. What has to
+survive between two lookups (staged content) is kept by `zarrfs.vfs.staging` under the file's ``ident``.
+
+Refusals are the defaults here: a node that does not override an operation does not have it.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Entry(NamedTuple):
+    """One directory entry as `Directory.entries` gives it: enough for ``ls -l`` without a lookup.
+
+    ``size`` in bytes; ``mtime_ns`` None where it is not known. A plain tuple with these four members serves as well.
+    """
+
+    name: str
+    is_directory: bool
+    size: int = 0
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What stat(2) tells of a node; ``size`` in bytes, ``mtime_ns`` None where it is not known."""
+
+    is_directory: bool
+    size: int = 0
+    mtime_ns: int | None = None
+    writable: bool = True
+    nlink: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFlags:
+    """How a file is opened: open(2)'s access mode and O_TRUNC."""
+
+    read: bool = True
+    write: bool = False
+    truncate: bool = False
+
+
+READ_ONLY = OpenFlags()
+
+
+class Node(abc.ABC):
+    """A directory or a file."""
+
+    @abc.abstractmethod
+    async def attributes(self) -> Attributes:
+        """What stat(2) tells. Raises `NoSuchEntry` when the node is gone."""
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        """utimens(2). By default kept nowhere: times are not refused, so that ``cp -a`` and ``tar`` work everywhere."""
+
+
+class Directory(Node):
+    """A directory: names, and the nodes behind them."""
+
+    @abc.abstractmethod
+    async def lookup(self, name: str) -> Node:
+        """The node called ``name``. Raises `NoSuchEntry`."""
+
+    @abc.abstractmethod
+    def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+        """Every entry (see `Entry`), each name once, in no particular order; streamed, so that a large directory starts at once."""
+
+    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
+        """A new, empty file called ``name``, open: staged, not yet published.
+
+        Raises `EntryExists`, `NameInvalid`, `NotPermitted`, `StoreReadOnly`.
+        """
+        raise NotPermitted(f"files cannot be created here: {name!r}", key=name)
+
+    async def mkdir(self, name: str) -> Directory:
+        """A new directory called ``name``. Raises `EntryExists`, `NameInvalid`, `NotPermitted`."""
+        raise NotPermitted(f"folders cannot be made here: {name!r}", key=name)
+
+    async def unlink(self, name: str) -> None:
+        """Remove the file called ``name``. Raises `NoSuchEntry`, `IsADirectory`, `NotPermitted`."""
+        if isinstance(await self.lookup(name), Directory):
+            raise IsADirectory(f"{name!r} is a folder", key=name)
+        raise NotPermitted(f"{name!r} cannot be removed", key=name)
+
+    async def rmdir(self, name: str) -> None:
+        """Remove the empty directory called ``name``. Raises `NoSuchEntry`, `NotADirectory`, `DirectoryNotEmpty`."""
+        if not isinstance(await self.lookup(name), Directory):
+            raise NotADirectory(f"{name!r} is a file", key=name)
+        raise NotPermitted(f"{name!r} cannot be removed", key=name)
+
+    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
+        """Move ``name`` to ``new_name`` in ``new_directory``, over what is there when ``replace``.
+
+        Raises `NoSuchEntry`, `EntryExists` (not ``replace``), `AcrossViews`, `DirectoryNotEmpty`, `NotADirectory`, `IsADirectory`.
+        """
+        raise NotPermitted(f"{name!r} cannot be renamed", key=name)
+
+    async def link(self, file: File, new_name: str) -> File:
+        """Another name for ``file``. Raises `OperationUnsupported`: a value has one key."""
+        raise OperationUnsupported(f"a value has one key: {new_name!r} cannot be another name for it", key=new_name)
+
+    async def sync(self) -> None:
+        """fsync(2) of the directory: the names in it survive a power cut."""
+
+
+class File(Node):
+    """A file. ``ident`` is the same for every object that stands for the same file of this mount."""
+
+    ident: str
+
+    @abc.abstractmethod
+    async def open(self, flags: OpenFlags) -> Handle:
+        """An open file. Refuses now what could not be published later: `NotPermitted`, `StoreReadOnly`, `StaleEntry`."""
+
+    async def truncate(self, size: int) -> None:
+        """truncate(2), by path: published at once."""
+        raise NotPermitted(f"{self.ident} cannot be changed", key=self.ident)
+
+
+class Handle(abc.ABC):
+    """An open file. ``direct`` asks the kernel not to cache (the size is not known beforehand); ``keep_cache`` tells it that pages
+    which it cached from an earlier open are still right."""
+
+    direct: bool = False
+    keep_cache: bool = False
+
+    @abc.abstractmethod
+    async def attributes(self) -> Attributes:
+        """As fstat(2) sees the open file; it may have lost its name since."""
+
+    @abc.abstractmethod
+    async def read(self, offset: int, size: int) -> Buffer:
+        """At most ``size`` bytes from ``offset``; fewer only at the end of the file.
+
+        The result may be a view of memory that is reused later: it is valid until the caller awaits something.
+        """
+
+    async def write(self, offset: int, data: Buffer) -> int:
+        """Stage ``data`` at ``offset``; bytes taken. Raises `FileTooLarge`, `NotPermitted`."""
+        raise NotPermitted("this file is not open for writing")
+
+    async def truncate(self, size: int) -> None:
+        """ftruncate(2)."""
+        raise NotPermitted("this file is not open for writing")
+
+    async def flush(self) -> None:
+        """FLUSH, at each close(2) of a descriptor: publish what was written; the errors are close's."""
+
+    async def fsync(self) -> None:
+        """FSYNC: publish, and make it durable."""
+
+    async def release(self) -> None:
+        """The last reference is gone: publish what no flush saw. Never raises for what could not be published; that is recorded."""
+
+
+async def lookup_file(directory: Directory, name: str) -> File:
+    """The file called ``name``. Raises `NoSuchEntry`, `IsADirectory`."""
+    node = await directory.lookup(name)
+    if not isinstance(node, File):
+        raise IsADirectory(f"{name!r} is a folder", key=name)
+    return node
+
+
+def no_such_entry(name: str) -> NoSuchEntry:
+    """The error for a name that is not there."""
+    return NoSuchEntry(f"no such file or folder: {name!r}", key=name)

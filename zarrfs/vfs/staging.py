@@ -1,0 +1,475 @@
+"""The staging state machine: what a write does between write(2) and the store.
+
+One `Staged` for each file that is open or not yet published, shared by all its handles (docs/SEMANTICS.md, "Writing"). It is in one of
+five states:
+
+    CLEAN       nothing staged; readers see the published value
+    TRUNCATED   emptied by O_TRUNC or just created; published at FSYNC or at the last RELEASE, *never at FLUSH*:
+                a shell's ``echo x > f`` sends OPEN|O_TRUNC, FLUSH, WRITE, FLUSH, and the first FLUSH must not publish emptiness
+    DIRTY       written to; published at FLUSH, FSYNC or the last RELEASE (mmap writes arrive after the last FLUSH)
+    PUBLISHING  a publish is under way; writers wait for it, readers do not
+    FAILED      the last publish failed: the staged bytes are kept, and every FLUSH and FSYNC tries again and reports again,
+                until they are rewritten, or dropped at the last RELEASE (which records the failure, since nobody hears it)
+
+A file that loses its name while it is open (unlink, rename over) becomes an *orphan*: it keeps its bytes for its handles and publishes
+nothing any more.
+
+`StagingArea` holds the `Staged` of a mount by ident. It belongs to one event loop: between two awaits nothing else runs. Each `Staged`
+has a lock that its mutators (write, truncate, publish) hold across awaits, so that what is published is one state of the bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import trio
+
+from zarrfs.errors import FileTooLarge, NoSuchEntry, NotPermitted, StaleEntry, ZarrfsError
+from zarrfs.vfs.buffer import SPILL_NBYTES, StagedBytes
+from zarrfs.vfs.content import Content, Snapshot
+from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
+
+log = logging.getLogger(__name__)
+
+Failure = Callable[[str, BaseException], None]
+"""Called with (ident, error) for what could not be published and whom nobody else will tell."""
+
+
+class State(enum.Enum):
+    """See the module's text."""
+
+    CLEAN = "clean"
+    TRUNCATED = "truncated"
+    DIRTY = "dirty"
+    PUBLISHING = "publishing"
+    FAILED = "failed"
+
+
+_UNPUBLISHED = (State.TRUNCATED, State.DIRTY, State.FAILED, State.PUBLISHING)
+
+
+class StagingArea:
+    """All staged files of a mount.
+
+    ``on_failure`` is told what a last RELEASE could not publish. ``durable``: every publish is followed by a sync. Staged bytes above
+    ``spill_nbytes`` a file go to ``directory``.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_failure: Failure | None = None,
+        durable: bool = False,
+        spill_nbytes: int = SPILL_NBYTES,
+        directory: str | None = None,
+    ) -> None:
+        self._staged: dict[str, Staged] = {}
+        self._on_failure = on_failure
+        self.durable = durable
+        self.spill_nbytes = spill_nbytes
+        self.directory = directory
+
+    def get(self, ident: str) -> Staged | None:
+        """The staged file called ``ident``, if it is open or unpublished."""
+        return self._staged.get(ident)
+
+    def acquire(self, content: Content) -> Staged:
+        """The staged file for ``content``, made when it is not there; one more handle counts on it."""
+        staged = self._staged.get(content.ident)
+        if staged is None:
+            staged = self._staged[content.ident] = Staged(self, content)
+        staged.handles += 1
+        return staged
+
+    def unpublished_below(self, prefix: str) -> Iterator[Staged]:
+        """Staged files whose ident begins with ``prefix`` and that have something to publish."""
+        return (staged for ident, staged in list(self._staged.items()) if ident.startswith(prefix) and staged.unpublished)
+
+    @property
+    def dirty_nbytes(self) -> int:
+        """Bytes that are staged and not yet published."""
+        return sum(staged.size or 0 for staged in self._staged.values() if staged.unpublished)
+
+    @property
+    def open_handles(self) -> int:
+        """Handles on staged files."""
+        return sum(staged.handles for staged in self._staged.values())
+
+    async def publish_below(self, prefix: str) -> None:
+        """Publish everything whose ident begins with ``prefix``; raises the first failure, after trying all."""
+        first: ZarrfsError | None = None
+        for staged in list(self.unpublished_below(prefix)):
+            try:
+                await staged.publish_now()
+            except ZarrfsError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    async def publish_all(self) -> list[tuple[str, ZarrfsError]]:
+        """Publish and sync everything; what could not be, with its reason."""
+        failed = []
+        for staged in list(self._staged.values()):
+            if staged.unpublished and not staged.orphan:
+                try:
+                    await staged.fsync()
+                except ZarrfsError as error:
+                    failed.append((staged.content.ident, error))
+        return failed
+
+    async def detach(self, ident: str) -> None:
+        """The file called ``ident`` is about to lose its name: what its open handles may still read is kept for them."""
+        staged = self._staged.get(ident)
+        if staged is not None:
+            async with staged.lock:
+                await staged.keep_bytes()
+                staged.orphan = True
+                if self._staged.get(ident) is staged:
+                    del self._staged[ident]
+
+    def changed(self, ident: str) -> None:
+        """The published value of ``ident`` was replaced through this mount: open handles go on with the new one."""
+        staged = self._staged.get(ident)
+        if staged is not None:
+            staged.epoch += 1
+
+    def is_publishing(self, ident: str) -> bool:
+        """Whether ``ident`` itself is what is being published now: its own readers know the bytes already."""
+        staged = self._staged.get(ident)
+        return staged is not None and staged.state is State.PUBLISHING
+
+    def rekey(self, ident: str, content: Content) -> None:
+        """The file called ``ident`` is now ``content``'s (after a rename; what was at the new name is detached already)."""
+        staged = self._staged.pop(ident, None)
+        if staged is not None:
+            staged.content = content
+            self._staged[content.ident] = staged
+
+    def rekey_below(self, prefix: str, content_of: Callable[[str], Content]) -> None:
+        """Every file whose ident begins with ``prefix`` is now ``content_of(ident)``'s (after a folder was renamed)."""
+        for ident in [ident for ident in self._staged if ident.startswith(prefix)]:
+            self.rekey(ident, content_of(ident))
+
+    def _forget(self, staged: Staged) -> None:
+        if self._staged.get(staged.content.ident) is staged:
+            del self._staged[staged.content.ident]
+
+    def _failed(self, ident: str, error: BaseException) -> None:
+        log.error("what was written to %r could not be stored and is lost: %s", ident, error)
+        if self._on_failure is not None:
+            self._on_failure(ident, error)
+
+
+class Staged:
+    """One file's staged content; see the module's text. Use `StagingArea.acquire`."""
+
+    def __init__(self, area: StagingArea, content: Content) -> None:
+        self.area = area
+        self.content = content
+        self.handles = 0
+        self.orphan = False
+        self.epoch = 0
+        self.lock = trio.Lock()
+        self._state = State.CLEAN
+        self._bytes: StagedBytes | None = None
+        self._changed_ns: int | None = None
+        self._mtime_ns: int | None = None
+
+    @property
+    def state(self) -> State:
+        """The state it is in now."""
+        return self._state
+
+    @property
+    def unpublished(self) -> bool:
+        """Whether something is staged that the store does not have."""
+        return self._state in _UNPUBLISHED and not self.orphan
+
+    @property
+    def size(self) -> int | None:
+        """Bytes staged; None while nothing is staged and the published value counts."""
+        return None if self._bytes is None else len(self._bytes)
+
+    @property
+    def mtime_ns(self) -> int | None:
+        """When the staged bytes last changed, or the time that was set for them; None while the published value's counts."""
+        return self._mtime_ns if self._mtime_ns is not None else self._changed_ns
+
+    async def create(self) -> None:
+        """The file was just created: empty, and published as such only if nothing else comes."""
+        async with self.lock:
+            self._replace(StagedBytes(limit=self.area.spill_nbytes, directory=self.area.directory), State.TRUNCATED)
+
+    async def attributes(self) -> Attributes:
+        """Size and time as this mount sees them. Raises `NoSuchEntry` when nothing is staged and nothing published."""
+        if self._bytes is not None:
+            return Attributes(False, len(self._bytes), self.mtime_ns, nlink=0 if self.orphan else 1)
+        snapshot = await self.content.snapshot()
+        if snapshot is None:
+            raise NoSuchEntry(f"{self.content.ident} is gone", key=self.content.ident)
+        try:
+            return snapshot.attributes
+        finally:
+            await snapshot.aclose()
+
+    def read(self, offset: int, size: int) -> Buffer | None:
+        """Staged bytes; None while nothing is staged and the published value is to be read. Never waits: writers do not stop readers."""
+        return None if self._bytes is None else self._bytes.read(offset, size)
+
+    async def write(self, offset: int, data: Buffer) -> int:
+        """Stage ``data``; the published value is loaded first when there is one and it was not truncated."""
+        limit = self.content.fixed_size
+        if limit is not None and offset + len(data) > limit:
+            raise FileTooLarge(f"{self.content.ident} has exactly {limit} bytes", key=self.content.ident)
+        async with self.lock:
+            staged = await self._loaded(whole_follows=offset == 0 and len(data) == limit)
+            staged.write(offset, data)
+            self._touch(State.DIRTY)
+        return len(data)
+
+    async def truncate(self, size: int) -> None:
+        """Cut or grow to ``size`` bytes."""
+        limit = self.content.fixed_size
+        if limit is not None and size > limit:
+            raise FileTooLarge(f"{self.content.ident} has exactly {limit} bytes", key=self.content.ident)
+        async with self.lock:
+            if size == 0:
+                self._replace(StagedBytes(limit=self.area.spill_nbytes, directory=self.area.directory), State.TRUNCATED)
+                return
+            staged = await self._loaded()
+            staged.truncate(size)
+            self._touch(State.DIRTY)
+
+    def drop(self) -> None:
+        """Forget what is staged; the published value counts again."""
+        if self._bytes is not None:
+            self._bytes.close()
+            self._bytes = None
+        self._state = State.CLEAN
+        self._mtime_ns = self._changed_ns = None
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        """utimens(2): kept with the staged bytes until they are published, else set on the value."""
+        async with self.lock:
+            if self.unpublished:
+                self._mtime_ns = mtime_ns
+                return
+        await self.content.set_mtime(mtime_ns)
+
+    async def flush(self) -> None:
+        """Publish what was written; emptiness alone is not published yet."""
+        if self._state in (State.DIRTY, State.FAILED, State.PUBLISHING):
+            await self._publish((State.DIRTY, State.FAILED))
+            if self.area.durable and not self.orphan:
+                await self.content.sync()
+
+    async def publish_now(self) -> None:
+        """Publish whatever is staged, emptiness too."""
+        await self._publish((State.TRUNCATED, State.DIRTY, State.FAILED))
+
+    async def fsync(self) -> None:
+        """Publish whatever is staged and make it durable."""
+        await self.publish_now()
+        if not self.orphan:
+            await self.content.sync()
+
+    async def release(self) -> None:
+        """One handle less. The last one publishes what is left; a failure is recorded, since nobody waits for it."""
+        try:
+            if self.handles == 1 and self.unpublished:
+                with trio.CancelScope(shield=True):
+                    await (self.fsync() if self.area.durable else self.publish_now())
+        except ZarrfsError as error:
+            self.area._failed(self.content.ident, error)
+        finally:
+            self.handles -= 1
+            if self.handles == 0:
+                self.area._forget(self)
+                self.drop()
+
+    async def keep_bytes(self) -> None:
+        """Load the published value so that handles can go on reading it when it is gone. The caller holds the lock."""
+        if self._bytes is None:
+            try:
+                data = await self.content.load()
+            except ZarrfsError as error:
+                log.warning("%r loses its name and cannot be kept for those who have it open: %s", self.content.ident, error)
+                data = None
+            self._bytes = self._staged_bytes(data or b"")
+
+    async def _publish(self, from_states: tuple[State, ...]) -> None:
+        async with self.lock:
+            if self.orphan or self._state not in from_states:
+                return
+            assert self._bytes is not None
+            self._state = State.PUBLISHING
+            try:
+                await self.content.publish(self._bytes.whole())
+            except BaseException:
+                self._state = State.FAILED
+                raise
+            mtime_ns = self._mtime_ns
+            self.drop()
+            self.epoch += 1
+            if mtime_ns is not None:
+                await self.content.set_mtime(mtime_ns)
+
+    async def _loaded(self, *, whole_follows: bool = False) -> StagedBytes:
+        if self._bytes is None:
+            data = b"" if whole_follows else await self.content.load()
+            self._bytes = self._staged_bytes(data if data is not None else b"")
+        return self._bytes
+
+    def _staged_bytes(self, data: Buffer) -> StagedBytes:
+        return StagedBytes(data, limit=self.area.spill_nbytes, directory=self.area.directory)
+
+    def _replace(self, staged: StagedBytes, state: State) -> None:
+        if self._bytes is not None:
+            self._bytes.close()
+        self._bytes = staged
+        self._touch(state)
+
+    def _touch(self, state: State) -> None:
+        self._state = state
+        self._changed_ns = time.time_ns()
+        self._mtime_ns = None
+
+
+class StagedFile(File):
+    """A file whose value is ``content``, with the staging semantics. ``writable`` False refuses opening for writing."""
+
+    def __init__(self, area: StagingArea, content: Content, *, writable: bool = True) -> None:
+        self.area = area
+        self.content = content
+        self.writable = writable
+        self.ident = content.ident
+
+    async def attributes(self) -> Attributes:
+        staged = self.area.get(self.ident)
+        if staged is not None:
+            return await staged.attributes()
+        snapshot = await self.content.snapshot()
+        if snapshot is None:
+            raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
+        await snapshot.aclose()
+        return snapshot.attributes
+
+    async def open(self, flags: OpenFlags) -> Handle:
+        if flags.write and not self.writable:
+            raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
+        staged = self.area.acquire(self.content)
+        try:
+            if flags.truncate and flags.write:
+                await staged.truncate(0)
+            snapshot = await self.content.snapshot() if staged.size is None else None
+            if snapshot is None and staged.size is None:
+                raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
+        except BaseException:
+            await staged.release()
+            raise
+        return StagedHandle(staged, flags, snapshot)
+
+    async def create(self, flags: OpenFlags) -> Handle:
+        """Stage the new, empty file and open it; it is published when its last handle is released, if not before."""
+        staged = self.area.acquire(self.content)
+        await staged.create()
+        return StagedHandle(staged, flags, None)
+
+    async def truncate(self, size: int) -> None:
+        if not self.writable:
+            raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
+        staged = self.area.acquire(self.content)
+        try:
+            await staged.truncate(size)
+            await staged.publish_now()
+        except BaseException:
+            if staged.handles == 1:
+                staged.drop()
+            raise
+        finally:
+            await staged.release()
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        staged = self.area.get(self.ident)
+        if staged is not None:
+            await staged.set_mtime(mtime_ns)
+        else:
+            await self.content.set_mtime(mtime_ns)
+
+
+class StagedHandle(Handle):
+    """An open `StagedFile`: staged bytes while there are any, else the published value.
+
+    The published value is read through a snapshot. A change made through this mount moves the handle on to the new value, as on any
+    local file system; a change behind the mount is `StaleEntry` once bytes of the old value were handed out, rather than a mix.
+    """
+
+    def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None) -> None:
+        self._staged = staged
+        self._flags = flags
+        self._snapshot = snapshot
+        self._epoch = staged.epoch
+        self._served = False
+        self.keep_cache = True
+
+    async def attributes(self) -> Attributes:
+        if self._staged.size is not None:
+            return await self._staged.attributes()
+        if self._epoch != self._staged.epoch:
+            await self._drop_snapshot()
+        return (await self._taken_snapshot()).attributes
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        data = self._staged.read(offset, size)
+        if data is not None:
+            return data
+        if self._epoch != self._staged.epoch:
+            await self._drop_snapshot()
+        try:
+            data = await (await self._taken_snapshot()).read(offset, size)
+        except StaleEntry:
+            if self._served and self._epoch == self._staged.epoch:
+                raise
+            await self._drop_snapshot()
+            data = await (await self._taken_snapshot()).read(offset, size)
+        self._served = True
+        return data
+
+    async def write(self, offset: int, data: Buffer) -> int:
+        if not self._flags.write:
+            return await super().write(offset, data)
+        await self._drop_snapshot()
+        return await self._staged.write(offset, data)
+
+    async def truncate(self, size: int) -> None:
+        if not self._flags.write:
+            return await super().truncate(size)
+        await self._drop_snapshot()
+        return await self._staged.truncate(size)
+
+    async def flush(self) -> None:
+        if self._flags.write:
+            await self._staged.flush()
+
+    async def fsync(self) -> None:
+        await self._staged.fsync()
+
+    async def release(self) -> None:
+        await self._drop_snapshot()
+        await self._staged.release()
+
+    async def _taken_snapshot(self) -> Snapshot:
+        if self._snapshot is None:
+            self._epoch = self._staged.epoch
+            self._snapshot = await self._staged.content.snapshot()
+            if self._snapshot is None:
+                raise NoSuchEntry(f"{self._staged.content.ident} is gone", key=self._staged.content.ident)
+        return self._snapshot
+
+    async def _drop_snapshot(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            await snapshot.aclose()

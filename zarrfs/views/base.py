@@ -1,0 +1,70 @@
+"""What a view is: a tree of files over a store or its hierarchy, and the names that a change in the store concerns.
+
+One file a view. Its module constant ``PLUGIN`` is a `ViewPlugin` (or several).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
+from zarrfs.keys import Prefix
+from zarrfs.stores.base import Change, Store
+from zarrfs.vfs.node import Directory
+from zarrfs.vfs.staging import StagingArea
+
+
+@dataclass(slots=True, kw_only=True)
+class ViewContext:
+    """What a view is made of. ``store_name``: the last part of the store's path, for files named after a root array.
+
+    ``fill``: chunks that are not stored read as fill value in views that else hide them. ``made_prefixes``: empty folders, where the
+    store has no such thing. ``mounted_ns``: the time that stands in for times that are not known.
+    """
+
+    store: Store
+    hierarchy: Hierarchy
+    staging: StagingArea
+    store_name: str
+    fill: bool = False
+    mounted_ns: int = 0
+    made_prefixes: set[Prefix] = field(default_factory=set)
+
+    @property
+    def writable(self) -> bool:
+        """Whether anything can be written."""
+        return self.store.writable
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """An entry of a view that a change concerns: ``names`` from the view's root down. ``gone``: it may have lost its name;
+    ``content``: what it holds may be another."""
+
+    names: tuple[str, ...]
+    gone: bool = False
+    content: bool = True
+
+
+class View(abc.ABC):
+    """One view of one mount."""
+
+    @abc.abstractmethod
+    def root(self) -> Directory:
+        """The view's top folder."""
+
+    @abc.abstractmethod
+    def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
+        """Entries that ``change`` concerns, where ``nodes`` is what it means for the hierarchy. Called between two awaits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlugin:
+    """A kind of view: ``name`` is its folder, ``about`` one line for README.txt. ``by_default``: shown unless asked otherwise."""
+
+    name: str
+    about: str
+    make: Callable[[ViewContext], View]
+    by_default: bool = True

@@ -1,0 +1,328 @@
+"""``raw/``: every store key as a file, byte for byte, as a directory store would hold it.
+
+Where keys ``a`` and ``a/b`` exist the folder wins and the shadowed key is reported in the log. Names that no directory entry can have
+are shown escaped (`zarrfs.vfs.names`). Any other name is a key: what is created here is a key of the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from zarrfs.errors import (
+    AcrossViews,
+    DirectoryNotEmpty,
+    EntryExists,
+    GenerationMismatch,
+    IsADirectory,
+    NameInvalid,
+    NotADirectory,
+    StaleEntry,
+    StoreReadOnly,
+    StoreUnsupported,
+)
+from zarrfs.hierarchy.nodes import NodeChange
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.base import Change, KeyStat, Store
+from zarrfs.vfs import names
+from zarrfs.vfs.content import Content, Snapshot
+from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, Node, OpenFlags, no_such_entry
+from zarrfs.vfs.staging import StagedFile
+from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
+
+log = logging.getLogger(__name__)
+
+# A value up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
+WHOLE_NBYTES = 8 * 1024 * 1024
+
+
+class RawView(View):
+    """See the module's text."""
+
+    def __init__(self, context: ViewContext) -> None:
+        self._context = context
+
+    def root(self) -> Directory:
+        return RawDirectory(self._context, Prefix(""))
+
+    def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
+        parts = tuple(names.name_of(part) for part in change.place.removesuffix("/").split("/") if change.place)
+        yield Affected(parts, gone=change.kind in ("erase", "unknown"), content=change.kind != "times")
+
+
+class RawDirectory(Directory):
+    """The keys and prefixes directly below one prefix."""
+
+    def __init__(self, context: ViewContext, prefix: Prefix) -> None:
+        self._context = context
+        self._store = context.store
+        self.prefix = prefix
+
+    async def attributes(self) -> Attributes:
+        return Attributes(True, mtime_ns=await self._store.prefix_mtime_ns(self.prefix), writable=self._context.writable)
+
+    async def lookup(self, name: str) -> Node:
+        part = await self._part(name)
+        if part:
+            key = self.prefix.key(part)
+            content = RawValue(self._store, key)
+            if self._context.staging.get(content.ident) is not None:
+                return self._file(content)
+            if await self._store.stat(key) is not None and (
+                self._store.hierarchical or not await self._store.prefix_exists(self.prefix.child(part))
+            ):
+                return self._file(content)
+        prefix = self.prefix.child(part)
+        if prefix in self._context.made_prefixes or await self._store.prefix_exists(prefix):
+            return RawDirectory(self._context, prefix)
+        raise no_such_entry(name)
+
+    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+        staged = {one.content.ident: one for one in self._context.staging.unpublished_below(f"raw/{self.prefix}")}
+        made = {prefix for prefix in self._context.made_prefixes if _is_directly_below(prefix, self.prefix)}
+        listing = self._store.list_dir(self.prefix)
+        if not self._store.hierarchical:
+            listing = self._without_shadowed(listing)
+        async for name, is_prefix, size, mtime_ns in listing:
+            if is_prefix:
+                made.discard(self.prefix.child(name))
+            elif staged:
+                one = staged.pop(f"raw/{self.prefix}{name}", None)
+                if one is not None and one.size is not None:
+                    size, mtime_ns = one.size, one.mtime_ns
+            yield names.name_of(name), is_prefix, size, mtime_ns
+        for ident, one in staged.items():
+            name = ident[len("raw/") + len(self.prefix) :]
+            if "/" not in name:
+                yield names.name_of(name), False, one.size or 0, one.mtime_ns
+        for prefix in made:
+            yield names.name_of(prefix[len(self.prefix) : -1]), True, 0, None
+
+    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
+        key = await self._new_key(name)
+        if await self._exists(name):
+            raise EntryExists(f"{key!r} is there already", key=key)
+        file = self._file(RawValue(self._store, key))
+        return file, await file.create(flags)
+
+    async def mkdir(self, name: str) -> Directory:
+        key = await self._new_key(name)
+        if await self._exists(name):
+            raise EntryExists(f"{key!r} is there already", key=key)
+        prefix = Prefix(key + "/")
+        try:
+            await self._store.make_prefix(prefix)
+        except StoreUnsupported:
+            self._context.made_prefixes.add(prefix)
+        return RawDirectory(self._context, prefix)
+
+    async def unlink(self, name: str) -> None:
+        node = await self.lookup(name)
+        if not isinstance(node, StagedFile):
+            raise IsADirectory(f"{name!r} is a folder", key=name)
+        self._require_writable()
+        await self._context.staging.detach(node.ident)
+        await node.content.erase()
+        self._keep()
+
+    async def rmdir(self, name: str) -> None:
+        node = await self.lookup(name)
+        if not isinstance(node, RawDirectory):
+            raise NotADirectory(f"{name!r} is a file", key=name)
+        self._require_writable()
+        await node._require_empty()
+        try:
+            await self._store.remove_prefix(node.prefix)
+        except StoreUnsupported:
+            self._context.made_prefixes.discard(node.prefix)
+        self._keep()
+
+    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
+        if not isinstance(new_directory, RawDirectory) or new_directory._store is not self._store:
+            raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
+        node = await self.lookup(name)
+        new_key = await new_directory._new_key(new_name)
+        target = await new_directory.lookup(new_name) if await new_directory._exists(new_name) else None
+        if target is not None and not replace:
+            raise EntryExists(f"{new_key!r} is there already", key=new_key)
+        if isinstance(node, RawDirectory):
+            await self._rename_prefix(node, target, Prefix(new_key + "/"))
+        elif isinstance(target, Directory):
+            raise IsADirectory(f"{new_key!r} is a folder", key=new_key)
+        elif isinstance(node, StagedFile) and (target is None or isinstance(target, StagedFile)):
+            await self._rename_value(node, target, new_key)
+        self._keep()
+
+    async def sync(self) -> None:
+        # A folder's names are made durable with the values in it; an empty value stands for "this prefix" nowhere.
+        await self._store.sync([])
+
+    async def _rename_value(self, node: StagedFile, target: StagedFile | None, new_key: Key) -> None:
+        """What is staged is published first, so that the store sees one rename of one whole value."""
+        staging = self._context.staging
+        content = RawValue(self._store, new_key)
+        if node.ident == content.ident:
+            return
+        staged = staging.get(node.ident)
+        if staged is not None:
+            await staged.publish_now()
+        if target is not None:
+            await staging.detach(target.ident)
+        old = node.content
+        assert isinstance(old, RawValue)
+        try:
+            moved = await self._store.rename(old.key, new_key)
+        except StoreUnsupported:
+            moved = await self._copy(old.key, new_key)
+        if not moved:
+            raise no_such_entry(old.key)
+        staging.rekey(node.ident, content)
+
+    async def _copy(self, old: Key, new: Key) -> bool:
+        value = await self._store.get(old)
+        if value is None:
+            return False
+        await self._store.set(new, value)
+        await self._store.erase(old)
+        return True
+
+    async def _rename_prefix(self, node: RawDirectory, target: Node | None, new: Prefix) -> None:
+        old = node.prefix
+        if old == new:
+            return
+        if new.startswith(old):
+            raise NameInvalid(f"{old!r} cannot be moved into itself", key=new)
+        if isinstance(target, RawDirectory):
+            await target._require_empty()
+        elif target is not None:
+            raise NotADirectory(f"{new!r} is a file", key=new)
+        staging = self._context.staging
+        await staging.publish_below(f"raw/{old}")
+        try:
+            await self._store.rename_prefix(old, new)
+        except StoreUnsupported as error:
+            raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
+        staging.rekey_below(f"raw/{old}", lambda ident: RawValue(self._store, Key(new + ident[len(f"raw/{old}") :])))
+        made = self._context.made_prefixes
+        for prefix in [prefix for prefix in made if prefix.startswith(old)]:
+            made.discard(prefix)
+            made.add(Prefix(new + prefix[len(old) :]))
+
+    async def _require_empty(self) -> None:
+        async for name, *_ in self.entries():
+            raise DirectoryNotEmpty(f"{self.prefix!r} is not empty: it holds {name!r}", key=self.prefix)
+
+    def _require_writable(self) -> None:
+        if not self._context.writable:
+            raise StoreReadOnly("this mount is read-only")
+
+    def _keep(self) -> None:
+        """Where prefixes exist only through keys, a folder that loses its last key stays in this mount: its user made it."""
+        if self.prefix and not self._store.hierarchical:
+            self._context.made_prefixes.add(self.prefix)
+
+    def _file(self, content: RawValue) -> StagedFile:
+        return StagedFile(self._context.staging, content, writable=self._context.writable)
+
+    async def _exists(self, name: str) -> bool:
+        part = await self._part(name)
+        prefix = self.prefix.child(part)
+        return (
+            (bool(part) and self._context.staging.get(f"raw/{self.prefix}{part}") is not None)
+            or prefix in self._context.made_prefixes
+            or (bool(part) and await self._store.stat(self.prefix.key(part)) is not None)
+            or await self._store.prefix_exists(prefix)
+        )
+
+    async def _new_key(self, name: str) -> Key:
+        self._require_writable()
+        part = names.part_of(name)
+        if not part:
+            raise NameInvalid(f"{name!r} cannot name a new key", key=name)
+        return self.prefix.key(part)
+
+    async def _part(self, name: str) -> str:
+        part = names.part_of(name)
+        if part is not None:
+            return part
+        async for each, *_ in self._store.list_dir(self.prefix):
+            if names.name_of(each) == name:
+                return each
+        raise no_such_entry(name)
+
+    async def _without_shadowed(
+        self, listing: AsyncIterator[tuple[str, bool, int, int | None]]
+    ) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+        entries = [entry async for entry in listing]
+        folders = {entry[0] for entry in entries if entry[1]}
+        for entry in entries:
+            if not entry[1] and entry[0] in folders:
+                log.warning("the key %r is hidden by the folder of the same name", f"{self.prefix}{entry[0]}")
+            else:
+                yield entry
+
+
+class RawValue(Content):
+    """The value of a key."""
+
+    def __init__(self, store: Store, key: Key) -> None:
+        self._store = store
+        self.key = key
+        self.ident = f"raw/{key}"
+
+    async def snapshot(self) -> Snapshot | None:
+        stat = await self._store.stat(self.key)
+        return None if stat is None else RawSnapshot(self._store, self.key, stat)
+
+    async def load(self) -> Buffer | None:
+        return await self._store.get(self.key)
+
+    async def publish(self, data: Buffer) -> None:
+        await self._store.set(self.key, data)
+
+    async def erase(self) -> None:
+        await self._store.erase(self.key)
+
+    async def sync(self) -> None:
+        await self._store.sync([self.key])
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        try:
+            await self._store.set_times(self.key, mtime_ns)
+        except StoreUnsupported:
+            log.debug("the store keeps no times: that of %r is not set", self.key)
+
+
+class RawSnapshot(Snapshot):
+    """A key's value at one generation: got whole when it is small, else in ranges that are checked against the generation."""
+
+    def __init__(self, store: Store, key: Key, stat: KeyStat) -> None:
+        self._store = store
+        self._key = key
+        self._stat = stat
+        self._value: memoryview | None = None
+        self.attributes = Attributes(False, stat.size, stat.mtime_ns)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        if self._value is None and self._stat.size <= WHOLE_NBYTES:
+            value = await self._store.get(self._key)
+            if value is None or len(value) != self._stat.size:
+                raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key)
+            self._value = memoryview(value)
+        if self._value is not None:
+            return self._value[offset : offset + size]
+        try:
+            parts = await self._store.get_partial_values(
+                [(self._key, ByteRange(offset, size))], if_generation=self._stat.generation
+            )
+        except GenerationMismatch as error:
+            raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key) from error
+        assert parts[0] is not None
+        return parts[0]
+
+
+def _is_directly_below(prefix: Prefix, parent: Prefix) -> bool:
+    return prefix != parent and prefix.startswith(parent) and "/" not in prefix[len(parent) : -1]
+
+
+PLUGIN = ViewPlugin("raw", "every key of the store, byte for byte; what you write here is stored as it is", RawView)
