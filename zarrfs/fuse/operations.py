@@ -23,13 +23,12 @@ from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory,
 from zarrfs.fuse.errno import QUIET, errno_of
 from zarrfs.fuse.inodes import Inode, InodeTable, stamp_of
 from zarrfs.fuse.notifier import Notifier
-from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, Node, OpenFlags
+from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Tuple4 = tuple[str, bool, int, int | None]
 
 _BLOCK = 512
 FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
@@ -40,7 +39,7 @@ def _guarded(
 ) -> Callable[Concatenate[Operations, P], Coroutine[Any, Any, R]]:
     name = handler.__name__
 
-    async def guarded(self: Operations, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def guarded(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return await handler(self, *args, **kwargs)
         except pyfuse3.FUSEError:
@@ -73,10 +72,10 @@ class _OpenDirectory:
 
     __slots__ = ("entries", "inode", "iterator", "listed")
 
-    def __init__(self, inode: Inode, iterator: AsyncIterator[Tuple4]) -> None:
+    def __init__(self, inode: Inode, iterator: AsyncIterator[Entry]) -> None:
         self.inode = inode
-        self.iterator: AsyncIterator[Tuple4] | None = iterator
-        self.entries: list[Tuple4] = []
+        self.iterator: AsyncIterator[Entry] | None = iterator
+        self.entries: list[Entry] = []
         self.listed = 0
 
 
@@ -270,8 +269,8 @@ class Operations(pyfuse3.Operations):
                     listing.iterator = None
                     return
                 listing.entries.append(entry)
-            name, is_directory, size, mtime_ns = listing.entries[position]
-            attributes = Attributes(is_directory, size, mtime_ns)
+            name, is_directory, size, mtime_ns, writable = listing.entries[position]
+            attributes = Attributes(is_directory, size, mtime_ns, writable)
             path = f"{folder}/{name}" if folder else name
             stamp = stamp_of(attributes)
             # The reference is the kernel's only if the entry fits: it is taken back when it does not.

@@ -12,23 +12,15 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
 
 Buffer = bytes | bytearray | memoryview
 
 
-class Entry(NamedTuple):
-    """One directory entry as `Directory.entries` gives it: enough for ``ls -l`` without a lookup.
-
-    ``size`` in bytes; ``mtime_ns`` None where it is not known. A plain tuple with these four members serves as well.
-    """
-
-    name: str
-    is_directory: bool
-    size: int = 0
-    mtime_ns: int | None = None
+Entry = tuple[str, bool, int, int | None, bool]
+"""One directory entry: name, whether it is a directory, size in bytes, mtime_ns (None where it is not known), whether it is writable:
+what its `Attributes` would say, so that ``ls -l`` needs no lookup. A plain tuple: there may be a hundred thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +65,8 @@ class Directory(Node):
         """The node called ``name``. Raises `NoSuchEntry`."""
 
     @abc.abstractmethod
-    def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
-        """Every entry (see `Entry`), each name once, in no particular order; streamed, so that a large directory starts at once."""
+    def entries(self) -> AsyncIterator[Entry]:
+        """Every entry, each name once, in no particular order; streamed, so that a large directory starts at once."""
 
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
         """A new, empty file called ``name``, open: staged, not yet published.

@@ -21,13 +21,13 @@ from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import Coords, RegularGrid
 from zarrfs.model.data_type import from_numpy
-from zarrfs.model.metadata import ArrayNode, CodecSpec, GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata import ArrayNode, CodecSpec, GroupNode, UnsupportedNode
+from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Change, Store
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
 from zarrfs.vfs.generated import text
-from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, OpenFlags, lookup_file, no_such_entry
-from zarrfs.vfs.node import Node as Entry
+from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, lookup_file, no_such_entry
 from zarrfs.vfs.staging import StagedFile
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 from zarrfs.views.tree import GroupDirectory, Shown, reason_file
@@ -99,16 +99,16 @@ class ChunksGroup(GroupDirectory):
             return ()
         return _shown_documents(self.context, self.path, documents_of(node))
 
-    def is_folder(self, node: Node) -> bool:
+    def is_folder(self, node: HierarchyNode) -> bool:
         return isinstance(node, GroupNode) or (isinstance(node, ArrayNode) and _reason(node) is None)
 
-    def show(self, name: str, node: Node, taken: set[str]) -> Shown:
+    def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
         if isinstance(node, GroupNode):
             return Shown(name, True, lambda: ChunksGroup(self.context, node.path))
         if isinstance(node, ArrayNode):
             reason = _reason(node)
             if reason is None:
-                return Shown(name, True, lambda: ChunksArray(self.context, node.path))
+                return Shown(name, True, lambda: ChunksArray(self.context, node.path), writable=self.context.writable)
             node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason)
         return self.show_unsupported(name, node, taken)
 
@@ -119,11 +119,11 @@ class ChunksRoot(ChunksGroup):
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context, ROOT)
 
-    async def lookup(self, name: str) -> Entry:
+    async def lookup(self, name: str) -> Node:
         other = await self._instead()
         return await super().lookup(name) if other is None else await other.lookup(name)
 
-    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+    async def entries(self) -> AsyncIterator[Entry]:
         other = await self._instead()
         async for entry in super().entries() if other is None else other.entries():
             yield entry
@@ -155,7 +155,7 @@ class ChunksArray(Directory):
         mtime_ns = await self.context.store.prefix_mtime_ns(self.path.prefix)
         return Attributes(True, mtime_ns=mtime_ns, writable=self.context.writable)
 
-    async def lookup(self, name: str) -> Entry:
+    async def lookup(self, name: str) -> Node:
         opened = await self._opened()
         if name in _DOCUMENTS:
             for shown in _shown_documents(self.context, self.path, documents_of(opened.array.node)):
@@ -174,10 +174,10 @@ class ChunksArray(Directory):
             raise no_such_entry(name)
         return self._file(content)
 
-    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+    async def entries(self) -> AsyncIterator[Entry]:
         opened = await self._opened()
         for shown in _shown_documents(self.context, self.path, documents_of(opened.array.node)):
-            yield shown.name, False, shown.size, shown.mtime_ns
+            yield shown.entry
         metadata = opened.array.metadata
         start = len(_ident(self.path, ""))
         staged = {one.content.ident[start:]: one for one in self.context.staging.unpublished_below(_ident(self.path, ""))}
@@ -186,9 +186,9 @@ class ChunksArray(Directory):
             name = _KEYS.encode(coords)
             one = staged.pop(name, None)
             size = metadata.chunk_nbytes(coords) if one is None or one.size is None else one.size
-            yield name, False, size, mtime_ns if one is None else one.mtime_ns
+            yield name, False, size, mtime_ns if one is None else one.mtime_ns, self.context.writable
         for name, one in staged.items():
-            yield name, False, one.size or 0, one.mtime_ns
+            yield name, False, one.size or 0, one.mtime_ns, self.context.writable
 
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
         opened = await self._opened()
@@ -299,13 +299,13 @@ class _ReasonDirectory(Directory):
     async def attributes(self) -> Attributes:
         return Attributes(True, writable=False)
 
-    async def lookup(self, name: str) -> Entry:
+    async def lookup(self, name: str) -> Node:
         if name != f"{self._context.store_name}.unsupported.txt":
             raise no_such_entry(name)
         return reason_file("chunks/.unsupported.txt", self._reason, self._context.mounted_ns)
 
-    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
-        yield f"{self._context.store_name}.unsupported.txt", False, len(self._reason) + 1, None
+    async def entries(self) -> AsyncIterator[Entry]:
+        yield f"{self._context.store_name}.unsupported.txt", False, len(self._reason) + 1, self._context.mounted_ns, False
 
 
 async def _set_times(store: Store, opened: OpenArray, coords: Coords, mtime_ns: int) -> None:

@@ -23,10 +23,10 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.nodes import NodeChange
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Change, KeyStat, Store
+from zarrfs.stores.base import Change, DirEntry, KeyStat, Store
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
-from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, Node, OpenFlags, no_such_entry
+from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
 from zarrfs.vfs.staging import StagedFile
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 
@@ -77,7 +77,8 @@ class RawDirectory(Directory):
             return RawDirectory(self._context, prefix)
         raise no_such_entry(name)
 
-    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+    async def entries(self) -> AsyncIterator[Entry]:
+        writable = self._context.writable
         staged = {one.content.ident: one for one in self._context.staging.unpublished_below(f"raw/{self.prefix}")}
         made = {prefix for prefix in self._context.made_prefixes if _is_directly_below(prefix, self.prefix)}
         listing = self._store.list_dir(self.prefix)
@@ -90,13 +91,13 @@ class RawDirectory(Directory):
                 one = staged.pop(f"raw/{self.prefix}{name}", None)
                 if one is not None and one.size is not None:
                     size, mtime_ns = one.size, one.mtime_ns
-            yield names.name_of(name), is_prefix, size, mtime_ns
+            yield names.name_of(name), is_prefix, size, mtime_ns, writable
         for ident, one in staged.items():
             name = ident[len("raw/") + len(self.prefix) :]
             if "/" not in name:
-                yield names.name_of(name), False, one.size or 0, one.mtime_ns
+                yield names.name_of(name), False, one.size or 0, one.mtime_ns, writable
         for prefix in made:
-            yield names.name_of(prefix[len(self.prefix) : -1]), True, 0, None
+            yield names.name_of(prefix[len(self.prefix) : -1]), True, 0, None, writable
 
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
         key = await self._new_key(name)
@@ -250,9 +251,7 @@ class RawDirectory(Directory):
                 return each
         raise no_such_entry(name)
 
-    async def _without_shadowed(
-        self, listing: AsyncIterator[tuple[str, bool, int, int | None]]
-    ) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+    async def _without_shadowed(self, listing: AsyncIterator[DirEntry]) -> AsyncIterator[DirEntry]:
         entries = [entry async for entry in listing]
         folders = {entry[0] for entry in entries if entry[1]}
         for entry in entries:

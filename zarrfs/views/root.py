@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 
 from zarrfs.vfs.generated import GeneratedFile, Make, text
-from zarrfs.vfs.node import Attributes, Directory, Node, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 
 README = "README.txt"
 CONTROL = ".zarrfs"
@@ -29,10 +29,11 @@ class MountRoot(Directory):
             return text(README, self._readme, mtime_ns=self._mounted_ns)
         raise no_such_entry(name)
 
-    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+    async def entries(self) -> AsyncIterator[Entry]:
         for name, view in self._views.items():
-            yield name, True, 0, (await view.attributes()).mtime_ns
-        yield README, False, len(self._readme), self._mounted_ns
+            attributes = await view.attributes()
+            yield name, True, 0, attributes.mtime_ns, attributes.writable
+        yield README, False, len(self._readme), self._mounted_ns, False
 
 
 class ControlDirectory(Directory):
@@ -49,9 +50,9 @@ class ControlDirectory(Directory):
             raise no_such_entry(name)
         return GeneratedFile(f"{CONTROL}/{name}", self._files[name], direct=True)
 
-    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+    async def entries(self) -> AsyncIterator[Entry]:
         for name, make in self._files.items():
-            yield name, False, len(await make()), None
+            yield name, False, len(await make()), None, False
 
 
 def _readme(about: Mapping[str, str]) -> bytes:

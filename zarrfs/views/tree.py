@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from zarrfs.keys import NodePath
-from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata import GroupNode, UnsupportedNode
+from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.vfs import names
 from zarrfs.vfs.generated import text
-from zarrfs.vfs.node import Attributes, Directory, File, no_such_entry
-from zarrfs.vfs.node import Node as Entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Node, no_such_entry
 from zarrfs.views.base import ViewContext
 
 UNSUPPORTED_SUFFIX = ".unsupported.txt"
@@ -32,19 +32,31 @@ def reason_file(ident: str, reason: str, mtime_ns: int | None) -> File:
 class Shown:
     """A child of a group as a view shows it: a folder or a file, made when it is looked up.
 
-    ``size`` and ``mtime_ns`` are what a listing tells without opening it.
+    The other members are what a listing tells without opening it, as in `zarrfs.vfs.node.Entry`.
     """
 
-    __slots__ = ("is_directory", "make", "mtime_ns", "name", "size")
+    __slots__ = ("is_directory", "make", "mtime_ns", "name", "size", "writable")
 
     def __init__(
-        self, name: str, is_directory: bool, make: Callable[[], Entry], size: int = 0, mtime_ns: int | None = None
+        self,
+        name: str,
+        is_directory: bool,
+        make: Callable[[], Node],
+        size: int = 0,
+        mtime_ns: int | None = None,
+        writable: bool = False,
     ) -> None:
         self.name = name
         self.is_directory = is_directory
         self.make = make
         self.size = size
         self.mtime_ns = mtime_ns
+        self.writable = writable
+
+    @property
+    def entry(self) -> Entry:
+        """The entry in a listing."""
+        return self.name, self.is_directory, self.size, self.mtime_ns, self.writable
 
 
 class GroupDirectory(Directory):
@@ -63,7 +75,7 @@ class GroupDirectory(Directory):
     async def attributes(self) -> Attributes:
         return Attributes(True, mtime_ns=await self.context.store.prefix_mtime_ns(self.path.prefix), writable=False)
 
-    async def lookup(self, name: str) -> Entry:
+    async def lookup(self, name: str) -> Node:
         for shown in await self.documents():
             if shown.name == name:
                 return shown.make()
@@ -77,15 +89,15 @@ class GroupDirectory(Directory):
                 return shown.make()
         raise no_such_entry(name)
 
-    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+    async def entries(self) -> AsyncIterator[Entry]:
         for shown in [*await self.documents(), *await self._shown()]:
-            yield shown.name, shown.is_directory, shown.size, shown.mtime_ns
+            yield shown.entry
 
     async def documents(self) -> Sequence[Shown]:
         """Files that stand for the group itself."""
         return ()
 
-    def show(self, name: str, node: Node, taken: set[str]) -> Shown:
+    def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
         """The entry for the child ``node``, whose name in the folder is ``name`` as far as it is free."""
         raise NotImplementedError
 
@@ -94,9 +106,10 @@ class GroupDirectory(Directory):
         shown_name = made_name(name, UNSUPPORTED_SUFFIX, taken)
         ident = f"{self.view}{node.path}{UNSUPPORTED_SUFFIX}"
         size = len(node.reason.encode("utf-8", "backslashreplace")) + 1
-        return Shown(shown_name, False, lambda: reason_file(ident, node.reason, self.context.mounted_ns), size)
+        mtime_ns = self.context.mounted_ns
+        return Shown(shown_name, False, lambda: reason_file(ident, node.reason, mtime_ns), size, mtime_ns)
 
-    async def _child_called(self, name: str) -> Node | None:
+    async def _child_called(self, name: str) -> HierarchyNode | None:
         """The child whose folder is called ``name``, without listing the others; None for names that are made."""
         part = names.part_of(name)
         if not part or "/" in part or part in (".", "..") or names.name_of(part) != name:
@@ -107,8 +120,14 @@ class GroupDirectory(Directory):
         children = await self.context.hierarchy.children(self.path)
         taken = {names.name_of(name) for name, node in children if self.is_folder(node)}
         taken.update(shown.name for shown in await self.documents())
-        return [self.show(names.name_of(name), node, taken) for name, node in children]
+        every = []
+        for name, node in children:
+            shown = self.show(names.name_of(name), node, taken)
+            if shown.is_directory:
+                shown.mtime_ns = await self.context.store.prefix_mtime_ns(node.path.prefix)
+            every.append(shown)
+        return every
 
-    def is_folder(self, node: Node) -> bool:
+    def is_folder(self, node: HierarchyNode) -> bool:
         """Whether the child is shown as a folder under its own name."""
         return isinstance(node, GroupNode)

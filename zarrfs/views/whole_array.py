@@ -10,11 +10,11 @@ from zarrfs.errors import NotPermitted, NotRepresentable, StaleEntry
 from zarrfs.hierarchy.nodes import NodeChange, OpenArray
 from zarrfs.hierarchy.readers import Position
 from zarrfs.keys import ROOT, NodePath
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
+from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Change
 from zarrfs.vfs import names
-from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, OpenFlags, no_such_entry
-from zarrfs.vfs.node import Node as Entry
+from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 from zarrfs.views.tree import GroupDirectory, Shown, made_name
 
@@ -46,7 +46,7 @@ class WholeArrayGroup(GroupDirectory):
         self.container = container
         self.view = container.name
 
-    async def lookup(self, name: str) -> Entry:
+    async def lookup(self, name: str) -> Node:
         suffix = self.container.suffix
         if name.endswith(suffix):
             # The usual name of an array's file, without listing the folder; a real group of that name goes first.
@@ -57,7 +57,7 @@ class WholeArrayGroup(GroupDirectory):
                     return shown.make()
         return await super().lookup(name)
 
-    def show(self, name: str, node: Node, taken: set[str]) -> Shown:
+    def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
         if isinstance(node, GroupNode):
             return Shown(name, True, lambda: WholeArrayGroup(self.context, node.path, self.container))
         if isinstance(node, ArrayNode):
@@ -82,7 +82,7 @@ class WholeArrayRoot(WholeArrayGroup):
     def __init__(self, context: ViewContext, container: Container) -> None:
         super().__init__(context, ROOT, container)
 
-    async def lookup(self, name: str) -> Entry:
+    async def lookup(self, name: str) -> Node:
         only = await self._only()
         if only is None:
             return await super().lookup(name)
@@ -90,10 +90,10 @@ class WholeArrayRoot(WholeArrayGroup):
             raise no_such_entry(name)
         return only.make()
 
-    async def entries(self) -> AsyncIterator[tuple[str, bool, int, int | None]]:
+    async def entries(self) -> AsyncIterator[Entry]:
         only = await self._only()
         if only is not None:
-            yield only.name, only.is_directory, only.size, only.mtime_ns
+            yield only.entry
             return
         async for entry in super().entries():
             yield entry
