@@ -26,6 +26,7 @@ class StoreCounters:
     set_times: int = 0
     list_prefix: int = 0
     list_dir: int = 0
+    prefix_exists: int = 0
     prefix_mtime_ns: int = 0
     bytes_read: int = 0
     bytes_written: int = 0

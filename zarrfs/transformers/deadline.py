@@ -121,6 +121,9 @@ class DeadlineStore(ForwardingStore):
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         return self._list(prefix, self.inner.list_dir(prefix))
 
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        return await self._read(f"looking up {prefix!r}", prefix, self.inner.prefix_exists(prefix))
+
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         return await self._read(f"looking up {prefix!r}", prefix, self.inner.prefix_mtime_ns(prefix))
 

@@ -21,6 +21,7 @@ class ForwardingStore(Store):
         self.readable = inner.readable
         self.writable = inner.writable
         self.listable = inner.listable
+        self.hierarchical = inner.hierarchical
 
     async def get(self, key: Key) -> Buffer | None:
         return await self.inner.get(key)
@@ -74,6 +75,9 @@ class ForwardingStore(Store):
 
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         return self.inner.list_dir(prefix)
+
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        return await self.inner.prefix_exists(prefix)
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         return await self.inner.prefix_mtime_ns(prefix)

@@ -162,6 +162,10 @@ class ObservedStore(ForwardingStore):
         self.counters.list_dir += 1
         return self.inner.list_dir(prefix)
 
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        self.counters.prefix_exists += 1
+        return await self.inner.prefix_exists(prefix)
+
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         self.counters.prefix_mtime_ns += 1
         return await self.inner.prefix_mtime_ns(prefix)
