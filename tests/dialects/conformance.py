@@ -1,0 +1,285 @@
+"""What holds of every dialect; run over all that are registered by ``test_conformance.py``.
+
+A node is drawn without regard to the dialect; what the dialect cannot say it must refuse with `NotRepresentable`, and what it says it
+must read back. Junk in place of documents may raise `MetadataError` and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.support.data_types import data_types, elements, shapes
+from zarrfs.dialects.base import Dialect, Edit, Layout
+from zarrfs.errors import MetadataError, NameInvalid, NotRepresentable
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.data_type import DataType
+from zarrfs.model.fill_value import from_json, to_json
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, GroupNode
+
+PREFIXES = st.sampled_from([Prefix(""), Prefix("some/where/")])
+PATHS = st.lists(st.sampled_from(["a", "b", "Temp_2m", "x.y", "c-1"]), max_size=3).map(
+    lambda parts: NodePath("/" + "/".join(parts))
+)
+KEY_ENCODINGS = [chunk_key.default("/"), chunk_key.v2("."), chunk_key.v2("/"), chunk_key.default(".")]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+ATTRIBUTES = st.dictionaries(st.text("abc_é ", min_size=1, max_size=6), VALUES, max_size=4)
+JUNK = st.binary(max_size=30) | VALUES.map(lambda value: json.dumps(value).encode())
+
+
+@st.composite
+def array_metadata(draw: st.DrawFn) -> ArrayMetadata:
+    """Any array that has a regular grid and simple codecs."""
+    shape = draw(shapes())
+    data_type = draw(data_types())
+    chunks = tuple(draw(st.integers(1, 5)) for _ in shape)
+    codecs = [bytes_codec(data_type, draw(st.sampled_from(["little", "big"])))]
+    if len(shape) > 1 and draw(st.booleans()):
+        codecs.insert(0, CodecSpec("transpose", {"order": list(reversed(range(len(shape))))}))
+    if draw(st.booleans()):
+        codecs.append(CodecSpec("gzip", {"level": draw(st.integers(0, 9))}))
+    fill = draw(elements(data_type)) if draw(st.booleans()) else bytes(data_type.itemsize)
+    return ArrayMetadata(
+        shape=shape,
+        data_type=data_type,
+        chunk_grid=RegularGrid(chunks),
+        chunk_key_encoding=draw(st.sampled_from(KEY_ENCODINGS)),
+        fill_value=fill,
+        codecs=tuple(codecs),
+    )
+
+
+def bytes_codec(data_type: DataType, endian: str) -> CodecSpec:
+    """`bytes`, with a byte order for the types that have one."""
+    return CodecSpec("bytes", {"endian": endian} if data_type.dtype.newbyteorder() != data_type.dtype else {})
+
+
+def said(layout: Layout, node: ArrayNode) -> dict[Key, bytes]:
+    """The documents of ``node``, with the first key encoding and data type that the dialect has words for."""
+    for encoding in [node.metadata.chunk_key_encoding, *KEY_ENCODINGS]:
+        try:
+            return layout.format(replace(node, metadata=replace(node.metadata, chunk_key_encoding=encoding)))
+        except NotRepresentable:
+            continue
+    assume(False)
+    raise AssertionError
+
+
+def plain_fill(metadata: ArrayMetadata) -> Any:
+    """A fill value without what is not the same in every dialect: the payload of a NaN, unused bits."""
+    fill = metadata.fill_value
+    if fill is None:
+        return None
+    if metadata.data_type.dtype.kind not in "fc":
+        return fill
+    value = to_json(metadata.data_type, fill)
+    parts = ["NaN" if str(part).startswith("0x") else part for part in (value if isinstance(value, list) else [value])]
+    return from_json(metadata.data_type, parts if isinstance(value, list) else parts[0])
+
+
+def parsed(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Any:
+    """The node at ``path`` as a hierarchy would read it: only the documents that the layout asks for."""
+    keys = layout.document_keys(path)
+    return layout.parse(path, {key: documents[key] for key in keys if key in documents})
+
+
+class DialectConformance:
+    """The suite. ``dialect`` is parametrised by the module that collects it."""
+
+    @given(prefix=PREFIXES, path=PATHS, attributes=ATTRIBUTES)
+    def test_a_group_is_read_as_it_was_written(
+        self, dialect: Dialect, prefix: Prefix, path: NodePath, attributes: dict[str, Any]
+    ) -> None:
+        layout = dialect.create(prefix)
+        node = GroupNode(path=path, dialect=dialect.name, attributes=attributes)
+        try:
+            documents = layout.format(node)
+        except NotRepresentable:
+            assume(False)
+        assert parsed(layout, path, documents) == node
+        assert set(documents) <= set(layout.document_keys(path))
+
+    @given(prefix=PREFIXES, path=PATHS, metadata=array_metadata(), attributes=ATTRIBUTES)
+    def test_an_array_is_read_as_it_was_written(
+        self, dialect: Dialect, prefix: Prefix, path: NodePath, metadata: ArrayMetadata, attributes: dict[str, Any]
+    ) -> None:
+        layout = dialect.create(prefix)
+        node = ArrayNode(
+            path=path, dialect=dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path), attributes=attributes
+        )
+        documents = said(layout, node)
+        read = parsed(layout, path, documents)
+        assert (read.path, read.dialect, read.chunk_prefix) == (path, dialect.name, layout.chunk_prefix(path))
+        assert read.attributes == attributes
+        assert read.metadata.shape == metadata.shape
+        assert read.metadata.chunk_grid == metadata.chunk_grid
+        assert read.metadata.data_type.dtype == metadata.data_type.dtype
+        assert plain_fill(read.metadata) == plain_fill(metadata)
+        again = layout.format(read)
+        assert again == documents
+        assert parsed(layout, path, again) == read
+
+    @given(prefix=PREFIXES, path=PATHS, metadata=array_metadata(), before=ATTRIBUTES, after=ATTRIBUTES, grow=st.integers(0, 9))
+    def test_an_edit_changes_what_was_asked_and_nothing_else(
+        self,
+        dialect: Dialect,
+        prefix: Prefix,
+        path: NodePath,
+        metadata: ArrayMetadata,
+        before: dict[str, Any],
+        after: dict[str, Any],
+        grow: int,
+    ) -> None:
+        layout = dialect.create(prefix)
+        node = ArrayNode(
+            path=path, dialect=dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path), attributes=before
+        )
+        documents = said(layout, node)
+        read = parsed(layout, path, documents)
+        shape = tuple(extent + grow for extent in metadata.shape)
+
+        edited = layout.amend(path, documents, Edit(attributes=after))
+        assert parsed(layout, path, documents | edited) == replace(read, attributes=after)
+        reshaped = layout.amend(path, documents, Edit(shape=shape))
+        expected = replace(read, metadata=replace(read.metadata, shape=shape))
+        assert parsed(layout, path, documents | reshaped) == expected
+        both = layout.amend(path, documents, Edit(attributes=after, shape=shape))
+        assert parsed(layout, path, documents | both) == replace(expected, attributes=after)
+        assert layout.amend(path, documents, Edit()) == {}
+
+    @given(path=PATHS, attributes=ATTRIBUTES)
+    def test_the_attributes_of_a_group_are_edited(self, dialect: Dialect, path: NodePath, attributes: dict[str, Any]) -> None:
+        layout = dialect.create(Prefix(""))
+        node = GroupNode(path=path, dialect=dialect.name, attributes={"was": 1})
+        try:
+            documents = layout.format(node)
+        except NotRepresentable:
+            assume(False)
+        edited = layout.amend(path, documents, Edit(attributes=attributes))
+        assert parsed(layout, path, documents | edited) == replace(node, attributes=attributes)
+        with pytest.raises(MetadataError):
+            layout.amend(path, documents, Edit(shape=(1,)))
+
+    def test_what_is_not_there_is_not_edited(self, dialect: Dialect) -> None:
+        with pytest.raises(MetadataError):
+            dialect.create(Prefix("")).amend(NodePath("/a"), {}, Edit(attributes={"x": 1}))
+
+    @given(prefix=PREFIXES, path=PATHS)
+    def test_document_keys_and_nodes_agree(self, dialect: Dialect, prefix: Prefix, path: NodePath) -> None:
+        layout = dialect.create(prefix)
+        for key in layout.document_keys(path):
+            assert layout.node_of_document(key) == path
+        for key in layout.consolidated_keys(path):
+            assert layout.node_of_document(key) in (ROOT, *path.ancestors())
+
+    @given(prefix=PREFIXES, path=PATHS, encoding=st.sampled_from(KEY_ENCODINGS), coords=st.lists(st.integers(0, 99), max_size=3))
+    def test_a_chunk_is_no_document(
+        self, dialect: Dialect, prefix: Prefix, path: NodePath, encoding: chunk_key.ChunkKeyEncoding, coords: list[int]
+    ) -> None:
+        layout = dialect.create(prefix)
+        assert layout.node_of_document(layout.chunk_prefix(path).key(encoding.encode(tuple(coords)))) is None
+
+    @pytest.mark.parametrize("key", ["elsewhere", "a//b/.zarray", "../.zarray", "some/../zarr.json", "\0", "a/\udcff"])
+    def test_a_foreign_key_is_no_document(self, dialect: Dialect, key: str) -> None:
+        assert dialect.create(Prefix("some/where/")).node_of_document(Key(key)) is None
+        dialect.create(Prefix("")).node_of_document(Key(key))
+
+    @given(path=PATHS, metadata=array_metadata(), data=st.data())
+    def test_junk_raises_metadata_error_alone(
+        self, dialect: Dialect, path: NodePath, metadata: ArrayMetadata, data: st.DataObject
+    ) -> None:
+        layout = dialect.create(Prefix(""))
+        node = ArrayNode(path=path, dialect=dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
+        documents = said(layout, node)
+        key = data.draw(st.sampled_from(sorted(documents)))
+        documents[key] = data.draw(JUNK | spoilt(json.loads(documents[key])))
+        for action in (
+            lambda: parsed(layout, path, documents),
+            lambda: layout.amend(path, documents, Edit({"a": 1}, metadata.shape)),
+        ):
+            with contextlib.suppress(MetadataError):
+                action()
+
+    @given(data=st.data())
+    def test_a_junk_root_still_opens(self, dialect: Dialect, data: st.DataObject) -> None:
+        prefix = data.draw(PREFIXES)
+        documents = {key: data.draw(JUNK) for key in dialect.root_keys(prefix) if data.draw(st.booleans())}
+        layout = dialect.open(prefix, documents)
+        if layout is None:
+            return
+        layout.consolidated_names(ROOT)
+        with contextlib.suppress(MetadataError):
+            parsed(layout, ROOT, documents)
+
+    def test_an_empty_store_is_of_no_dialect(self, dialect: Dialect) -> None:
+        assert dialect.open(Prefix(""), {}) is None
+        assert dialect.open(Prefix("x/"), {Key(".zgroup"): b'{"zarr_format": 2}', Key("zarr.json"): b"{}"}) is None
+
+    @given(prefix=PREFIXES, root_is_array=st.booleans(), metadata=array_metadata())
+    def test_a_root_that_was_written_is_opened(
+        self, dialect: Dialect, prefix: Prefix, root_is_array: bool, metadata: ArrayMetadata
+    ) -> None:
+        layout = dialect.create(prefix)
+        array = ArrayNode(path=ROOT, dialect=dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(ROOT))
+        try:
+            documents = said(layout, array) if root_is_array else layout.format(GroupNode(path=ROOT, dialect=dialect.name))
+        except NotRepresentable:
+            assume(False)
+        opened = dialect.open(prefix, {key: value for key, value in documents.items() if key in dialect.root_keys(prefix)})
+        assert opened is not None
+        assert type(parsed(opened, ROOT, documents)) is (ArrayNode if root_is_array else GroupNode)
+
+    def test_parents_come_first(self, dialect: Dialect) -> None:
+        required = dialect.create(Prefix("")).required_groups(NodePath("/a/b/c"))
+        assert list(required) == [path for path in ("/", "/a", "/a/b") if path in required]
+        assert dialect.create(Prefix("")).required_groups(ROOT) == ()
+
+    @pytest.mark.parametrize("name", ["", ".", "..", "a/b"])
+    def test_names_that_no_node_can_have(self, dialect: Dialect, name: str) -> None:
+        with pytest.raises(NameInvalid):
+            dialect.create(Prefix("")).check_name(name)
+
+    @pytest.mark.parametrize("name", ["a", "Temp_2m", "x.y", "c-1"])
+    def test_names_that_every_node_can_have(self, dialect: Dialect, name: str) -> None:
+        dialect.create(Prefix("")).check_name(name)
+
+
+def spoilt(document: Any) -> st.SearchStrategy[bytes]:
+    """``document`` with one of its values, at any depth, replaced or taken away."""
+    places = list(_places(document, ()))
+
+    def spoil(place: tuple[Any, ...], value: Any, remove: bool) -> bytes:
+        copy = json.loads(json.dumps(document))
+        at = copy
+        for step in place[:-1]:
+            at = at[step]
+        if remove:
+            del at[place[-1]]
+        else:
+            at[place[-1]] = value
+        return json.dumps(copy).encode()
+
+    likely = st.sampled_from(
+        [-1, 0, 2, 1.0, 2**63, 2**200, 1e400, "", "|O", "<f8", "NaN", "0x00", [], {}, [[]], [0], True, {"name": "x"}]
+    )
+    return st.builds(spoil, st.sampled_from(places), VALUES | likely, st.booleans()) if places else JUNK
+
+
+def _places(value: Any, here: tuple[Any, ...]) -> Any:
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in steps:
+        yield (*here, step)
+        yield from _places(inner, (*here, step))

@@ -1,0 +1,930 @@
+"""Zarr v2: each rule of its text, what real software wrote, and what nobody should have."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.storage import MemoryStore as ZarrMemoryStore
+
+from tests.support.cases import Case, below, cases
+from zarrfs.dialects import documents as json_documents
+from zarrfs.dialects.base import Edit
+from zarrfs.dialects.v2 import PLUGIN, V2Layout, normalize_path
+from zarrfs.dialects.v2_types import dtype_from_json, dtype_to_json, fill_from_json, fill_to_json
+from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.data_type import from_name, from_numpy
+from zarrfs.model.metadata import MAX_CHUNK_NBYTES, ArrayMetadata, ArrayNode, CodecSpec, GroupNode, Node
+
+A = NodePath("/a")
+ZGROUP = b'{"zarr_format": 2}'
+PLAIN = {
+    "zarr_format": 2,
+    "shape": [20, 30],
+    "chunks": [10, 10],
+    "dtype": "<i4",
+    "compressor": None,
+    "fill_value": 0,
+    "order": "C",
+    "filters": None,
+}
+V2_CASES = cases("v2")
+
+
+def layout(**values: bytes) -> V2Layout:
+    return PLUGIN.create(Prefix(""))
+
+
+def zarray(**members: Any) -> bytes:
+    """A ``.zarray`` like `PLAIN`, but with these members; `...` leaves one out."""
+    return json.dumps({name: value for name, value in {**PLAIN, **members}.items() if value is not ...}).encode()
+
+
+def parse(data: bytes) -> ArrayNode:
+    node = layout().parse(A, {Key("a/.zarray"): data})
+    assert isinstance(node, ArrayNode)
+    return node
+
+
+def array(**members: Any) -> ArrayMetadata:
+    return parse(zarray(**members)).metadata
+
+
+def refused(**members: Any) -> str:
+    with pytest.raises(MetadataError) as caught:
+        array(**members)
+    assert caught.value.key == "a/.zarray"
+    assert len(str(caught.value)) < 400
+    return str(caught.value)
+
+
+# --- "Arrays", Metadata ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_document_of_the_text() -> None:
+    metadata = array(
+        chunks=[1000, 1000],
+        shape=[10000, 10000],
+        compressor={"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1},
+        dtype="<f8",
+        fill_value="NaN",
+        filters=[{"id": "delta", "dtype": "<f8", "astype": "<f4"}],
+    )
+    assert metadata.shape == (10000, 10000)
+    assert metadata.grid_shape == (10, 10)
+    assert metadata.data_type == from_name("float64")
+    assert metadata.fill_value == np.float64("nan").tobytes()
+    assert [spec.name for spec in metadata.codecs] == ["bytes", "numcodecs.delta", "blosc"]
+    assert metadata.codecs[0].configuration == {"endian": "little"}
+
+
+@pytest.mark.parametrize("name", ["zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order"])
+def test_members_that_must_be_present(name: str) -> None:
+    """Arrays, Metadata: "The following keys MUST be present within the object"."""
+    assert f"{name} is missing" in refused(**{name: ...})
+
+
+def test_absent_filters_are_none() -> None:
+    """The text demands the member; real stores lack it."""
+    assert array(filters=...) == array(filters=None) == array(filters=[])
+
+
+@pytest.mark.parametrize("config", [{"level": 1}, {"id": 7}, "zlib", ["zlib"]])
+def test_a_codec_must_have_an_id(config: Any) -> None:
+    """Arrays, Metadata, compressor and filters: "MUST contain an "id" key"."""
+    refused(compressor=config)
+    refused(filters=[config])
+
+
+def test_a_chain_without_end_is_unsupported() -> None:
+    with pytest.raises(MetadataUnsupported, match="33 codecs"):
+        array(filters=[{"id": "shuffle", "elementsize": 4}] * 33)
+
+
+def test_an_unknown_codec_is_unsupported() -> None:
+    with pytest.raises(MetadataUnsupported, match="made_up"):
+        array(compressor={"id": "made_up"})
+
+
+@pytest.mark.parametrize(("separator", "key"), [(".", "1.2"), ("/", "1/2"), (..., "1.2")])
+def test_the_separator_is_a_period_where_it_is_not_set(separator: Any, key: str) -> None:
+    """Arrays, Metadata, dimension_separator: "the default MUST be assumed to be ".""."""
+    assert array(dimension_separator=separator).chunk_key_encoding.encode((1, 2)) == key
+
+
+def test_the_only_chunk_of_a_scalar() -> None:
+    assert array(shape=[], chunks=[]).chunk_key_encoding.encode(()) == "0"
+
+
+def test_other_members_are_ignored() -> None:
+    """Arrays, Metadata: "Other keys ... SHOULD be ignored by implementations"; netCDF-C adds some to groups, too."""
+    assert array(_NCZARR_ARRAY={"dimrefs": ["/x"]}, zzz=None) == array()
+    group = layout().parse(A, {Key("a/.zgroup"): b'{"zarr_format": 2, "_nczarr_group": {}}'})
+    assert group == GroupNode(path=A, dialect="v2")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"zarr_format": 3},
+        {"zarr_format": "2"},
+        {"zarr_format": 2.0},
+        {"zarr_format": True},
+        {"shape": [-4, 1]},
+        {"shape": "4"},
+        {"shape": [4.0, 4.0]},
+        {"shape": [4]},
+        {"shape": [2**63, 1]},
+        {"chunks": [True, 10]},
+        {"chunks": [0, 10]},
+        {"chunks": [10, None]},
+        {"chunks": 10},
+        {"order": "Z"},
+        {"order": None},
+        {"order": ["C"]},
+        {"dimension_separator": ".."},
+        {"dimension_separator": []},
+        {"filters": {}},
+        {"filters": "none"},
+    ],
+)
+def test_members_that_make_no_array(members: dict[str, Any]) -> None:
+    refused(**members)
+
+
+def test_a_chunk_length_of_zero_where_the_dimension_is_empty() -> None:
+    assert array(shape=[0, 3], chunks=[0, 3]).grid_shape == (0, 1)
+
+
+def test_an_array_of_any_size_is_metadata() -> None:
+    assert array(shape=[2**62], chunks=[1]).grid_shape == (2**62,)
+
+
+def test_a_chunk_that_no_memory_holds_is_unsupported() -> None:
+    assert array(shape=[1], chunks=[MAX_CHUNK_NBYTES], dtype="|u1")
+    for chunks, dtype in [([2**31], "|u1"), ([2**62], "<i4"), ([2**29], "<i4")]:
+        with pytest.raises(MetadataUnsupported, match="bytes"):
+            array(shape=[1], chunks=chunks, dtype=dtype)
+    with pytest.raises(MetadataUnsupported, match="33 dimensions"):
+        array(shape=[1] * 33, chunks=[1] * 33)
+
+
+@pytest.mark.parametrize(("ndim", "codecs"), [(0, ["bytes"]), (1, ["bytes"]), (3, ["transpose", "bytes"])])
+def test_the_first_dimension_varies_fastest_in_order_F(ndim: int, codecs: list[str]) -> None:
+    """Arrays, Metadata, order."""
+    metadata = array(shape=[4] * ndim, chunks=[2] * ndim, order="F")
+    assert [spec.name for spec in metadata.codecs] == codecs
+    if ndim > 1:
+        assert metadata.codecs[0].configuration == {"order": [2, 1, 0]}
+
+
+# --- "Data type encoding" --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    "|b1 |i1 |u1 <i2 >i4 <i8 >u2 <u4 >u8 <f2 >f4 <f8 <c8 >c16 |S12 <U3 >U1 |V6 <M8[ns] >m8[D] <M8[25s] <m8[Y] <M8[generic]".split(),
+)
+def test_simple_types_are_those_of_numpy(text: str) -> None:
+    stored = dtype_from_json(text)
+    assert stored == np.dtype(text)
+    assert dtype_to_json(stored) == text
+    metadata = array(dtype=text, fill_value=None)
+    assert metadata.data_type == from_numpy(np.dtype(text))
+    assert metadata.codecs[0].configuration.get("endian") == {"<": "little", ">": "big", "|": None}[text[0]]
+
+
+@pytest.mark.parametrize("text", ["f8", "=i4", "i1", "|i4", "|f8", "|U3", "|M8[ns]", "b1"])
+def test_the_byte_order_must_be_specified(text: str) -> None:
+    """Data type encoding: "The byte order MUST be specified"."""
+    refused(dtype=text, fill_value=None)
+
+
+@pytest.mark.parametrize("text", ["<i1", ">u1", "<b1", "<S3", ">V2"])
+def test_a_byte_order_that_means_nothing_does_no_harm(text: str) -> None:
+    assert array(dtype=text, fill_value=None).codecs == (CodecSpec("bytes"),)
+
+
+@pytest.mark.parametrize("text", ["<M8", "<m8", "<M8[]", "<M8[fortnight]", "<M4[ns]", "<M8[0s]", "<M8[9999999999s]", "<M8[s/3]"])
+def test_times_must_have_units(text: str) -> None:
+    """Data type encoding: "these MUST also include the units within square brackets"."""
+    refused(dtype=text, fill_value=None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "<f3",
+        "<f1",
+        "|b2",
+        "<i16",
+        "|V0",
+        "|S0",
+        "<U0",
+        "<U2147483647",
+        "|S99999999999",
+        "<q8",
+        "",
+        7,
+        None,
+        {},
+        "<f8,<f8",
+        "<f16",
+        "<f٨",
+    ],
+)
+def test_types_that_are_none(value: Any) -> None:
+    refused(dtype=value, fill_value=None)
+
+
+def test_structured_types() -> None:
+    """Data type encoding, the text's three examples."""
+    rgb = [["r", "|u1"], ["g", "|u1"], ["b", "|u1"]]
+    assert dtype_from_json(rgb) == np.dtype([("r", "u1"), ("g", "u1"), ("b", "u1")])
+    xyz = [["x", "<f4"], ["y", "<f4"], ["z", "<f4", [2, 2]]]
+    assert dtype_from_json(xyz) == np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4", (2, 2))])
+    nested = [["foo", "<f4"], ["bar", [["baz", "<f4"], ["qux", "<i4"]]]]
+    assert dtype_from_json(nested) == np.dtype([("foo", "<f4"), ("bar", [("baz", "<f4"), ("qux", "<i4")])])
+    for descr in (rgb, xyz, nested):
+        assert dtype_to_json(dtype_from_json(descr)) == descr
+
+
+def test_the_byte_order_of_structured_types_is_in_the_codec() -> None:
+    assert array(dtype=[["r", "|u1"], ["s", "|S2"]], fill_value=None).codecs == (CodecSpec("bytes"),)
+    assert array(dtype=[["x", "<f4"]], fill_value=None).codecs == (CodecSpec("bytes", {"endian": "little"}),)
+    descr = [["x", ">f4"], ["in", [["y", "<i2", [2]]]]]
+    metadata = array(dtype=descr, fill_value=None)
+    assert metadata.codecs == (CodecSpec("bytes", {"dtype": descr}),)
+    assert metadata.data_type.dtype == np.dtype([("x", "<f4"), ("in", [("y", "<i2", (2,))])])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        [["a"]],
+        [["a", "<i4", [2], 1]],
+        [["a", "<i4"], ["a", "<f4"]],
+        ["<i4"],
+        [[1, "<i4"]],
+        [[["title", "a"], "<i4"]],
+        [["a", "i4"]],
+        [["a", []]],
+        [["a", "<i4", [0]]],
+        [["a", "<i4", [-1]]],
+        [["a", "<i4", 2]],
+        [["a", "<i4", [2**40, 2**40]]],
+        [["\ud800", "<i4"]],
+        [[f"f{n}", "|V16000000"] for n in range(20)],
+    ],
+)
+def test_structured_types_that_are_none(value: Any) -> None:
+    refused(dtype=value, fill_value=None)
+
+
+# --- "Fill value encoding" -------------------------------------------------------------------------------------------------------
+
+
+def fill(dtype: Any, value: Any) -> Any:
+    """The fill value as NumPy has it."""
+    metadata = array(dtype=dtype, fill_value=value)
+    assert metadata.fill_value is not None
+    return np.frombuffer(metadata.fill_value, metadata.data_type.dtype)[0]
+
+
+@pytest.mark.parametrize(("value", "number"), [("NaN", np.nan), ("Infinity", np.inf), ("-Infinity", -np.inf)])
+@pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8"])
+def test_floats_that_have_names(dtype: str, value: str, number: float) -> None:
+    """Fill value encoding: "the following table MUST be used"."""
+    assert np.array_equal(fill(dtype, value), number, equal_nan=True)
+    assert fill_to_json(np.dtype(dtype), array(dtype=dtype, fill_value=value).fill_value) == value
+
+
+def test_bare_tokens_are_floats_too() -> None:
+    assert np.isnan(fill("<f8", float("nan")))
+    assert fill("<f8", float("-inf")) == -np.inf
+
+
+def test_fixed_length_strings_are_base64() -> None:
+    """Fill value encoding: "MUST be encoded as an ASCII string using the standard Base64 alphabet"."""
+    assert fill("|S5", "eno=") == b"zz"
+    assert fill("|S5", "") == b""
+    for value in ("zz!", "eno", "é", "QUJDREVGRw==", 1, 0.5, ["eno="]):
+        refused(dtype="|S5", fill_value=value)
+    assert fill_to_json(np.dtype("|S5"), b"zz\0\0\0") == "eno="
+
+
+def test_the_number_zero_fills_strings_as_zarr_python_did() -> None:
+    assert fill("|S5", 0) == b"0"
+
+
+def test_structured_fills_are_base64_in_stored_byte_order() -> None:
+    """Fill value encoding, "or a structured data type"."""
+    descr = [["a", "<i4"], ["c", ">f8"], ["d", ">i2", [2]]]
+    stored = np.array([(7, -1.5, (1, 2))], dtype=dtype_from_json(descr))
+    text = base64.b64encode(stored.tobytes()).decode()
+    metadata = array(dtype=descr, fill_value=text)
+    assert metadata.fill_value == stored.astype(metadata.data_type.dtype).tobytes()
+    assert fill_to_json(stored.dtype, metadata.fill_value) == text
+    for value in (0, text[4:], [7, -1.5, [1, 2]], {"a": 7}):
+        refused(dtype=descr, fill_value=value)
+
+
+def test_void_fills_are_base64() -> None:
+    assert fill("|V6", "QUJDREVG").tobytes() == b"ABCDEF"
+    refused(dtype="|V6", fill_value="QUJD")
+    refused(dtype="|V6", fill_value=[1, 2, 3, 4, 5, 6])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        ("<i4", 3.0, 3),
+        (">i8", -(2**63), -(2**63)),
+        ("<u8", 2**64 - 1, 2**64 - 1),
+        ("<f8", 3, 3.0),
+        ("<f4", -0.0, -0.0),
+        (">f2", 0.1, np.float16(0.1)),
+        ("|b1", True, True),
+        ("|b1", 0, False),
+        ("|b1", 1.0, True),
+        ("<c16", [1.5, -2.5], 1.5 - 2.5j),
+        (">c8", ["Infinity", 0], complex(np.inf, 0)),
+        ("<c8", 3, 3 + 0j),
+        ("<U3", "é", "é"),
+        ("<U3", "", ""),
+        ("<M8[ns]", 12345, np.datetime64(12345, "ns")),
+        ("<m8[D]", -3, np.timedelta64(-3, "D")),
+    ],
+)
+def test_fill_values(dtype: str, value: Any, expected: Any) -> None:
+    assert fill(dtype, value) == expected
+    assert np.signbit(fill(dtype, value)) == np.signbit(expected) if dtype == "<f4" else True
+
+
+def test_not_a_time() -> None:
+    assert np.isnat(fill("<M8[ns]", "NaT")) and np.isnat(fill(">m8[s]", -(2**63)))
+
+
+def test_an_undefined_fill_value() -> None:
+    """Chunks: "If the "fill_value" field is null then the contents of the chunk are undefined"."""
+    assert array(fill_value=None).fill_value is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("|u1", 70000),
+        ("|u1", -1),
+        ("<i4", 3.5),
+        ("<i4", {"a": 1}),
+        ("<i4", "NaN"),
+        ("<i4", float("nan")),
+        ("<i4", float("inf")),
+        ("<i4", 1e300),
+        ("<i4", True),
+        ("<i4", "0"),
+        ("<u8", float(2**64)),
+        ("<f8", "3.0"),
+        ("<f8", "nan"),
+        ("<f4", "0x7fc00001"),
+        ("<f8", True),
+        ("<f8", [1.0]),
+        ("<f8", 10**400),
+        ("|b1", 2),
+        ("|b1", "true"),
+        ("<c8", [1.0]),
+        ("<c8", [1.0, "x"]),
+        ("<c8", "NaN!"),
+        ("<U3", 0),
+        ("<U3", "long"),
+        ("<U3", "\ud800"),
+        ("<M8[ns]", "2020-01-01"),
+        ("<M8[ns]", 1.5),
+        ("<m8[ns]", 2**63),
+    ],
+)
+def test_fill_values_that_are_none(dtype: str, value: Any) -> None:
+    refused(dtype=dtype, fill_value=value)
+
+
+def test_the_text_has_one_nan() -> None:
+    assert fill_to_json(np.dtype("<f4"), bytes.fromhex("0100c07f")) == "NaN"
+    assert fill_to_json(np.dtype("<c8"), bytes.fromhex("0100c07f0000803f")) == ["NaN", 1.0]
+
+
+@given(st.sampled_from(["<i4", ">f8", "|b1", "<c8", "|S3", "<U2", "|V5", ">M8[s]"]), st.data())
+def test_a_fill_value_is_read_as_it_was_written(text: str, data: st.DataObject) -> None:
+    stored = np.dtype(text)
+    element = data.draw(st.integers(-100, 100).map(lambda n: np.array(n).astype(stored.newbyteorder("<")).tobytes()))
+    element = data.draw(st.binary(min_size=5, max_size=5)) if text == "|V5" else element
+    assert fill_from_json(stored, fill_to_json(stored, element)) == element
+
+
+# --- "Filters" -------------------------------------------------------------------------------------------------------------------
+
+
+def test_filters_come_before_the_compressor_in_the_order_of_encoding() -> None:
+    """Filters: "applied in the order specified ... then ... the primary compressor"."""
+    metadata = array(
+        order="F",
+        filters=[{"id": "delta", "dtype": "<i4", "astype": "<i4"}, {"id": "shuffle", "elementsize": 4}],
+        compressor={"id": "zlib", "level": 1},
+    )
+    assert [spec.name for spec in metadata.codecs] == [
+        "transpose",
+        "bytes",
+        "numcodecs.delta",
+        "numcodecs.shuffle",
+        "numcodecs.zlib",
+    ]
+
+
+@pytest.mark.parametrize("name", ["vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"])
+def test_objects_are_unsupported_and_the_filter_is_named(name: str) -> None:
+    with pytest.raises(MetadataUnsupported, match=f'variable-length elements .*"{name}".* not supported yet'):
+        array(dtype="|O", fill_value="", filters=[{"id": name}])
+    with pytest.raises(MetadataUnsupported):
+        array(dtype=[["a", "|O"]], fill_value=None, filters=[{"id": name}])
+
+
+def test_objects_without_a_filter_are_unsupported() -> None:
+    with pytest.raises(MetadataUnsupported):
+        array(dtype="|O", fill_value=None)
+    with pytest.raises(MetadataUnsupported):
+        array(dtype="|O", fill_value=None, filters=["x"])
+
+
+@pytest.mark.parametrize("dtype", ["|O", "<i4"])
+def test_pickle_is_refused_with_the_reason(dtype: str) -> None:
+    with pytest.raises(MetadataUnsupported, match="unpickling runs code"):
+        array(dtype=dtype, fill_value=None, filters=[{"id": "pickle", "protocol": 0}])
+    with pytest.raises(MetadataUnsupported, match="unpickling runs code"):
+        array(dtype=dtype, fill_value=None, compressor={"id": "pickle", "protocol": 0})
+
+
+# --- "Logical storage paths" -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("foo/bar", "/foo/bar"),
+        ("\\foo\\bar", "/foo/bar"),
+        ("//foo", "/foo"),
+        ("foo//", "/foo"),
+        ("foo///\\/bar", "/foo/bar"),
+        ("", "/"),
+        ("///", "/"),
+        ("foo/...", "/foo/..."),
+        (".foo", "/.foo"),
+    ],
+)
+def test_paths_are_normalised(text: str, path: str) -> None:
+    assert normalize_path(text) == path
+
+
+@pytest.mark.parametrize("text", [".", "..", "a/..", "../a", "a/./b", "a\\..\\b", "/.", "a//../b"])
+def test_a_part_of_one_or_two_periods_is_an_error(text: str) -> None:
+    """Logical storage paths: "then an error MUST be raised"."""
+    with pytest.raises(NameInvalid):
+        normalize_path(text)
+
+
+def test_the_key_prefix_is_the_path_and_a_slash() -> None:
+    path = NodePath("/foo/bar")
+    assert PLUGIN.create(Prefix("")).document_keys(path) == ("foo/bar/.zarray", "foo/bar/.zgroup", "foo/bar/.zattrs")
+    assert PLUGIN.create(Prefix("x.zarr/")).document_keys(ROOT) == ("x.zarr/.zarray", "x.zarr/.zgroup", "x.zarr/.zattrs")
+    assert PLUGIN.create(Prefix("x.zarr/")).chunk_prefix(path) == "x.zarr/foo/bar/"
+    assert PLUGIN.create(Prefix("x.zarr/")).listing_prefix(path) == "x.zarr/foo/bar/"
+
+
+@pytest.mark.parametrize("name", ["é", "a\\b", "a\0", ".zarray", ".zgroup", ".zattrs", ".zmetadata"])
+def test_names_for_no_new_node(name: str) -> None:
+    """Logical storage paths: "A logical path is simply an ASCII string", without separators of its own."""
+    with pytest.raises(NameInvalid):
+        layout().check_name(name)
+
+
+def test_a_document_and_its_node() -> None:
+    here = PLUGIN.create(Prefix("x/"))
+    assert here.node_of_document(Key("x/a/b/.zattrs")) == "/a/b"
+    assert here.node_of_document(Key("x/.zmetadata")) == "/"
+    for key in (
+        "x/a/.zmetadata",
+        ".zgroup",
+        "x/a/0.0",
+        "x/a\\..\\b/.zarray",
+        "x/../.zarray",
+        "x//a/.zarray",
+        "x/a.zarray",
+        "x//.zarray",
+        "x//.zmetadata",
+    ):
+        assert here.node_of_document(Key(key)) is None
+
+
+# --- "Groups" --------------------------------------------------------------------------------------------------------------------
+
+
+def test_groups_must_exist_at_all_ancestor_paths() -> None:
+    """Groups: "groups MUST also be created at all ancestor paths", for groups and for arrays."""
+    assert layout().required_groups(NodePath("/foo/bar/baz")) == ("/", "/foo", "/foo/bar")
+
+
+@pytest.mark.parametrize("data", [b"{}", b'{"zarr_format": 3}', b"[]", b"", b"null"])
+def test_a_group_must_have_its_format(data: bytes) -> None:
+    """Groups: "The following keys MUST be present", zarr_format."""
+    with pytest.raises(MetadataError, match=r"a/\.zgroup"):
+        layout().parse(A, {Key("a/.zgroup"): data})
+
+
+def test_a_group_says_nothing_else() -> None:
+    """Groups: "Other keys MUST NOT be present"."""
+    written = layout().format(GroupNode(path=A, dialect="v2"))
+    assert {key: json.loads(value) for key, value in written.items()} == {"a/.zgroup": {"zarr_format": 2}}
+
+
+def test_children_are_prefixes() -> None:
+    names = layout().child_names(A, {".zgroup", "README.txt", "0.0"}, {"b", ".hidden", "x\\y", ".zarray", "..", "0"})
+    assert names == {"b", ".hidden", "0"}
+
+
+def test_nothing_is_no_node() -> None:
+    assert layout().parse(A, {}) is None
+    assert layout().parse(A, {Key("a/.zattrs"): b'{"x": 1}'}) is None
+
+
+def test_where_an_array_and_a_group_lie_the_array_wins_and_says_so() -> None:
+    node = layout().parse(A, {Key("a/.zarray"): zarray(), Key("a/.zgroup"): b"junk"})
+    assert isinstance(node, ArrayNode)
+    assert len(node.quirks) == 1 and ".zgroup" in node.quirks[0]
+
+
+# --- "Attributes" ----------------------------------------------------------------------------------------------------------------
+
+
+def test_absent_attributes_are_empty() -> None:
+    """Attributes: "if it is absent the attributes should be treated as empty"."""
+    assert parse(zarray()).attributes == {}
+
+
+def test_attributes() -> None:
+    data = {"foo": 42, "bar": "apples", "baz": [1, 2, 3, 4]}
+    documents = {Key("a/.zarray"): zarray(), Key("a/.zattrs"): json.dumps(data).encode()}
+    node = layout().parse(A, documents)
+    assert isinstance(node, ArrayNode) and node.attributes == data and list(node.attributes) == list(data)
+    documents[Key("a/.zattrs")] = b"[1]"
+    with pytest.raises(MetadataError, match=r"a/\.zattrs"):
+        layout().parse(A, documents)
+
+
+# --- the consolidated copy -------------------------------------------------------------------------------------------------------
+
+
+def consolidated(**members: Any) -> V2Layout:
+    data = json.dumps(
+        {"zarr_consolidated_format": 1, "metadata": {name.replace("__", "/"): each for name, each in members.items()}}
+    )
+    opened = PLUGIN.open(Prefix(""), {Key(".zmetadata"): data.encode()})
+    assert opened is not None and opened.copy_ignored is None
+    return opened
+
+
+COPY = {
+    ".zgroup": {"zarr_format": 2},
+    ".zattrs": {"c": 1},
+    "a/.zarray": PLAIN,
+    "a/.zattrs": {"k": "v"},
+    "deep/er/b/.zarray": PLAIN,
+    "../escape/.zarray": PLAIN,
+    "x//y/.zgroup": {"zarr_format": 2},
+    "only/.zattrs": {},
+    "bad/.zarray": {"zarr_format": 2},
+    "worse/.zarray": 7,
+    "0.0": {},
+}
+
+
+def test_a_node_known_only_from_the_copy() -> None:
+    here = consolidated(**COPY)
+    node = here.parse(A, {})
+    assert isinstance(node, ArrayNode) and node.metadata == array() and node.attributes == {"k": "v"}
+    assert here.parse(ROOT, {}) == GroupNode(path=ROOT, dialect="v2", attributes={"c": 1})
+    assert here.parse(NodePath("/only"), {}) is None
+    assert here.parse(NodePath("/worse"), {}) is None
+    with pytest.raises(MetadataError, match=r"\.zmetadata \(bad/\.zarray\)"):
+        here.parse(NodePath("/bad"), {})
+
+
+def test_children_for_stores_that_cannot_list() -> None:
+    here = consolidated(**COPY)
+    assert here.consolidated_names(ROOT) == {"a", "deep", "bad"}
+    assert here.consolidated_names(NodePath("/deep")) == {"er"}
+    assert here.consolidated_names(NodePath("/a")) == set()
+    assert layout().consolidated_names(ROOT) is None
+
+
+def test_parents_in_the_copy_are_implicit_groups() -> None:
+    assert consolidated(**COPY).parse(NodePath("/deep/er"), {}) == GroupNode(
+        path=NodePath("/deep/er"), dialect="v2", explicit=False
+    )
+
+
+def test_an_implicit_group_is_not_edited() -> None:
+    with pytest.raises(MetadataError, match="no documents"):
+        consolidated(**COPY).amend(NodePath("/deep/er"), {}, Edit(attributes={"x": 1}))
+
+
+def test_own_documents_win() -> None:
+    here = consolidated(**COPY)
+    own = here.parse(A, {Key("a/.zarray"): zarray(shape=[1, 1])})
+    assert isinstance(own, ArrayNode) and own.metadata.shape == (1, 1) and own.attributes == {}
+    attributed = here.parse(A, {Key("a/.zattrs"): b'{"own": 1}'})
+    assert isinstance(attributed, ArrayNode) and attributed.attributes == {"own": 1}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b'{"zarr_consolidated_format": 2, "metadata": {}}', b'{"zarr_consolidated_format": 1, "metadata": []}', b"\xff"],
+)
+def test_a_bad_copy_hides_nothing(data: bytes) -> None:
+    documents = {Key(".zmetadata"): data, Key(".zgroup"): ZGROUP}
+    opened = PLUGIN.open(Prefix(""), documents)
+    assert opened is not None
+    assert opened.copy_ignored is not None and ".zmetadata" in opened.copy_ignored
+    assert opened.consolidated_names(ROOT) is None
+    assert isinstance(opened.parse(ROOT, documents), GroupNode)
+    edited = opened.amend(ROOT, documents, Edit(attributes={"a": 1}))
+    assert set(edited) == {".zattrs"}
+
+
+# --- edits -----------------------------------------------------------------------------------------------------------------------
+
+
+ORIGINAL = b"""{
+    "zarr_format": 2, "shape": [20, 30],
+    "unknown" : {"x": 1.50e3},
+    "chunks": [10,10], "dtype": "<f8", "compressor": null, "fill_value": NaN, "order": "C"
+}"""
+
+
+def test_a_new_shape_leaves_every_other_byte() -> None:
+    documents = {Key("a/.zarray"): ORIGINAL}
+    edited = layout().amend(A, documents, Edit(shape=(21, 30)))
+    assert list(edited) == ["a/.zarray"]
+    lines = edited[Key("a/.zarray")].split(b"\n")
+    assert lines[-3:] == ORIGINAL.split(b"\n")[-3:]
+    assert parse(edited[Key("a/.zarray")]).metadata.shape == (21, 30)
+
+
+@pytest.mark.parametrize("shape", [(20,), (20, 30, 1), (-1, 30), (2**63, 1)])
+def test_a_shape_that_cannot_be(shape: tuple[int, ...]) -> None:
+    with pytest.raises(MetadataError):
+        layout().amend(A, {Key("a/.zarray"): ORIGINAL}, Edit(shape=shape))
+
+
+def test_empty_attributes_stay_absent() -> None:
+    documents = {Key("a/.zarray"): ORIGINAL}
+    assert layout().amend(A, documents, Edit(attributes={})) == {}
+    documents[Key("a/.zattrs")] = b'{"x": 1}'
+    assert layout().amend(A, documents, Edit(attributes={})) == {"a/.zattrs": b"{}"}
+
+
+def test_the_copy_is_amended_too() -> None:
+    copy = json.dumps({"zarr_consolidated_format": 1, "metadata": COPY, "more": 1}, indent=4).encode()
+    documents = {Key("a/.zarray"): zarray(), Key(".zmetadata"): copy}
+    edited = layout().amend(A, documents, Edit(attributes={"new": [1]}, shape=(5, 5)))
+    assert list(edited) == ["a/.zattrs", "a/.zarray", ".zmetadata"]
+    expected = {**COPY, "a/.zattrs": {"new": [1]}, "a/.zarray": {**PLAIN, "shape": [5, 5]}}
+    assert json.loads(edited[Key(".zmetadata")]) == {"zarr_consolidated_format": 1, "metadata": expected, "more": 1}
+    assert edited[Key(".zmetadata")].startswith(copy[:60])
+
+
+def test_a_node_that_the_copy_does_not_know_stays_unknown_there() -> None:
+    documents = {
+        Key("new/.zgroup"): ZGROUP,
+        Key(".zmetadata"): json.dumps({"zarr_consolidated_format": 1, "metadata": COPY}).encode(),
+    }
+    assert list(layout().amend(NodePath("/new"), documents, Edit(attributes={"x": 1}))) == ["new/.zattrs"]
+
+
+def test_attributes_that_the_copy_lacks_are_added_there() -> None:
+    copy = b'{"metadata": {"a/.zgroup": {"zarr_format": 2}}, "zarr_consolidated_format": 1}'
+    edited = layout().amend(A, {Key("a/.zgroup"): ZGROUP, Key(".zmetadata"): copy}, Edit(attributes={"x": 1}))
+    assert json.loads(edited[Key(".zmetadata")])["metadata"] == {"a/.zgroup": {"zarr_format": 2}, "a/.zattrs": {"x": 1}}
+    assert Key(".zmetadata") not in layout().amend(A, {Key("a/.zgroup"): ZGROUP, Key(".zmetadata"): copy}, Edit(attributes={}))
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------------------
+
+
+def node_of(metadata: ArrayMetadata, **attributes: Any) -> ArrayNode:
+    return ArrayNode(path=A, dialect="v2", metadata=metadata, chunk_prefix=Prefix("a/"), attributes=attributes)
+
+
+def plain(**changes: Any) -> ArrayMetadata:
+    values: dict[str, Any] = {
+        "shape": (4, 4),
+        "data_type": from_name("int32"),
+        "chunk_grid": RegularGrid((2, 2)),
+        "chunk_key_encoding": chunk_key.v2(),
+        "fill_value": bytes(4),
+        "codecs": (CodecSpec("bytes", {"endian": "little"}),),
+    }
+    return ArrayMetadata(**{**values, **changes})
+
+
+def test_documents_are_written_as_zarr_python_2_wrote_them() -> None:
+    written = layout().format(node_of(plain(), b=1, a=2))
+    assert list(written) == ["a/.zattrs", "a/.zarray"]
+    members = {**PLAIN, "shape": [4, 4], "chunks": [2, 2]}
+    assert written[Key("a/.zarray")] == json.dumps(members, indent=4, sort_keys=True, separators=(",", ": ")).encode()
+    assert written[Key("a/.zattrs")] == b'{\n    "b": 1,\n    "a": 2\n}'
+    assert list(layout().format(node_of(plain()))) == ["a/.zarray"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data_type": from_name("bfloat16"), "fill_value": bytes(2)},
+        {"data_type": from_name("int4"), "fill_value": bytes(1)},
+        {"chunk_key_encoding": chunk_key.default()},
+        {"codecs": (CodecSpec("transpose", {"order": [1, 0]}), CodecSpec("transpose", {"order": [1, 0]}), CodecSpec("bytes"))},
+        {"codecs": (CodecSpec("bytes", {"endian": "little"}), CodecSpec("bytes", {"endian": "little"}))},
+        {"codecs": (CodecSpec("sharding_indexed", {}),)},
+        {"codecs": (CodecSpec("bytes", {"dtype": [["a", ">i4"]]}),)},
+        {
+            "shape": (2, 2, 2),
+            "chunk_grid": RegularGrid((1, 1, 1)),
+            "codecs": (CodecSpec("transpose", {"order": [1, 0, 2]}), CodecSpec("bytes", {"endian": "little"})),
+        },
+    ],
+)
+def test_what_v2_has_no_words_for(changes: dict[str, Any]) -> None:
+    with pytest.raises(NotRepresentable):
+        layout().format(node_of(plain(**changes)))
+
+
+def test_a_chain_in_v2_words() -> None:
+    def written(*codecs: CodecSpec) -> dict[str, Any]:
+        document = layout().format(node_of(plain(codecs=codecs)))[Key("a/.zarray")]
+        return {name: json.loads(document)[name] for name in ("order", "dtype", "filters", "compressor")}
+
+    little, delta = CodecSpec("bytes", {"endian": "little"}), CodecSpec("numcodecs.delta", {"dtype": "<i4", "astype": "<i4"})
+    as_delta = {"id": "delta", "dtype": "<i4", "astype": "<i4"}
+    assert written() == {"order": "C", "dtype": "<i4", "filters": None, "compressor": None}
+    assert written(CodecSpec("bytes", {"endian": "big"}))["dtype"] == ">i4"
+    assert written(CodecSpec("transpose", {"order": [1, 0]}), little)["order"] == "F"
+    assert written(CodecSpec("transpose", {"order": [0, 1]}), little)["order"] == "C"
+    only_filter = written(little, delta)
+    assert (only_filter["filters"], only_filter["compressor"]) == ([as_delta], None)
+    both = written(little, delta, CodecSpec("gzip", {"level": 3}))
+    assert (both["filters"], both["compressor"]) == ([as_delta], {"id": "gzip", "level": 3})
+
+
+@pytest.mark.parametrize(
+    "dtype", ["|b1", ">i4", "<u8", "<f2", "<c16", "|S3", "<U2", "|V4", "<M8[ns]", [["a", ">i4"], ["b", "<f4"]]]
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_zarr_python_opens_what_is_written(dtype: Any, order: str) -> None:
+    metadata = array(dtype=dtype, fill_value=None, order=order, dimension_separator="/", compressor={"id": "zstd", "level": 1})
+    written = layout().format(ArrayNode(path=ROOT, dialect="v2", metadata=metadata, chunk_prefix=Prefix(""), attributes={"k": 1}))
+    store = ZarrMemoryStore({key: zarr.core.buffer.cpu.Buffer.from_bytes(value) for key, value in written.items()})
+    opened = zarr.open_array(store, mode="r", zarr_format=2)
+    assert opened.shape == metadata.shape and opened.chunks == (10, 10)
+    assert opened.dtype == dtype_from_json(dtype)
+    assert dict(opened.attrs) == {"k": 1} and opened.metadata.order == order  # type: ignore[union-attr]
+
+
+# --- what other software wrote ---------------------------------------------------------------------------------------------------
+
+
+def every_array(found: list[Case]) -> list[Any]:
+    return [pytest.param(case, node, id=f"{case.name}{node['path']}") for case in found for node in case.nodes("array")]
+
+
+def opened(case: Case) -> V2Layout:
+    values = {key: value for key, value in case.values.items() if key in PLUGIN.root_keys(Prefix(""))}
+    found = PLUGIN.open(Prefix(""), values)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def node_in(case: Case, path: NodePath) -> Node | None:
+    here = opened(case)
+    return here.parse(path, {key: case.values[key] for key in here.document_keys(path) if key in case.values})
+
+
+@pytest.mark.parametrize(("case", "expected"), every_array(V2_CASES))
+def test_arrays_that_zarr_python_2_wrote(case: Case, expected: dict[str, Any]) -> None:
+    if expected["dtype"] == "object":
+        with pytest.raises(MetadataUnsupported):
+            node_in(case, NodePath(expected["path"]))
+        return
+    node = node_in(case, NodePath(expected["path"]))
+    assert isinstance(node, ArrayNode)
+    metadata, stored = node.metadata, dtype_from_json(expected["dtype"])
+    assert list(metadata.shape) == expected["shape"]
+    assert list(metadata.chunk_grid.chunk_shape((0,) * metadata.ndim)) == expected["chunk_shape"]
+    assert metadata.data_type.dtype == stored.newbyteorder("<")
+    assert node.attributes == expected["attributes"]
+    assert (metadata.codecs[0].name == "transpose") == (expected["order"] == "F" and metadata.ndim > 1)
+    assert metadata.fill_value == fill_of_manifest(metadata, expected["fill_value"])
+    elements = case.expected(expected)
+    assert elements.dtype == dtype_from_json(expected["npy_dtype"])
+    for coords in expected["missing_chunks"] if metadata.fill_value is not None else []:
+        part = elements[tuple(slice(c * n, c * n + n) for c, n in zip(coords, expected["chunk_shape"], strict=True))]
+        filled = np.full(part.shape, np.frombuffer(metadata.fill_value, metadata.data_type.dtype)[0], metadata.data_type.dtype)
+        assert part.astype(metadata.data_type.dtype).tobytes() == filled.tobytes()
+        assert node.chunk_prefix + metadata.chunk_key_encoding.encode(tuple(coords)) not in case.values
+
+
+def fill_of_manifest(metadata: ArrayMetadata, value: Any) -> bytes | None:
+    """The manifest's fill value, by NumPy alone."""
+    dtype = metadata.data_type.dtype
+    match value:
+        case None:
+            return None
+        case {"bytes_hex": text}:
+            element = bytes.fromhex(text).ljust(dtype.itemsize, b"\0")
+            if dtype.names is not None:
+                fields = np.dtype([("a", "<i4"), ("b", "S3"), ("c", ">f8")])
+                return np.frombuffer(element, fields).astype(dtype).tobytes()
+            return element
+        case {"i8": number}:
+            return np.int64(number).tobytes()
+        case [real, imaginary]:
+            return np.array(complex(real, imaginary), dtype).tobytes()
+    return np.array(value if not isinstance(value, str) or dtype.kind == "U" else float(value)).astype(dtype).tobytes()
+
+
+@pytest.mark.parametrize("case", V2_CASES, ids=lambda case: case.name)
+def test_groups_that_zarr_python_2_wrote(case: Case) -> None:
+    here = opened(case)
+    for expected in case.nodes("group"):
+        path = NodePath(expected["path"])
+        node = node_in(case, path)
+        assert isinstance(node, GroupNode) and node.attributes == expected["attributes"]
+        names = here.child_names(path, *below(here.listing_prefix(path), case.values))
+        assert names == {
+            NodePath(each["path"]).name for each in case.nodes() if NodePath(each["path"]).parent == path != each["path"]
+        }
+        if here.copy is not None:
+            assert here.consolidated_names(path) == names
+            assert here.parse(path, {}) == node
+
+
+def test_a_new_shape_changes_one_line_of_a_document_and_of_the_copy() -> None:
+    case = next(case for case in V2_CASES if case.name == "v2/consolidated")
+    here, path = opened(case), A
+    documents = {Key(key): case.values[key] for key in (*here.document_keys(path), ".zmetadata") if key in case.values}
+    edited = here.amend(path, documents, Edit(shape=(6,)))
+    for key in ("a/.zarray", ".zmetadata"):
+        before, after = documents[Key(key)].splitlines(), edited[Key(key)].splitlines()
+        assert sum(line != other for line, other in zip(after, before, strict=True)) == 1
+
+
+# --- what nobody should have written ---------------------------------------------------------------------------------------------
+
+
+HOSTILE = [case for case in cases("hostile") if ".zgroup" in case.values]
+FINE = {"/many_chunks", "/both"}
+IN_CHUNKS = {"v2_bad_chunks", "dir_symlinks"}
+
+
+@pytest.mark.parametrize("case", [case for case in HOSTILE if case.folder.name != "zip_paths"], ids=lambda case: case.folder.name)
+def test_hostile_nodes_are_refused_and_their_neighbours_are_not(case: Case) -> None:
+    ok = node_in(case, NodePath("/ok"))
+    assert isinstance(ok, ArrayNode) and ok.metadata.shape == (4,)
+    for path in case.manifest["hostile"]["bad_nodes"]:
+        if path in FINE or case.folder.name in IN_CHUNKS:
+            node_in(case, NodePath(path))
+            continue
+        with pytest.raises(MetadataError) as caught:
+            node_in(case, NodePath(path))
+        assert len(str(caught.value)) < 400
+
+
+def test_names_that_lead_out_of_the_store_are_no_children() -> None:
+    case = next(case for case in HOSTILE if case.folder.name == "zip_paths")
+    here = opened(case)
+    names = here.child_names(ROOT, *below("", case.values))
+    assert {"ok", "a"} <= names and not names & {"", ".", ".."} and not any("\\" in name for name in names)
+    assert here.child_names(A, *below("a/", case.values)) == set()
+    assert isinstance(node_in(case, NodePath("/ok")), ArrayNode)
+
+
+def test_a_deep_document_is_refused_without_recursion() -> None:
+    with pytest.raises(MetadataError, match="nested"):
+        parse(b'{"zarr_format": 2, "dtype": ' + b'[["a",' * 500 + b'"<i4"' + b"]]" * 500 + b"}")
+    assert json_documents.MAX_DEPTH < 100

@@ -1,0 +1,226 @@
+"""Zarr v2: ``.zarray``, ``.zgroup`` and ``.zattrs`` in the folder of each node.
+
+Source: Zarr storage specification version 2 (zarr-specs ``docs/v2/v2.0.rst``); the sections are named where a rule is followed.
+
+    .zgroup            {"zarr_format": 2}
+    a/.zattrs          {"units": "m"}
+    a/b/.zarray        {"chunks": [10], "compressor": null, "dtype": "<i4", "fill_value": 0, "filters": null, ...}
+    a/b/0  a/b/1       chunks; "/" instead of "." between the indices where `dimension_separator` says so
+
+What the text leaves open, and what we do:
+
+* A prefix without documents is an implicit group where something lies below it: tensorstore writes no ``.zgroup`` at parents.
+* ``.zarray`` and ``.zgroup`` at one path: the array wins, as in zarr-python, and the node says so (``quirks``).
+* Names that begin with a dot are nodes like all others; the names of the documents themselves are not.
+* Of a node that has documents of its own, the consolidated copy says nothing; ``.zattrs`` alone makes no node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
+from zarrfs.dialects.documents import dump, naming, parse_object, patched
+from zarrfs.dialects.v2_array import check_format, format_array, parse_array
+from zarrfs.dialects.v2_consolidated import NODE_DOCUMENTS, ConsolidatedCopy
+from zarrfs.errors import MetadataError, NameInvalid
+from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+
+ZARRAY, ZGROUP = NODE_DOCUMENTS
+ZATTRS = ".zattrs"
+ZMETADATA = ".zmetadata"
+_NAMES = (ZARRAY, ZGROUP, ZATTRS)
+_INDENT = 4
+
+
+def normalize_path(text: str) -> NodePath:
+    """The node path that a logical path means (v2 "Logical storage paths"). Raises `NameInvalid` for a part ``.`` or ``..``."""
+    return NodePath("/" + re.sub("/+", "/", text.replace("\\", "/")).strip("/"))
+
+
+class V2(Dialect):
+    """Zarr v2."""
+
+    name = "v2"
+
+    def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
+        return tuple(prefix.key(name) for name in (*_NAMES, ZMETADATA))
+
+    def open(self, prefix: Prefix, documents: Documents) -> V2Layout | None:
+        if not any(prefix.key(name) in documents for name in (ZARRAY, ZGROUP, ZMETADATA)):
+            return None
+        key = prefix.key(ZMETADATA)
+        if key not in documents:
+            return V2Layout(prefix)
+        try:
+            return V2Layout(prefix, ConsolidatedCopy.parse(key, documents[key]))
+        except MetadataError as error:
+            return V2Layout(prefix, copy_ignored=str(error))
+
+    def create(self, prefix: Prefix) -> V2Layout:
+        return V2Layout(prefix)
+
+
+PLUGIN = V2()
+
+
+@dataclass(frozen=True, slots=True)
+class V2Layout(Layout):
+    """A v2 hierarchy. ``copy`` is its consolidated copy; ``copy_ignored`` says why one that is there is not used."""
+
+    dialect = PLUGIN
+    prefix: Prefix
+    copy: ConsolidatedCopy | None = None
+    copy_ignored: str | None = None
+
+    def document_keys(self, path: NodePath) -> tuple[Key, ...]:
+        base = self.chunk_prefix(path)
+        return tuple(base.key(name) for name in _NAMES)
+
+    def parse(self, path: NodePath, documents: Documents) -> Node | None:
+        sources = self._sources(path, documents)
+        if ZARRAY in sources:
+            with naming(sources[ZARRAY].key):
+                metadata = parse_array(sources[ZARRAY].read())
+            return ArrayNode(
+                path=path,
+                dialect=PLUGIN.name,
+                metadata=metadata,
+                chunk_prefix=self.chunk_prefix(path),
+                attributes=_attributes(sources),
+                quirks=("a group lies at the same path: .zarray and .zgroup",) if ZGROUP in sources else (),
+            )
+        if ZGROUP in sources:
+            with naming(sources[ZGROUP].key):
+                check_format(sources[ZGROUP].read())
+            return GroupNode(path=path, dialect=PLUGIN.name, attributes=_attributes(sources))
+        if self.copy is not None and path in self.copy.children:
+            return GroupNode(path=path, dialect=PLUGIN.name, explicit=False)
+        return None
+
+    def listing_prefix(self, path: NodePath) -> Prefix:
+        return self.chunk_prefix(path)
+
+    def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
+        return {name for name in prefixes if name not in (*_NAMES, ZMETADATA, "", ".", "..") and "\\" not in name}
+
+    def consolidated_names(self, path: NodePath) -> set[str] | None:
+        return None if self.copy is None else set(self.copy.children.get(path, ()))
+
+    def chunk_prefix(self, path: NodePath) -> Prefix:
+        return Prefix(self.prefix + path.prefix)
+
+    def node_of_document(self, key: Key) -> NodePath | None:
+        if not key.startswith(self.prefix):
+            return None
+        parent, slash, name = key[len(self.prefix) :].rpartition("/")
+        if name not in _NAMES and (name != ZMETADATA or slash):
+            return None
+        if "\\" in parent or (slash and not parent):
+            return None
+        try:
+            return NodePath(f"/{parent}")
+        except NameInvalid:
+            return None
+
+    def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+        """As `Layout.format`. Dimension names are no part of v2: who wants them kept puts them into the attributes."""
+        base = self.chunk_prefix(node.path)
+        written = {base.key(ZATTRS): _dump_attributes(node.attributes)} if node.attributes else {}
+        match node:
+            case GroupNode():
+                written[base.key(ZGROUP)] = dump({"zarr_format": 2}, indent=_INDENT, sort_keys=True)
+            case ArrayNode():
+                written[base.key(ZARRAY)] = dump(format_array(node.metadata), indent=_INDENT, sort_keys=True)
+        return written
+
+    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
+        return tuple(path.ancestors())
+
+    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return (self.prefix.key(ZMETADATA),)
+
+    def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
+        node = self.parse(path, documents)
+        if node is None or (isinstance(node, GroupNode) and not node.explicit):
+            raise MetadataError(f"{path} has no documents that could be changed", key=path)
+        base = self.chunk_prefix(path)
+        amended: dict[Key, bytes] = {}
+        members: dict[tuple[str, ...], Any] = {}
+        if edit.attributes is not None:
+            key = base.key(ZATTRS)
+            if edit.attributes or key in documents:
+                amended[key] = _dump_attributes(edit.attributes)
+            members[(ZATTRS,)] = dict(edit.attributes)
+        if edit.shape is not None:
+            source = self._sources(path, documents).get(ZARRAY)
+            if source is None:
+                raise MetadataError(f"{path} is a group: it has no shape", key=path)
+            members[(ZARRAY, "shape")] = list(edit.shape)
+            with naming(source.key):
+                parse_array({**source.read(), "shape": list(edit.shape)})
+            key = base.key(ZARRAY)
+            if key in documents:
+                amended[key] = patched(key, documents[key], ["shape"], list(edit.shape))
+        return amended | self._amended_copy(path, documents, members)
+
+    def check_name(self, name: str) -> None:
+        if not name.isascii() or not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+            raise NameInvalid(
+                f"{name!r}: a part of a logical path is ASCII, without slashes, and neither '.' nor '..' (v2)", key=name
+            )
+        if name in (*_NAMES, ZMETADATA):
+            raise NameInvalid(f"{name!r} is the name of a Zarr v2 document", key=name)
+
+    def _sources(self, path: NodePath, documents: Documents) -> dict[str, _Source]:
+        """The documents of a node by their names: its own, or else those of the consolidated copy."""
+        base = self.chunk_prefix(path)
+        own = {name: _Source(key, documents[key]) for name in _NAMES if (key := base.key(name)) in documents}
+        if self.copy is None or not own.keys().isdisjoint(NODE_DOCUMENTS):
+            return own
+        copied = {
+            name: _Source(f"{self.prefix}{ZMETADATA} ({member})", self.copy.documents[member])
+            for name in _NAMES
+            if (member := path.prefix + name) in self.copy.documents
+        }
+        return copied | own
+
+    def _amended_copy(self, path: NodePath, documents: Documents, members: Mapping[tuple[str, ...], Any]) -> dict[Key, bytes]:
+        """``.zmetadata`` with the members of a node's documents changed; nothing when there is no copy, or none of this node."""
+        key = self.prefix.key(ZMETADATA)
+        try:
+            copy = ConsolidatedCopy.parse(key, documents[key])
+        except (KeyError, MetadataError):
+            return {}
+        data = documents[key]
+        for (name, *rest), value in members.items():
+            member = path.prefix + name
+            # No attributes, nowhere written: that is how an absent .zattrs stays absent.
+            if member in copy.documents or (name == ZATTRS and value and copy.knows(path)):
+                data = patched(key, data, ["metadata", member, *rest], value)
+        return {key: data} if data != documents[key] else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One document: the bytes under a key, or an object of the consolidated copy."""
+
+    key: str
+    value: bytes | dict[str, Any]
+
+    def read(self) -> dict[str, Any]:
+        return self.value if isinstance(self.value, dict) else parse_object(self.key, self.value)
+
+
+def _attributes(sources: Mapping[str, _Source]) -> dict[str, Any]:
+    """The text, "Attributes": absent means empty."""
+    return sources[ZATTRS].read() if ZATTRS in sources else {}
+
+
+def _dump_attributes(attributes: Mapping[str, Any]) -> bytes:
+    # Not sorted, unlike the rest: the order is the user's.
+    return dump(dict(attributes), indent=_INDENT)

@@ -1,0 +1,163 @@
+"""The document ``.zarray``: between its JSON and `ArrayMetadata`.
+
+Source: v2 "Arrays" (Metadata, Chunks, Filters). The chain of codecs, in the final v3's words and in the order of encoding:
+
+    transpose (order "F" of two or more dimensions) | bytes (the byte order of the dtype) | each filter | the compressor
+
+so filters work on the chunk's stored memory, as numcodecs does it. A structured type with big-endian fields has no v3 form: there
+``bytes`` carries the v2 dtype itself, ``{"dtype": [["x", ">f4"], ...]}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zarrfs.codecs import lookup
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.dialects import documents
+from zarrfs.dialects.v2_types import Stored, byte_orders, dtype_from_json, dtype_to_json, fill_from_json, fill_to_json, stored_type
+from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.data_type import DataType, from_numpy
+from zarrfs.model.metadata import ArrayMetadata, CodecSpec, check_chunk_nbytes
+
+# What v2 readers take as "the primary compressor"; every other codec goes into `filters`.
+_COMPRESSORS = frozenset({"blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "snappy"})
+_SEPARATORS = (".", "/")
+# Real chains have three or four; each costs a pass over the chunk.
+_MAX_CODECS = 32
+
+
+def check_format(document: Mapping[str, Any]) -> None:
+    """Raise `MetadataError` unless ``zarr_format`` is the integer 2."""
+    version = documents.member(document, "zarr_format")
+    if type(version) is not int or version != 2:
+        raise MetadataError(f"zarr_format is {documents.shortened(version)}, not 2")
+
+
+def parse_array(document: Mapping[str, Any]) -> ArrayMetadata:
+    """What a ``.zarray`` says; its unknown members are ignored. Raises `MetadataError`, `MetadataUnsupported`."""
+    check_format(document)
+    shape = documents.shape(documents.member(document, "shape"), "shape")
+    chunks = documents.shape(documents.member(document, "chunks"), "chunks")
+    grid = RegularGrid.checked(chunks, shape)
+    filters = _filters(document)
+    stored = dtype_from_json(documents.member(document, "dtype"))
+    if stored.hasobject:
+        raise MetadataUnsupported(_about_objects(filters))
+    data_type = from_numpy(stored)
+    check_chunk_nbytes(chunks, data_type)
+    codecs = (*_order(document, len(shape)), _bytes(stored), *map(lookup.from_numcodecs, filters))
+    CodecChain.build(codecs, data_type).check(chunks)
+    return ArrayMetadata(
+        shape=shape,
+        data_type=data_type,
+        chunk_grid=grid,
+        chunk_key_encoding=chunk_key.v2(_separator(document)),
+        fill_value=fill_from_json(stored, documents.member(document, "fill_value")),
+        codecs=codecs,
+    )
+
+
+def format_array(metadata: ArrayMetadata) -> dict[str, Any]:
+    """The ``.zarray`` that says ``metadata``, without its dimension names: v2 has none.
+
+    Raises `NotRepresentable` for other grids and chunk key encodings, for types that NumPy lacks and codecs that v2 lacks.
+    """
+    if not isinstance(metadata.chunk_grid, RegularGrid):
+        raise NotRepresentable("Zarr v2 has regular chunk grids alone")
+    if metadata.chunk_key_encoding not in map(chunk_key.v2, _SEPARATORS):
+        raise NotRepresentable(f"Zarr v2 has no chunk keys like {metadata.chunk_key_encoding.encode((0,) * metadata.ndim)!r}")
+    order, stored, filters = _split(metadata.codecs, metadata.data_type, metadata.ndim)
+    compressor = filters.pop() if filters and filters[-1]["id"] in _COMPRESSORS else None
+    separator = metadata.chunk_key_encoding.separator
+    return {
+        "chunks": list(metadata.chunk_grid.chunks),
+        "compressor": compressor,
+        **({"dimension_separator": separator} if separator != "." else {}),
+        "dtype": dtype_to_json(stored),
+        "fill_value": fill_to_json(stored, metadata.fill_value),
+        "filters": filters or None,
+        "order": order,
+        "shape": list(metadata.shape),
+        "zarr_format": 2,
+    }
+
+
+def _filters(document: Mapping[str, Any]) -> list[Any]:
+    """The configurations of the filters and the compressor, in the order of encoding; an absent ``filters`` is null."""
+    filters = document.get("filters")
+    compressor = documents.member(document, "compressor")
+    configs = [*([] if filters is None else documents.array(filters, "filters")), *([] if compressor is None else [compressor])]
+    if len(configs) > _MAX_CODECS:
+        raise MetadataUnsupported(f"a chain of {len(configs)} codecs is longer than zarrfs decodes ({_MAX_CODECS})")
+    for config in configs:
+        if isinstance(config, dict) and config.get("id") == "pickle":
+            raise MetadataUnsupported("filter 'pickle' is refused: unpickling runs code that the store brings along")
+    return configs
+
+
+def _about_objects(filters: list[Any]) -> str:
+    first = filters[0].get("id") if filters and isinstance(filters[0], dict) else None
+    return f"variable-length elements (filter {documents.shortened(first)}) are not supported yet"
+
+
+def _order(document: Mapping[str, Any], ndim: int) -> tuple[CodecSpec, ...]:
+    match documents.member(document, "order"):
+        case "C":
+            return ()
+        case "F":
+            return (CodecSpec("transpose", {"order": list(reversed(range(ndim)))}),) if ndim > 1 else ()
+        case order:
+            raise MetadataError(f"order is 'C' or 'F', not {documents.shortened(order)}")
+
+
+def _separator(document: Mapping[str, Any]) -> str:
+    separator = document.get("dimension_separator", ".")
+    if separator not in _SEPARATORS:
+        raise MetadataError(f"dimension_separator is '.' or '/', not {documents.shortened(separator)}")
+    return str(separator)
+
+
+def _bytes(stored: Stored) -> CodecSpec:
+    orders = byte_orders(stored)
+    if not orders:
+        return CodecSpec("bytes")
+    if stored.names is not None and ">" in orders:
+        return CodecSpec("bytes", {"dtype": dtype_to_json(stored)})
+    return CodecSpec("bytes", {"endian": "big" if ">" in orders else "little"})
+
+
+def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[dict[str, Any]]]:
+    """``order``, the stored type, and the filters and compressor of a chain. Raises `NotRepresentable`."""
+    order, stored, rest = "C", stored_type(data_type, big_endian=False), list(codecs)
+    if rest and rest[0].name == "transpose":
+        axes = list(rest.pop(0).configuration.get("order", ()))
+        if axes == list(reversed(range(ndim))) and ndim > 1:
+            order = "F"
+        elif axes != list(range(ndim)):
+            raise NotRepresentable(f"Zarr v2 stores dimensions in order or reversed, not in the order {axes}")
+    if rest and rest[0].name == "bytes":
+        stored = _stored_by(rest.pop(0), data_type)
+    filters = []
+    for spec in rest:
+        if spec.name in ("transpose", "bytes"):
+            raise NotRepresentable(f"Zarr v2 has no place for codec {spec.name!r} there")
+        try:
+            filters.append(lookup.to_numcodecs(spec))
+        except MetadataUnsupported as error:
+            raise NotRepresentable(f"codec {spec.name!r} has no Zarr v2 form") from error
+    return order, stored, filters
+
+
+def _stored_by(spec: CodecSpec, data_type: DataType) -> Stored:
+    if "dtype" not in spec.configuration:
+        return stored_type(data_type, big_endian=spec.configuration.get("endian") == "big")
+    stored = dtype_from_json(spec.configuration["dtype"])
+    if stored.newbyteorder("<") != data_type.dtype:
+        raise NotRepresentable(f"codec 'bytes' stores {np.dtype(stored)}, which is not the type of the array")
+    return stored
