@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from zarrfs.config import MountConfig, options, parse_size, resolve, split_mount_options
+from zarrfs.errors import UsageError
+
+# One way to say each option that is not its default, and what it means.
+SPOKEN = {
+    "foreground": ("yes", True),
+    "read_only": ("yes", True),
+    "view": ("raw", "raw"),
+    "views": ("raw:npy", ("raw", "npy")),
+    "allow_other": ("yes", True),
+    "metadata_ttl": ("0.5", 0.5),
+    "memory_limit": ("64MiB", 64 << 20),
+    "cache_dir": ("/var/cache/z", "/var/cache/z"),
+    "durable": ("yes", True),
+    "fill": ("yes", True),
+    "timeout": ("7", 7.0),
+    "log_level": ("debug", "debug"),
+    "log_file": ("/var/log/z.log", "/var/log/z.log"),
+}
+
+
+def config(**sources: object) -> MountConfig:
+    return resolve("s", "/m", environment=sources.pop("environment", {}), **sources)  # type: ignore[arg-type]
+
+
+def test_every_option_is_tried_here() -> None:
+    assert list(SPOKEN) == list(options())
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_every_option_in_every_place(name: str, tmp_path: Path) -> None:
+    text, value = SPOKEN[name]
+    file = tmp_path / "zarrfs.toml"
+    file.write_text(f'{name} = "{text}"\n')
+    assert getattr(config(), name) != value
+    assert getattr(config(flags={name: text}), name) == value
+    assert getattr(config(mount_options=[f"{name}={text}"]), name) == value
+    assert getattr(config(mount_options=[f"{name.replace('_', '-')}={text}"]), name) == value
+    assert getattr(config(environment={f"ZARRFS_{name.upper()}": text}), name) == value
+    assert getattr(config(config_file=str(file)), name) == value
+
+
+def test_flag_before_o_before_environment_before_file_before_default(tmp_path: Path) -> None:
+    file = tmp_path / "zarrfs.toml"
+    file.write_text("metadata-ttl = 4\n")
+    sources = {
+        "flags": {"metadata_ttl": "1"},
+        "mount_options": ["metadata_ttl=9,metadata_ttl=2"],
+        "environment": {"ZARRFS_METADATA_TTL": "3", "ZARRFS_CONFIG": str(file)},
+    }
+    for expected in (1.0, 2.0, 3.0):
+        assert config(**sources).metadata_ttl == expected
+        sources.pop(next(iter(sources)))
+    assert config(config_file=str(file)).metadata_ttl == 4.0
+    assert config(mount_options=[f"config={file}"]).metadata_ttl == 4.0
+    assert config().metadata_ttl == 10.0
+
+
+def test_toml_has_types_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "zarrfs.toml"
+    file.write_text('read_only = true\nviews = ["raw", "npy"]\nmemory_limit = 1024\ntimeout = 1.5\n')
+    found = config(config_file=str(file))
+    assert (found.read_only, found.views, found.memory_limit, found.timeout) == (True, ("raw", "npy"), 1024, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "read_only"),
+    [
+        ("ro", True),
+        ("rw", False),
+        ("ro,rw", False),
+        ("rw,ro", True),
+        ("no_read_only", False),
+        ("no-read-only", False),
+        ("read_only=no", False),
+    ],
+)
+def test_words_of_mount_8(text: str, read_only: bool) -> None:
+    assert config(mount_options=[text], environment={"ZARRFS_READ_ONLY": str(not read_only)}).read_only is read_only
+
+
+def test_options_of_mount_8_that_hold_anyway_are_tolerated() -> None:
+    found = config(mount_options=["ro,rw,allow_other,default_permissions,noatime,nosuid,nodev"])
+    assert (found.read_only, found.allow_other) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a,b", ["a", "b"]),
+        (r"log_file=/a\,b,ro", ["log_file=/a,b", "ro"]),
+        ('log_file="/a,b",ro', ["log_file=/a,b", "ro"]),
+        (r"a\\,b", ["a\\", "b"]),
+        (",a,,", ["a"]),
+    ],
+)
+def test_commas_in_values(text: str, parts: list[str]) -> None:
+    assert split_mount_options(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ({"mount_options": ["metadata_tll=1"]}, ["metadata_tll", "did you mean metadata_ttl?"]),
+        ({"mount_options": ["xyzzy"]}, ["xyzzy", "--help"]),
+        ({"mount_options": ["metadata_ttl"]}, ["needs a value", "metadata_ttl=SECONDS"]),
+        ({"mount_options": ["config"]}, ["needs a value"]),
+        ({"mount_options": ["no_durable=yes"]}, ["takes no value"]),
+        ({"mount_options": ["no_timeout"]}, ["no_timeout", "unknown"]),
+        ({"mount_options": ['log_file="x']}, ["ends inside"]),
+        ({"mount_options": ["x\\"]}, ["ends inside"]),
+        ({"flags": {"metadata_ttl": "-1"}}, ["--metadata-ttl", "'-1'"]),
+        ({"flags": {"metadata_ttl": "nan"}}, ["--metadata-ttl", "'nan'"]),
+        ({"flags": {"timeout": "0"}}, ["--timeout", "more than 0"]),
+        ({"flags": {"memory_limit": "lots"}}, ["--memory-limit", "'lots'"]),
+        ({"flags": {"log_level": "loud"}}, ["--log-level", "'loud'"]),
+        ({"flags": {"view": "a", "views": "b"}}, ["exclude each other"]),
+        ({"flags": {"views": "a,,b"}}, ["--views"]),
+        ({"environment": {"ZARRFS_DURABLE": "maybe"}}, ["ZARRFS_DURABLE", "yes or no"]),
+        ({"config_file": "/nowhere/{x}.toml"}, ["/nowhere/{x}.toml", "--config"]),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(sources: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        config(**sources)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("mem = 1", "mem"), ("timeout = [1]", "timeout"), ("= 1", "TOML"), ('timeout = "x"', "timeout")]
+)
+def test_a_bad_file_is_named(text: str, word: str, tmp_path: Path) -> None:
+    file = tmp_path / "{x}.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=word) as caught:
+        config(config_file=str(file))
+    assert str(file) in str(caught.value)
+
+
+def test_view_on_the_command_line_silences_views_of_the_environment() -> None:
+    found = config(flags={"view": "raw"}, environment={"ZARRFS_VIEWS": "raw,npy"})
+    assert (found.view, found.views) == ("raw", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("4096", 4096), ("1K", 1024), ("64MiB", 64 << 20), ("512m", 512 << 20), ("1.5G", 3 << 29), ("2MB", 2_000_000), ("7B", 7)],
+)
+def test_sizes(text: str, nbytes: int) -> None:
+    assert parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1", "1X", "1iB", "1 2"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="size"):
+        parse_size(text)
+
+
+def test_paths_are_absolute_and_know_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    found = config(flags={"log_file": "x.log"}, environment={"ZARRFS_CACHE_DIR": "~/c"})
+    assert (found.log_file, found.cache_dir) == (os.path.join(os.getcwd(), "x.log"), "/home/me/c")
+
+
+def test_a_configuration_survives_the_way_to_the_daemon() -> None:
+    found = config(flags={name: text for name, (text, _) in SPOKEN.items() if name != "view"})
+    assert MountConfig.from_json(found.to_json()) == found
