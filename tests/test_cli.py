@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from zarrfs import __version__, cli, errors
+from zarrfs.config import options
+
+HEAVY = ("numpy", "trio", "pyfuse3", "numcodecs", "rich", "zarrfs.model", "zarrfs.stores.base")
+
+
+def test_help_and_version_import_nothing_heavy() -> None:
+    script = f"import sys; from zarrfs.cli import run; run([sys.argv[1]]); print([m for m in {HEAVY} if m in sys.modules])"
+    for argument in ("--version", "--help"):
+        done = subprocess.run([sys.executable, "-c", script, argument], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "zarrfs", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"zarrfs {__version__}\n")
+    assert subprocess.run([sys.executable, "-m", "zarrfs", "mont"], capture_output=True, check=False).returncode == 2
+
+
+def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["mount", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"--{name.replace('_', '-')}" in text for name in options())
+
+
+def test_every_error_has_an_exit_code_of_the_table() -> None:
+    def classes(base: type[errors.ZarrfsError]) -> list[type[errors.ZarrfsError]]:
+        return [base, *(found for below in base.__subclasses__() for found in classes(below))]
+
+    codes = {cls.__name__: cli._outcome(cls("x"), []).exit_code for cls in classes(errors.ZarrfsError)}
+    special = {name: code for name, code in codes.items() if code != 1}
+    assert special == {
+        "UsageError": 2,
+        "StoreNotFound": 3,
+        "StoreAccessDenied": 4,
+        "MountpointUnusable": 5,
+        "FuseUnavailable": 6,
+        "NotPublished": 7,
+    }
+
+
+def test_the_error_inside_a_nursery_counts() -> None:
+    wrapped = ExceptionGroup("nursery", [ExceptionGroup("inner", [errors.StoreNotFound("there is no store x")])])
+    assert cli._outcome(wrapped, []) == (3, "there is no store x")
+
+
+def test_an_unexpected_error_is_one_line_too() -> None:
+    outcome = cli._outcome(KeyError("x"), [])
+    assert outcome.exit_code == 1
+    assert "KeyError" in outcome.message and "--log-level debug" in outcome.message and "\n" not in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["mont"], 2, ["mont", "zarrfs --help"]),
+        (["mount", "x"], 2, ["MOUNTPOINT", "zarrfs mount --help"]),
+        (["mount", "--foo", "x", "y"], 2, ["--foo", "zarrfs mount --help"]),
+        (["mount", "{tmp}", "/m", "-o", "metadata_tll=1"], 2, ["metadata_tll", "metadata_ttl"]),
+        (["mount", "{tmp}", "{tmp}/none"], 5, ["{tmp}/none does not exist", "mkdir"]),
+        (["mount", "{tmp}/none", "{tmp}/file"], 5, ["{tmp}/file is not a folder"]),
+        (["mount", "{tmp}", "{tmp}/empty"], 5, ["inside the store"]),
+        (["mount", "file://{tmp}", "{tmp}/empty"], 5, ["inside the store"]),
+        (["mount", "s3://key:canary@b/x?token=canary", "{tmp}/none"], 5, ["does not exist"]),
+        (["mount", "s3://key:canary@b/x", "/m", "-o", "x=s3://key:canary@b/x"], 2, ["-o x"]),
+        (["umount", "{tmp}"], 5, ["{tmp} is not a zarrfs mount"]),
+    ],
+)
+def test_errors_are_one_line_that_says_what_to_do(
+    arguments: list[str], code: int, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    assert cli.run([argument.format(tmp=tmp_path) for argument in arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("zarrfs: ") and captured.err.count("\n") == 1
+    assert all(word.format(tmp=tmp_path) in captured.err for word in words), captured.err
+    assert "canary" not in captured.err
+
+
+def test_no_arguments_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([]) == 2
+    assert "mount" in capsys.readouterr().out
+
+
+def test_locations_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "real.zarr").mkdir()
+    (tmp_path / "name.zarr").symlink_to("real.zarr")
+    monkeypatch.chdir(tmp_path)
+    assert cli._located("name.zarr/", "m/") == (f"{tmp_path}/name.zarr", f"{tmp_path}/m")
+    assert cli._located(f"file://{tmp_path}/real.zarr") == (f"{tmp_path}/real.zarr", "")
+    assert cli._located("memory:", "/m") == ("memory:", "/m")
+
+
+@pytest.fixture
+def zarrfs(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "zarrfs", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    return call
+
+
+@pytest.mark.fuse
+def test_a_missing_store_is_told_from_the_background(
+    zarrfs: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "m").mkdir()
+    done = zarrfs("mount", "none.zarr", "m", "--log-file", "x.log")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("zarrfs: ") and "none.zarr" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.fuse
+def test_mount_look_change_umount(zarrfs: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "x.zarr").mkdir()
+    (tmp_path / "x.zarr" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    done = zarrfs("mount", "x.zarr", "m", "--log-file", "x.log")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    try:
+        assert (tmp_path / "m/raw/zarr.json").read_bytes() == (tmp_path / "x.zarr/zarr.json").read_bytes()
+        (tmp_path / "m/raw/note").write_text("hello")
+        assert zarrfs("mount", "x.zarr", "m").returncode == 5
+    finally:
+        done = zarrfs("umount", "m")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "x.zarr/note").read_text() == "hello"
+    assert zarrfs("umount", "m").returncode == 5

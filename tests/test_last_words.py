@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from zarrfs import last_words
+from zarrfs.last_words import SUDDEN_DEATH, Outcome
+
+
+@pytest.fixture(autouse=True)
+def _runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_a_good_end_leaves_nothing() -> None:
+    path = last_words.begin()
+    last_words.end(path)
+    assert list(path.parent.iterdir()) == []
+    assert last_words.collect(str(path)) is None
+
+
+def test_a_sudden_death_leaves_a_word() -> None:
+    path = last_words.begin()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert last_words.collect(str(path)) == SUDDEN_DEATH
+    assert not path.exists()
+
+
+def test_words_are_replaced_and_read_once() -> None:
+    path = last_words.begin()
+    last_words.write(path, Outcome(7, "raw/a: no space"))
+    assert last_words.collect(str(path)) == Outcome(7, "raw/a: no space")
+    assert last_words.collect(str(path)) is None
+
+
+def test_a_file_that_is_not_last_words_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    for text in ("root:x:0:0", json.dumps([1]), json.dumps({"exit_code": "x", "message": ""})):
+        other.write_text(text)
+        assert last_words.collect(str(other)) is None
+        assert other.read_text() == text
+    link = tmp_path / "link"
+    words = last_words.begin()
+    link.symlink_to(words)
+    assert last_words.collect(str(link)) is None
+    os.mkfifo(tmp_path / "fifo")
+    assert last_words.collect(str(tmp_path / "fifo")) is None
+    assert last_words.collect(str(tmp_path)) is None

@@ -1,0 +1,279 @@
+"""The command line: mount, umount, info.
+
+Nothing heavy is imported until a command runs, so that ``--help`` and ``--version`` answer at once. Errors are one line on stderr,
+which says what to do, and an exit code from one table; a traceback is for ``--log-level debug``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from zarrfs import __version__
+from zarrfs.config import MountConfig, options, resolve
+from zarrfs.errors import (
+    FuseUnavailable,
+    MountpointUnusable,
+    NotPublished,
+    StoreAccessDenied,
+    StoreNotFound,
+    UsageError,
+    ZarrfsError,
+)
+from zarrfs.last_words import Outcome
+from zarrfs.redact import redact
+
+if TYPE_CHECKING:
+    from zarrfs.mounting import Parent
+
+# An error of a class that is not listed has the code of its nearest listed base.
+EXIT_CODES: dict[type[BaseException], int] = {
+    BaseException: 1,
+    ZarrfsError: 1,
+    UsageError: 2,
+    StoreNotFound: 3,
+    StoreAccessDenied: 4,
+    MountpointUnusable: 5,
+    FuseUnavailable: 6,
+    NotPublished: 7,
+}
+_INTERRUPTED = 130
+
+log = logging.getLogger("zarrfs")
+
+app = typer.Typer(
+    name="zarrfs",
+    help="Mount a Zarr store as a directory.",
+    epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 no such store, 4 not allowed, 5 mountpoint unusable, 6 FUSE unavailable, "
+    "7 something could not be stored at unmount.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line (without the program's name) and give its exit code. Errors are printed here, nowhere else."""
+    try:
+        code = app(list(arguments) or ["--help"], prog_name="zarrfs", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`zarrfs info x | head`): not worth a word, nor one from the interpreter's last flush.
+        sys.stdout = None
+        return 1
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the parser's own; Typer has brought its classes from two different places
+            context = getattr(error, "ctx", None)
+            command = context.command_path if context is not None else "zarrfs"
+            return _end(Outcome(2, f"{error.format_message().rstrip('.')}; see `{command} --help`"))
+        log.debug("how it came about:", exc_info=error)
+        return _end(_outcome(error, arguments))
+    if not arguments:
+        return EXIT_CODES[UsageError]
+    return code if isinstance(code, int) else 0
+
+
+# --- commands -------------------------------------------------------------------------------------------------------------------
+
+_Store = Annotated[str, typer.Argument(metavar="STORE", show_default=False, help="A path or URL.")]
+_Mountpoint = Annotated[str, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="An empty folder.")]
+_MountOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o", metavar="OPT[,OPT]...", help=r"Options as mount(8) has them; '\,' is a comma inside a value.", show_default=False
+    ),
+]
+_ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file of options.", show_default=False)]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"zarrfs {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+
+
+@app.command(
+    epilog="Every option is also one of -o (`-o metadata_ttl=5`), an environment variable (ZARRFS_METADATA_TTL) and a key of the "
+    "--config file; the first of these that says something counts.",
+)
+def mount(store: str, mountpoint: str, mount_options: list[str] | None, config_file: str | None, **flags: bool | str | None) -> int:
+    """Mount STORE on MOUNTPOINT; return when it can be used, or say why not."""
+    from zarrfs import mounting
+
+    if (adopted := mounting.Parent.adopt()) is not None:
+        return _serve(*adopted)
+    config = resolve(
+        *_located(store, mountpoint),
+        flags=flags,
+        mount_options=mount_options or (),
+        config_file=config_file,
+    )
+    mounting.check(config, _local_path(config.store))
+    if config.foreground:
+        return _serve(config)
+    outcome, _ = mounting.start(config)
+    return _end(outcome)
+
+
+def _mount_signature() -> inspect.Signature:
+    """What Typer reads the command's options from: the fixed parameters, and one for each row of the table of options."""
+    parameters = [
+        inspect.Parameter("store", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_Store),
+        inspect.Parameter("mountpoint", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_Mountpoint),
+        inspect.Parameter("mount_options", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_MountOptions),
+        inspect.Parameter("config_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_ConfigFile),
+    ]
+    defaults = MountConfig(store="")
+    for name, option in options().items():
+        dashed = name.replace("_", "-")
+        default = getattr(defaults, name)
+        help_text = option.help if option.flag or default in (None, ()) else f"{option.help} Default: {_shown(default)}."
+        declarations = [f"--{dashed}/--no-{dashed}" if option.flag else f"--{dashed}", *([option.short] if option.short else [])]
+        # Not given is None, whatever the default: then the lesser sources are asked.
+        declared = typer.Option(*declarations, metavar=option.metavar or None, help=help_text, show_default=False)
+        annotation = Annotated[bool | None, declared] if option.flag else Annotated[str | None, declared]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+    return inspect.Signature(parameters, return_annotation=int)
+
+
+def _shown(default: Any) -> str:
+    match default:
+        case int() if default >= 1 << 20:
+            return f"{default >> 20}MiB"
+        case float():
+            return f"{default:g}"
+        case _:
+            return str(default)
+
+
+_signature = _mount_signature()
+mount.__signature__ = _signature  # type: ignore[attr-defined]
+mount.__annotations__ = {name: parameter.annotation for name, parameter in _signature.parameters.items()}
+
+
+@app.command()
+def umount(
+    mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Where zarrfs has mounted a store.")],
+    lazy: Annotated[bool, typer.Option("--lazy", help="Detach at once, even while it is in use; do not wait.")] = False,
+) -> int:
+    """Unmount MOUNTPOINT; return when everything is stored, or say what could not be."""
+    from zarrfs import mounting
+
+    return _end(mounting.unmount(mountpoint, lazy=lazy))
+
+
+@app.command()
+def info(
+    store: _Store,
+    node: Annotated[
+        str, typer.Argument(metavar="[NODE]", show_default=False, help="A node's path: describe what is there only.")
+    ] = "/",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    mount_options: _MountOptions = None,
+    config_file: _ConfigFile = None,
+) -> int:
+    """Describe the nodes of STORE: layout, shape, data type, chunks, codecs, stored and raw bytes."""
+    import json
+
+    import trio
+
+    from zarrfs import logs
+    from zarrfs.info import describe
+
+    config = resolve(*_located(store), mount_options=mount_options or (), config_file=config_file)
+    logs.configure(config.log_level, config.log_file)
+    description = trio.run(describe, config, node)
+    if as_json:
+        print(json.dumps(description, indent=2))
+    else:
+        from rich.console import Console
+
+        from zarrfs.info_text import render
+
+        # A file or pipe has no width to wrap at.
+        Console(width=None if sys.stdout.isatty() else sys.maxsize).print(render(description))
+    return 0
+
+
+# --- helpers --------------------------------------------------------------------------------------------------------------------
+
+
+def _serve(config: MountConfig, parent: Parent | None = None) -> int:
+    """Be the daemon. Until the mount is usable, an error is the parent's to print; afterwards it goes to the log."""
+    from zarrfs import logs
+
+    logs.configure(config.log_level, config.log_file)
+    ready: Callable[[], None] = parent.ready if parent is not None else lambda: None
+    try:
+        import trio
+
+        from zarrfs import daemon
+
+        return trio.run(daemon.serve, config, ready)
+    except Exception as error:
+        outcome = _outcome(error, [config.store])
+        if parent is None:
+            raise
+        if not isinstance(_cause(error), ZarrfsError):
+            log.critical("the daemon failed", exc_info=error)
+        if not parent.failed(outcome):
+            log.critical("%s", outcome.message)
+        return outcome.exit_code
+
+
+def _located(store: str, mountpoint: str = "") -> tuple[str, str]:
+    """The store and the mountpoint with absolute paths: the daemon runs elsewhere."""
+    import os
+
+    path = _local_path(store)
+    if path is not None:
+        # As it was written, where that is possible: whole-array files are named after the store, not after what a symlink hides.
+        store = os.path.abspath(store) if os.path.realpath(store) == path else path
+    return store, os.path.abspath(mountpoint) if mountpoint else ""
+
+
+def _local_path(store: str) -> str | None:
+    from zarrfs.stores.opening import local_path
+
+    return local_path(store)
+
+
+def _outcome(error: BaseException, urls: Sequence[str]) -> Outcome:
+    """The exit code of an error and its line, without the secrets of ``urls``."""
+    error = _cause(error)
+    code = next(EXIT_CODES[base] for base in type(error).__mro__ if base in EXIT_CODES)
+    message = str(error)
+    if not isinstance(error, ZarrfsError):
+        message = f"{type(error).__name__}: {error}: this is a defect of zarrfs; --log-level debug shows where"
+    for url in urls:
+        message = redact(message, url)
+    return Outcome(code, message)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What a nursery wrapped, where it wrapped one error only."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _end(outcome: Outcome) -> int:
+    if outcome.message:
+        print(f"zarrfs: {outcome.message}", file=sys.stderr)
+    return outcome.exit_code

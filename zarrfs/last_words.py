@@ -1,0 +1,82 @@
+"""What the daemon has to say when it is gone: a small file in the runtime folder, which ``zarrfs umount`` reads.
+
+The daemon creates the file at its birth with the words of a sudden death in it, replaces them when something could not be
+stored, and removes the file when it ends well. So a missing file means success, and even ``kill -9`` leaves a word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+_LIMIT = 1 << 20
+
+
+class Outcome(NamedTuple):
+    """How a command or a daemon ended: its exit code (DESIGN: command line) and a message for people, empty when all is well."""
+
+    exit_code: int
+    message: str = ""
+
+
+SUDDEN_DEATH = Outcome(7, "the daemon died: what it had not stored yet is lost")
+
+
+def begin() -> Path:
+    """Create this process's file; call `write` or `end` with its path before the process ends. Raises OSError."""
+    path = runtime_folder() / f"{os.getpid()}.last-words.json"
+    path.unlink(missing_ok=True)
+    write(path, SUDDEN_DEATH)
+    return path
+
+
+def write(path: Path, outcome: Outcome) -> None:
+    """Replace the words in ``path``, whole."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8") as file:
+        json.dump(outcome._asdict(), file)
+    new.replace(path)
+
+
+def end(path: Path) -> None:
+    """All is well: there is nothing to say."""
+    path.unlink(missing_ok=True)
+
+
+def collect(path: str) -> Outcome | None:
+    """Read and remove the words in ``path``; None when there are none.
+
+    The path comes from a mount, which may be somebody else's: only a file of ours that says what `write` says is read or removed.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                return None
+            said = json.loads(file.read(_LIMIT))
+        outcome = Outcome(int(said["exit_code"]), str(said["message"]))
+        os.unlink(path)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return outcome
+
+
+def runtime_folder() -> Path:
+    """Our folder for files that do not outlive the machine's session, private to this user. Raises OSError."""
+    if session := os.environ.get("XDG_RUNTIME_DIR"):
+        folder = Path(session) / "zarrfs"
+    elif os.geteuid() == 0:
+        folder = Path("/run/zarrfs")
+    else:
+        folder = Path(tempfile.gettempdir()) / f"zarrfs-{os.geteuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    # /tmp belongs to everybody: somebody else may have made the folder first.
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to somebody else")
+    return folder

@@ -1,0 +1,44 @@
+"""Where the log goes: stderr in the foreground, a file for each mountpoint in the background.
+
+Not syslog: a container has none, and an ordinary user may not read it. The file lies where rotation tools and people look; it is
+opened for appending and opened again when it was moved away, so that any rotation will do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
+from typing import BinaryIO
+
+from zarrfs.errors import UsageError
+
+log = logging.getLogger("zarrfs")
+
+
+def configure(level: str, file: str | None) -> None:
+    """Send records of zarrfs of ``level`` and worse to ``file``, or to stderr. For the main program alone, once."""
+    handler = WatchedFileHandler(file) if file else logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(level.upper())
+
+
+def default_file(mountpoint: str) -> str:
+    """The log file of a background mount that names none: ``/var/log/zarrfs/mnt-z.log`` for ``/mnt/z``."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    folder = Path("/var/log" if os.geteuid() == 0 else state)
+    # As systemd-escape --path does, so that two mountpoints never share a file.
+    name = mountpoint.strip("/").replace("-", r"\x2d").replace("/", "-")
+    return str(folder / "zarrfs" / f"{name[-200:]}.log")
+
+
+def open_to_append(file: str) -> BinaryIO:
+    """``file``, created with its folder where they are missing. Raises `UsageError`."""
+    try:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        return open(file, "ab", buffering=0)
+    except OSError as error:
+        raise UsageError(f"log file {file}: {error.strerror}: choose another with --log-file") from error
