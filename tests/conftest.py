@@ -1,0 +1,65 @@
+"""What every test gets: the rule of the ``fuse`` marker, and a log that is read.
+
+A test fails when zarrfs logs a warning or worse that the test did not announce, by the marker ``logs(regex, ...)`` or the fixture
+``expect_logs``: a warning that nobody expects is a defect that nobody looked for. The log of other processes is not seen here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+
+def why_fuse_is_unusable() -> str | None:
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as error:
+        return f"/dev/fuse: {error.strerror}"
+    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
+        return "fusermount3 is not installed"
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("fuse") and (reason := why_fuse_is_unusable()):
+        if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
+            pytest.fail(f"this test mounts, ZARRFS_REQUIRE_FUSE=1 demands it, and it cannot: {reason}", pytrace=False)
+        pytest.skip(reason)
+
+
+class _Collector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+        self.announced: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(f"{record.levelname} {record.name}: {record.getMessage()}")
+
+    def unannounced(self) -> list[str]:
+        return [message for message in self.messages if not any(re.search(regex, message) for regex in self.announced)]
+
+
+@pytest.fixture(autouse=True)
+def _log_is_read(request: pytest.FixtureRequest) -> Iterator[_Collector]:
+    logger = logging.getLogger("zarrfs")
+    before = (logger.level, logger.handlers[:], logger.propagate)
+    collector = _Collector()
+    for marker in request.node.iter_markers("logs"):
+        collector.announced.extend(marker.args)
+    logger.addHandler(collector)
+    yield collector
+    logger.level, logger.handlers[:], logger.propagate = before
+    if unannounced := collector.unannounced():
+        pytest.fail("logged without being announced:\n" + "\n".join(unannounced), pytrace=False)
+
+
+@pytest.fixture
+def expect_logs(_log_is_read: _Collector) -> Callable[[str], None]:
+    """``expect_logs(regex)``: from now on this test may log warnings and errors that match."""
+    return _log_is_read.announced.append
