@@ -1,0 +1,15 @@
+# Each target works alone, in any order, in a fresh clone; scripts/setup.sh installs what is missing.
+.PHONY: demo test setup
+
+# make demo STORE=/data/x.zarr: mount and show that store, read-only. Passed in the environment: no shell reads it.
+export STORE
+
+demo: setup
+	@demo/run.sh
+
+# make test ARGS="-k staging"
+test: setup
+	.venv/bin/python -m pytest $(ARGS)
+
+setup:
+	@scripts/setup.sh test

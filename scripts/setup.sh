@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Installs what zarrfs needs to be built and tried: system packages that are missing (Debian, Ubuntu), and a virtual environment in
+# the clone with zarrfs and the dependency groups named as arguments (default: test). Does nothing when all of it is there.
+#
+#   PYTHON=python3.13 VENV=.venv-3.13 scripts/setup.sh test
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=${VENV:-.venv}
+groups=("${@:-test}")
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# --- system packages
+
+recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+# A venv needs ensurepip, and pyfuse3, which is compiled, needs Python.h.
+complete() {
+    "$1" -c 'import ensurepip, os, sysconfig, venv; os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null
+}
+
+# The Python to use: one that is complete, else one that a package completes. Run, not looked up: a shim exists without its Python.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11}; do
+        if recent "$candidate" && complete "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+missing=()
+command -v fusermount3 >/dev/null || missing+=(fuse3)
+command -v pkg-config >/dev/null || missing+=(pkg-config)
+pkg-config --exists fuse3 2>/dev/null || missing+=(libfuse3-dev)
+echo '#include <stdio.h>' | gcc -E - >/dev/null 2>&1 || missing+=(gcc libc6-dev)
+find_python >/dev/null || missing+=(python3 python3-dev python3-venv)
+
+if [ ${#missing[@]} -gt 0 ]; then
+    if ! command -v apt-get >/dev/null; then
+        die "missing: ${missing[*]} (Debian's names). This is neither Debian nor Ubuntu: install their like, then try again."
+    fi
+    as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || die "missing: ${missing[*]}. Install them as root (apt-get install ${missing[*]}), then try again."
+        as_root=(sudo)
+    fi
+    say "installing ${missing[*]}"
+    apt_install() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2; }
+    # The lists of a fresh machine are empty or old; otherwise they need not be fetched.
+    apt_install || { "${as_root[@]}" apt-get update -q >&2 && apt_install; } || die "apt-get could not install ${missing[*]}"
+fi
+
+python=$(find_python) || die "no Python 3.11 or newer that can make a virtual environment and has its headers. \
+Install one (Debian 12, Ubuntu 24.04: python3 python3-dev python3-venv) or name one: PYTHON=/path/to/python3 make ..."
+
+# --- the virtual environment
+
+# Made for this place, these packages and this Python; anything else is made again.
+wanted="$PWD/$venv $("$python" -V) ${groups[*]} $(sha256sum <pyproject.toml)"
+if [ -x "$venv/bin/python" ] && "$venv/bin/python" -c '' && [ "$(cat "$venv/.wanted" 2>/dev/null)" = "$wanted" ]; then
+    exit 0
+fi
+
+say "installing zarrfs and its dependencies into $venv ($("$python" -V))"
+rm -f "$venv/.wanted"
+"$python" -m venv --clear "$venv"
+pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+# pip installs dependency groups since 25.1; Debian 12 has 23.
+"${pip[@]}" install --quiet --upgrade 'pip >= 25.1'
+"${pip[@]}" install --quiet --editable . "${groups[@]/#/--group=}"
+echo "$wanted" >"$venv/.wanted"
