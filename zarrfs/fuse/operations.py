@@ -408,7 +408,10 @@ class Operations(pyfuse3.Operations):
         if inode.node is None:
             if inode.parent is None:
                 raise NoSuchEntry("the root is gone")
-            inode.node = await self._child(inode.parent, inode.name)
+            if inode.stamp:
+                inode.node = await (await self._directory(inode.parent)).listed_file(inode.name)
+            else:
+                inode.node = await self._child(inode.parent, inode.name)
         return inode.node
 
     async def _directory(self, inode: Inode) -> Directory:

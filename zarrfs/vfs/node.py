@@ -64,6 +64,10 @@ class Directory(Node):
     async def lookup(self, name: str) -> Node:
         """The node called ``name``. Raises `NoSuchEntry`."""
 
+    async def listed_file(self, name: str) -> Node:
+        """As `lookup`, for a name that a listing has shown to be a file: it need not be proved again, opening it does that."""
+        return await self.lookup(name)
+
     @abc.abstractmethod
     def entries(self) -> AsyncIterator[Entry]:
         """Every entry, each name once, in no particular order; streamed, so that a large directory starts at once."""

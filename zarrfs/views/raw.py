@@ -77,6 +77,9 @@ class RawDirectory(Directory):
             return RawDirectory(self._context, prefix)
         raise no_such_entry(name)
 
+    async def listed_file(self, name: str) -> Node:
+        return self._file(RawValue(self._store, self.prefix.key(await self._part(name))))
+
     async def entries(self) -> AsyncIterator[Entry]:
         writable = self._context.writable
         staged = {one.content.ident: one for one in self._context.staging.unpublished_below(f"raw/{self.prefix}")}
