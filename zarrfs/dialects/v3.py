@@ -1,0 +1,205 @@
+"""The final Zarr v3: one document ``zarr.json`` in the folder of each node.
+
+Source: Zarr v3 core specification, version 3.1 (zarr-specs ``docs/v3/core``); the sections are named where a rule is followed. Array
+documents are the matter of `v3_array`, the consolidated copy that of `v3_consolidated`.
+
+    zarr.json          {"zarr_format": 3, "node_type": "group", "attributes": {}}
+    a/b/zarr.json      {"zarr_format": 3, "node_type": "array", "shape": [20], ...}
+    a/b/c/0  a/b/c/1   chunks
+
+What the text leaves open, and what we do:
+
+* A prefix without a document is an implicit group where something lies below it. The text came to demand a document for each group;
+  tensorstore writes none at parents.
+* The layout before (2019 and 2022) has a ``zarr.json`` too, without ``node_type``. A document that has neither ``node_type`` nor the
+  ``zarr_format`` 3 is not of this dialect; one that has either and lacks the other is bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
+from zarrfs.dialects.documents import dump, mapping, member, naming, parse_object, patched, shortened
+from zarrfs.dialects.v3_array import format_array, parse_array
+from zarrfs.dialects.v3_consolidated import MEMBER, ConsolidatedCopy, copied_documents
+from zarrfs.dialects.v3_extension import check_members
+from zarrfs.dialects.v3_names import DOCUMENT, check_name, is_name, node_path
+from zarrfs.errors import MetadataError
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+
+_GROUP_MEMBERS = ("zarr_format", "node_type", "attributes", MEMBER)
+_INDENT = 2
+
+
+class V3(Dialect):
+    """The final Zarr v3. Asked before v2: where documents of both lie in one folder, zarr-python opens those of v3."""
+
+    name = "v3"
+    priority = 50
+
+    def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
+        return (prefix.key(DOCUMENT),)
+
+    def open(self, prefix: Prefix, documents: Documents) -> V3Layout | None:
+        key = prefix.key(DOCUMENT)
+        if key not in documents:
+            return None
+        try:
+            document = parse_object(key, documents[key])
+            return V3Layout(prefix, ConsolidatedCopy.of(document)) if _is_ours(document) else None
+        except MetadataError:
+            return V3Layout(prefix)
+
+    def create(self, prefix: Prefix) -> V3Layout:
+        return V3Layout(prefix)
+
+
+PLUGIN = V3()
+
+
+@dataclass(frozen=True, slots=True)
+class V3Layout(Layout):
+    """A hierarchy of the final v3. ``copy`` is the consolidated copy in its root group."""
+
+    dialect = PLUGIN
+    prefix: Prefix
+    copy: ConsolidatedCopy | None = None
+
+    def document_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return (self._key(path),)
+
+    def parse(self, path: NodePath, documents: Documents) -> Node | None:
+        key = self._key(path)
+        if path != ROOT and node_path(path[1:]) is None:
+            return None
+        if key not in documents:
+            return self._copied(path)
+        with naming(key):
+            document = parse_object(key, documents[key])
+            return self._node(path, document) if _is_ours(document) else None
+
+    def listing_prefix(self, path: NodePath) -> Prefix:
+        return self.chunk_prefix(path)
+
+    def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
+        return set(filter(is_name, prefixes))
+
+    def consolidated_names(self, path: NodePath) -> set[str] | None:
+        return None if self.copy is None else set(self.copy.children.get(path, ()))
+
+    def chunk_prefix(self, path: NodePath) -> Prefix:
+        return Prefix(self.prefix + path.prefix)
+
+    def node_of_document(self, key: Key) -> NodePath | None:
+        if not key.startswith(self.prefix):
+            return None
+        parent, slash, name = key[len(self.prefix) :].rpartition("/")
+        if name != DOCUMENT:
+            return None
+        return node_path(parent) if slash else ROOT
+
+    def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+        document: dict[str, Any]
+        match node:
+            case GroupNode():
+                document = {"attributes": dict(node.attributes), "zarr_format": 3, "node_type": "group"}
+            case ArrayNode():
+                document = format_array(node.metadata, node.attributes)
+        return {self._key(node.path): dump(document, indent=_INDENT)}
+
+    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
+        return ()
+
+    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return tuple(self._key(ancestor) for ancestor in path.ancestors())
+
+    def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
+        key, members = self._key(path), _members(edit)
+        if not members:
+            return {}
+        if key not in documents:
+            raise MetadataError(f"{key}: there is no document to change", key=key)
+        data = documents[key]
+        for name, value in members.items():
+            data = patched(key, data, [name], value)
+        if self.parse(path, {key: data}) is None:
+            raise MetadataError(f"{key}: not a document of Zarr v3", key=key)
+        amended = {key: data}
+        for ancestor in path.ancestors():
+            key, place = self._key(ancestor), path[len(ancestor.prefix) + 1 :]
+            if key in documents and _has_copy_of(key, documents[key], place):
+                data = documents[key]
+                for name, value in members.items():
+                    data = patched(key, data, [MEMBER, "metadata", place, name], value)
+                amended[key] = data
+        return amended
+
+    def check_name(self, name: str) -> None:
+        check_name(name)
+
+    def _key(self, path: NodePath) -> Key:
+        return self.chunk_prefix(path).key(DOCUMENT)
+
+    def _copied(self, path: NodePath) -> Node | None:
+        """The node as the consolidated copy has it; an implicit group where the copy has only what lies below."""
+        if self.copy is None:
+            return None
+        if path in self.copy.documents:
+            place = f"{self._key(ROOT)} ({MEMBER} of {path})"
+            with naming(place):
+                return self._node(path, mapping(self.copy.documents[path], "the document"))
+        if path in self.copy.children:
+            return GroupNode(path=path, dialect=PLUGIN.name, explicit=False)
+        return None
+
+    def _node(self, path: NodePath, document: dict[str, Any]) -> Node:
+        version, node_type = document.get("zarr_format"), member(document, "node_type")
+        if not _is_three(version):
+            raise MetadataError(f"zarr_format is {shortened(version)}, not 3")
+        attributes = mapping(document.get("attributes", {}), "attributes")
+        match node_type:
+            case "group":
+                check_members(document, _GROUP_MEMBERS, "the group's document")
+                copied_documents(document)
+                return GroupNode(path=path, dialect=PLUGIN.name, attributes=attributes)
+            case "array":
+                metadata, quirks = parse_array(document)
+                return ArrayNode(
+                    path=path,
+                    dialect=PLUGIN.name,
+                    metadata=metadata,
+                    chunk_prefix=self.chunk_prefix(path),
+                    attributes=attributes,
+                    quirks=quirks,
+                )
+        raise MetadataError(f"node_type is 'array' or 'group', not {shortened(node_type)}")
+
+
+def _is_ours(document: Mapping[str, Any]) -> bool:
+    return "node_type" in document or _is_three(document.get("zarr_format"))
+
+
+def _is_three(version: Any) -> bool:
+    return type(version) is int and version == 3
+
+
+def _members(edit: Edit) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    if edit.attributes is not None:
+        members["attributes"] = dict(edit.attributes)
+    if edit.shape is not None:
+        members["shape"] = list(edit.shape)
+    return members
+
+
+def _has_copy_of(key: str, data: bytes, place: str) -> bool:
+    """Whether the group's document ``data`` holds a copy of the document of the node at ``place`` below it."""
+    try:
+        copies = copied_documents(parse_object(key, data))
+    except MetadataError:
+        return False
+    return copies is not None and isinstance(copies.get(place), dict)

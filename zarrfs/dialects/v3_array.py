@@ -1,0 +1,196 @@
+"""The array document of the final v3: between its JSON and `ArrayMetadata`.
+
+Source: Zarr v3 core, section "Array metadata"; "Regular chunk grid"; "Default chunk key encoding"; "v2 chunk key encoding";
+"Permitted fill values"; zarr-extensions (``struct``, ``structured``).
+
+    {"zarr_format": 3, "node_type": "array", "shape": [4, 6], "data_type": "int32",
+     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
+     "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+     "fill_value": 0, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+     "dimension_names": ["y", null], "attributes": {}, "storage_transformers": []}
+
+Where real software deviates we read what it wrote and say so in the node's ``quirks``:
+
+* zarrita.js writes ``"codecs": []`` by default (the text: the list cannot be empty). It means C order, little-endian.
+* zarrita.js writes ``"fill_value": null`` by default (no core type permits it). The fill value is then undefined.
+* zarrita (Python) writes the order of ``transpose`` as "C" or "F", as drafts of the text had it.
+* A fill value like ``3.0`` of an integer type (the text: no fraction) is that integer, as in zarr-python.
+* A chunk length of 0 (the text: greater than zero) is taken where the dimension has no elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.dialects import documents
+from zarrfs.dialects.v3_codecs import parse_codecs
+from zarrfs.dialects.v3_extension import Extension, check_members, extension
+from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.model import chunk_key, data_type, fill_value
+from zarrfs.model.chunk_grid import RegularGrid, Shape
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.data_type import DataType
+from zarrfs.model.metadata import ArrayMetadata, CodecSpec, check_chunk_nbytes
+
+_MEMBERS = (
+    "zarr_format",
+    "node_type",
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "fill_value",
+    "codecs",
+    "attributes",
+    "storage_transformers",
+    "dimension_names",
+)
+_ENCODINGS = {"default": (chunk_key.default, "/"), "v2": (chunk_key.v2, ".")}
+_SEPARATORS = ("/", ".")
+_VARIABLE_LENGTH = frozenset({"string", "bytes", "variable_length_bytes"})
+
+
+def parse_array(document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
+    """What an array's ``document`` says, and its deviations from the text. Raises `MetadataError`, `MetadataUnsupported`."""
+    quirks: list[str] = []
+    check_members(document, _MEMBERS, "the array's document")
+    _check_storage_transformers(document.get("storage_transformers"))
+    shape = documents.shape(documents.member(document, "shape"), "shape")
+    element = _data_type(extension(documents.member(document, "data_type"), "data_type"))
+    grid = _chunk_grid(extension(documents.member(document, "chunk_grid"), "chunk_grid"), shape, quirks)
+    check_chunk_nbytes(grid.chunks, element)
+    codecs = parse_codecs(documents.array(documents.member(document, "codecs"), "codecs"), element, grid.chunks, quirks)
+    metadata = ArrayMetadata(
+        shape=shape,
+        data_type=element,
+        chunk_grid=grid,
+        chunk_key_encoding=_chunk_key_encoding(extension(documents.member(document, "chunk_key_encoding"), "chunk_key_encoding")),
+        fill_value=_fill_value(documents.member(document, "fill_value"), element, codecs, quirks),
+        codecs=codecs,
+        dimension_names=_dimension_names(document.get("dimension_names"), len(shape)),
+    )
+    return metadata, tuple(quirks)
+
+
+def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The document that says ``metadata``, its members in the order in which zarr-python 3.1 writes them.
+
+    An undefined fill value becomes zeros: the text demands one. A chain without an array -> bytes codec gets ``bytes``, little-endian.
+    ``structured`` keeps this older name of ``struct``, and its fill value the form that goes with it: zarr-python 3.1 knows no other.
+    Raises `NotRepresentable`.
+    """
+    element = metadata.data_type
+    data_type.require_plain(element, "Zarr v3")
+    if _has_subarrays(element.dtype):
+        raise NotRepresentable("Zarr v3 has no fields that are arrays")
+    if not isinstance(metadata.chunk_grid, RegularGrid):
+        raise NotRepresentable("chunk grids other than regular ones have no form here")
+    codecs = CodecChain.build(metadata.codecs, element).v3_specs()
+    return {
+        "shape": list(metadata.shape),
+        "data_type": element.v3_name,
+        "chunk_grid": _named("regular", {"chunk_shape": [max(1, length) for length in metadata.chunk_grid.chunks]}),
+        "chunk_key_encoding": _encoding_to_json(metadata.chunk_key_encoding, metadata.ndim),
+        "fill_value": fill_value.to_json(element, _packed(metadata.fill_bytes, element, codecs)),
+        "codecs": [_named(spec.name, spec.configuration) for spec in codecs],
+        "attributes": dict(attributes),
+        **({} if metadata.dimension_names is None else {"dimension_names": list(metadata.dimension_names)}),
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+
+
+def _check_storage_transformers(value: Any) -> None:
+    """Section "storage_transformers": absent and empty mean none; of the others only those that may be ignored are no obstacle."""
+    for each in [] if value is None else documents.array(value, "storage_transformers"):
+        transformer = extension(each, "storage_transformers")
+        if transformer.must_understand:
+            raise MetadataUnsupported(f"storage transformer {documents.shortened(transformer.name)} is not known")
+
+
+def _data_type(named: Extension) -> DataType:
+    if named.name in _VARIABLE_LENGTH:
+        raise MetadataUnsupported(f"variable-length elements ({named.name}) are not supported yet")
+    found = data_type.from_name(named.name, named.configuration)
+    if _has_subarrays(found.dtype):
+        raise MetadataError(f"{named.name}: a field is a name and a type, without a shape")
+    return found
+
+
+def _chunk_grid(named: Extension, shape: Shape, quirks: list[str]) -> RegularGrid:
+    if named.name in ("rectilinear", "rectangular"):
+        raise MetadataUnsupported(f"chunks of different shapes (grid {named.name}) are not supported yet")
+    if named.name != "regular":
+        raise MetadataUnsupported(f"chunk grid {documents.shortened(named.name)} is not known")
+    check_members(named.configuration, ("chunk_shape",), "chunk grid 'regular'")
+    chunks = documents.shape(documents.member(named.configuration, "chunk_shape"), "chunk_shape")
+    grid = RegularGrid.checked(chunks, shape)
+    if 0 in chunks:
+        quirks.append("a chunk length is 0, along a dimension of length 0")
+    return grid
+
+
+def _chunk_key_encoding(named: Extension) -> ChunkKeyEncoding:
+    if named.name not in _ENCODINGS:
+        raise MetadataUnsupported(f"chunk key encoding {documents.shortened(named.name)} is not known")
+    check_members(named.configuration, ("separator",), f"chunk key encoding {named.name!r}")
+    make, default = _ENCODINGS[named.name]
+    separator = named.configuration.get("separator", default)
+    if separator not in _SEPARATORS:
+        raise MetadataError(f"the separator of chunk keys is '/' or '.', not {documents.shortened(separator)}")
+    return make(separator)
+
+
+def _encoding_to_json(encoding: ChunkKeyEncoding, ndim: int) -> dict[str, Any]:
+    for name, (make, _) in _ENCODINGS.items():
+        for separator in _SEPARATORS:
+            if make(separator) == encoding:
+                return _named(name, {"separator": separator})
+    raise NotRepresentable(f"Zarr v3 has no chunk keys like {encoding.encode((0,) * ndim)!r}")
+
+
+def _fill_value(value: Any, element: DataType, codecs: tuple[CodecSpec, ...], quirks: list[str]) -> bytes | None:
+    if value is None:
+        quirks.append("fill_value is null: undefined")
+        return None
+    if isinstance(value, float) and value.is_integer() and element.name.startswith(("int", "uint")):
+        quirks.append(f"fill_value {value!r} of an integer type is written with a fraction")
+        value = int(value)
+    found = fill_value.from_json(element, value)
+    return _packed(found, element, codecs) if isinstance(value, str) else found
+
+
+def _packed(value: bytes, element: DataType, codecs: tuple[CodecSpec, ...]) -> bytes:
+    """Between an element of fields in memory and the bytes that base64 stands for, which have the byte order of the ``bytes`` codec.
+
+    Source: zarr-extensions ``structured``, "Base64-encoded fill values"; ``struct`` has no such form.
+    """
+    big = any(spec.name == "bytes" and spec.configuration.get("endian") == "big" for spec in codecs)
+    if element.name != "structured" or not big:
+        return value
+    return np.frombuffer(value, element.dtype).byteswap().tobytes()
+
+
+def _dimension_names(value: Any, ndim: int) -> tuple[str | None, ...] | None:
+    """Section "dimension_names"; null as a whole counts as absent."""
+    if value is None:
+        return None
+    names = documents.array(value, "dimension_names")
+    if len(names) != ndim or not all(name is None or isinstance(name, str) for name in names):
+        raise MetadataError(f"dimension_names has a string or null for each of {ndim} dimensions, not {documents.shortened(names)}")
+    return tuple(names)
+
+
+def _has_subarrays(dtype: np.dtype[Any]) -> bool:
+    if dtype.fields is None:
+        return dtype.subdtype is not None
+    return any(_has_subarrays(field[0]) for field in dtype.fields.values())
+
+
+def _named(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "configuration": dict(configuration)} if configuration else {"name": name}

@@ -1,0 +1,65 @@
+"""The consolidated copy in a group's ``zarr.json``: the documents of all nodes below, for stores that cannot list.
+
+Source: Zarr v3 core, section "Additional fields"; the rest is zarr-python's:
+
+    "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": {"a": {...}, "g": {...}, "g/b": {...}}}
+
+It is a copy: a node's own document wins. Null, and an object of another kind that says it may be ignored, mean that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zarrfs.dialects import documents
+from zarrfs.dialects.v3_names import node_path
+from zarrfs.errors import MetadataError
+from zarrfs.keys import NodePath
+
+MEMBER = "consolidated_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidatedCopy:
+    """``documents`` by node path; ``children``: names of the nodes directly below each path that has any."""
+
+    documents: Mapping[NodePath, Any]
+    children: Mapping[NodePath, frozenset[str]]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> ConsolidatedCopy | None:
+        """The copy in the root group's ``document``; None when there is none. Raises `MetadataError`; a bad path is left out."""
+        members = copied_documents(document)
+        if members is None:
+            return None
+        kept = {}
+        for name, each in members.items():
+            path = node_path(name)
+            if path is not None:
+                kept[path] = each
+        return cls(kept, _children(kept))
+
+
+def copied_documents(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The documents in the copy that ``document`` holds, by path relative to its group; None when it holds none."""
+    copy = document.get(MEMBER)
+    if copy is None:
+        return None
+    copy = documents.mapping(copy, MEMBER)
+    if copy.get("kind") != "inline":
+        if copy.get("must_understand") is False:
+            return None
+        raise MetadataError(f"{MEMBER} is of kind 'inline', not {documents.shortened(copy.get('kind'))}")
+    return documents.mapping(documents.member(copy, "metadata"), f"metadata in {MEMBER}")
+
+
+def _children(paths: Mapping[NodePath, Any]) -> dict[NodePath, frozenset[str]]:
+    """Every node with a document, and every path above one: an implicit group."""
+    below: dict[NodePath, set[str]] = {}
+    for path in paths:
+        while path != "/" and path.name not in below.setdefault(path.parent, set()):
+            below[path.parent].add(path.name)
+            path = path.parent
+    return {path: frozenset(names) for path, names in below.items()}

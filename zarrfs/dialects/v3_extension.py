@@ -1,0 +1,57 @@
+"""Extension objects of the final v3: how a document names a data type, a grid, a key encoding, a codec, a storage transformer.
+
+Source: Zarr v3 core, section "Extension definition".
+
+    {"name": "gzip", "configuration": {"level": 1}}        an object; the configuration is optional
+    "crc32c"                                               a short-hand name
+    {"name": "x", "must_understand": false}                may be ignored by who does not know it (codecs, storage transformers)
+
+A configuration of null counts as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zarrfs.dialects import documents
+from zarrfs.errors import MetadataError, MetadataUnsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One extension object; of a short-hand name, the name alone."""
+
+    name: str
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    must_understand: bool = True
+
+
+def extension(value: Any, place: str) -> Extension:
+    """What ``value`` says at the extension point ``place`` (for the message). Raises `MetadataError`."""
+    if isinstance(value, str):
+        return Extension(value)
+    if not isinstance(value, dict):
+        raise MetadataError(f"{place} is an object with a name, or a name, not {documents.shortened(value)}")
+    name = documents.string(value.get("name"), f"the name in {place}")
+    check_members(value, ("name", "configuration", "must_understand"), f"{place} {documents.shortened(name)}")
+    configuration = value.get("configuration")
+    must_understand = value.get("must_understand", True)
+    if not isinstance(must_understand, bool):
+        raise MetadataError(f"must_understand in {place} is true or false, not {documents.shortened(must_understand)}")
+    return Extension(
+        name, {} if configuration is None else documents.mapping(configuration, f"the configuration of {name}"), must_understand
+    )
+
+
+def check_members(members: Mapping[str, Any], known: Collection[str], place: str) -> None:
+    """Raise `MetadataUnsupported` for a member that is not ``known`` and does not say that it may be ignored.
+
+    Section "must_understand": an implementation MUST fail to open a node when it does not know a field that lacks
+    ``"must_understand": false``. Kept to the letter: of what real software writes, only the consolidated copy is beyond the text of
+    3.0, and nothing tells a harmless stranger from one that changes the meaning of the chunks.
+    """
+    for name, value in members.items():
+        if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
+            raise MetadataUnsupported(f"{place}: member {documents.shortened(name)} is not known, and may not be ignored")
