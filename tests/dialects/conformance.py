@@ -16,6 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.data_types import data_types, elements, shapes
+from tests.support.unhurried import unhurried
 from zarrfs.dialects.base import Dialect, Edit, Layout
 from zarrfs.errors import MetadataError, NameInvalid, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -99,6 +100,7 @@ def parsed(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Any:
 class DialectConformance:
     """The suite. ``dialect`` is parametrised by the module that collects it."""
 
+    @unhurried
     @given(prefix=PREFIXES, path=PATHS, attributes=ATTRIBUTES)
     def test_a_group_is_read_as_it_was_written(
         self, dialect: Dialect, prefix: Prefix, path: NodePath, attributes: dict[str, Any]
@@ -112,6 +114,7 @@ class DialectConformance:
         assert parsed(layout, path, documents) == node
         assert set(documents) <= set(layout.document_keys(path))
 
+    @unhurried
     @given(prefix=PREFIXES, path=PATHS, metadata=array_metadata(), attributes=ATTRIBUTES)
     def test_an_array_is_read_as_it_was_written(
         self, dialect: Dialect, prefix: Prefix, path: NodePath, metadata: ArrayMetadata, attributes: dict[str, Any]
@@ -132,6 +135,7 @@ class DialectConformance:
         assert again == documents
         assert parsed(layout, path, again) == read
 
+    @unhurried
     @given(prefix=PREFIXES, path=PATHS, metadata=array_metadata(), before=ATTRIBUTES, after=ATTRIBUTES, grow=st.integers(0, 9))
     def test_an_edit_changes_what_was_asked_and_nothing_else(
         self,
@@ -160,6 +164,7 @@ class DialectConformance:
         assert parsed(layout, path, documents | both) == replace(expected, attributes=after)
         assert layout.amend(path, documents, Edit()) == {}
 
+    @unhurried
     @given(path=PATHS, attributes=ATTRIBUTES)
     def test_the_attributes_of_a_group_are_edited(self, dialect: Dialect, path: NodePath, attributes: dict[str, Any]) -> None:
         layout = dialect.create(Prefix(""))
@@ -177,6 +182,7 @@ class DialectConformance:
         with pytest.raises(MetadataError):
             dialect.create(Prefix("")).amend(NodePath("/a"), {}, Edit(attributes={"x": 1}))
 
+    @unhurried
     @given(prefix=PREFIXES, path=PATHS)
     def test_document_keys_and_nodes_agree(self, dialect: Dialect, prefix: Prefix, path: NodePath) -> None:
         layout = dialect.create(prefix)
@@ -185,6 +191,7 @@ class DialectConformance:
         for key in layout.consolidated_keys(path):
             assert layout.node_of_document(key) in (ROOT, *path.ancestors())
 
+    @unhurried
     @given(prefix=PREFIXES, path=PATHS, encoding=st.sampled_from(KEY_ENCODINGS), coords=st.lists(st.integers(0, 99), max_size=3))
     def test_a_chunk_is_no_document(
         self, dialect: Dialect, prefix: Prefix, path: NodePath, encoding: chunk_key.ChunkKeyEncoding, coords: list[int]
@@ -197,6 +204,7 @@ class DialectConformance:
         assert dialect.create(Prefix("some/where/")).node_of_document(Key(key)) is None
         dialect.create(Prefix("")).node_of_document(Key(key))
 
+    @unhurried
     @given(path=PATHS, metadata=array_metadata(), data=st.data())
     def test_junk_raises_metadata_error_alone(
         self, dialect: Dialect, path: NodePath, metadata: ArrayMetadata, data: st.DataObject
@@ -213,6 +221,7 @@ class DialectConformance:
             with contextlib.suppress(MetadataError):
                 action()
 
+    @unhurried
     @given(data=st.data())
     def test_a_junk_root_still_opens(self, dialect: Dialect, data: st.DataObject) -> None:
         prefix = data.draw(PREFIXES)
@@ -228,6 +237,7 @@ class DialectConformance:
         assert dialect.open(Prefix(""), {}) is None
         assert dialect.open(Prefix("x/"), {Key(".zgroup"): b'{"zarr_format": 2}', Key("zarr.json"): b"{}"}) is None
 
+    @unhurried
     @given(prefix=PREFIXES, root_is_array=st.booleans(), metadata=array_metadata())
     def test_a_root_that_was_written_is_opened(
         self, dialect: Dialect, prefix: Prefix, root_is_array: bool, metadata: ArrayMetadata

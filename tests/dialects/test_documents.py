@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.unhurried import unhurried
 from zarrfs.dialects import documents
 from zarrfs.errors import MetadataError, MetadataUnsupported
 
@@ -22,11 +23,13 @@ JSON = st.recursive(
 OBJECTS = st.dictionaries(st.text(max_size=5), JSON, max_size=5)
 
 
+@unhurried
 @given(OBJECTS, st.sampled_from([2, 4]))
 def test_what_is_dumped_is_parsed_again(value: dict[str, Any], indent: int) -> None:
     assert documents.parse_object("k", documents.dump(value, indent=indent)) == value
 
 
+@unhurried
 @given(st.binary(max_size=64) | st.text(alphabet='{}[]",:0 1eE.-\\utNaIf', max_size=40).map(str.encode))
 def test_junk_raises_metadata_error_alone(data: bytes) -> None:
     with contextlib.suppress(MetadataError):
@@ -115,12 +118,14 @@ def test_a_patch_adds_what_is_missing_at_the_end() -> None:
     assert documents.patched("k", b'{\n  "m": {}\n}', ["m", "b"], 1) == b'{\n  "m": {\n    "b": 1\n  }\n}'
 
 
+@unhurried
 @given(OBJECTS, st.text(max_size=5), JSON, st.sampled_from([None, 2, "\t"]))
 def test_a_patch_changes_the_member_alone(value: dict[str, Any], name: str, new: Any, indent: Any) -> None:
     patched = documents.patched("k", json.dumps(value, indent=indent).encode(), [name], new)
     assert documents.parse_object("k", patched) == {**value, name: new}
 
 
+@unhurried
 @given(st.dictionaries(st.text(max_size=3), OBJECTS, min_size=1, max_size=3), st.data(), JSON)
 def test_a_patch_two_levels_down(value: dict[str, dict[str, Any]], data: st.DataObject, new: Any) -> None:
     outer = data.draw(st.sampled_from(sorted(value)))

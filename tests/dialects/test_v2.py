@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore as ZarrMemoryStore
 
 from tests.support.cases import Case, below, cases
+from tests.support.unhurried import unhurried
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents as json_documents
 from zarrfs.dialects.base import Edit
@@ -423,6 +424,7 @@ def test_the_text_has_one_nan() -> None:
     assert fill_to_json(np.dtype("<c8"), bytes.fromhex("0100c07f0000803f")) == ["NaN", 1.0]
 
 
+@unhurried
 @given(st.sampled_from(["<i4", ">f8", "|b1", "<c8", "|S3", "<U2", "|V5", ">M8[s]"]), st.data())
 def test_a_fill_value_is_read_as_it_was_written(text: str, data: st.DataObject) -> None:
     stored = np.dtype(text)
