@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, ChunkSizeMismatch, ZarrfsError
 from zarrfs.hierarchy.chunks import ChunkStore
 from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.keys import NodePath
+from zarrfs.keys import ByteRange, NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
@@ -53,13 +52,12 @@ class Array:
 
     async def read_chunk(self, coords: Coords) -> Elements | None:
         """A chunk at its full shape; None when it is not stored. Raises `ChunkDecodeError` naming the chunk."""
-        data = await self.chunks.get(coords)
+        data = await self._stored(coords)
         if data is None:
             return None
         shape = self.metadata.chunk_grid.chunk_shape(coords)
-        nbytes = math.prod(shape) * self.metadata.data_type.itemsize
         try:
-            elements: Elements = await threads.cpu(nbytes, self.chain.decode, data, shape)
+            elements: Elements = await threads.cpu(self.metadata.chunk_nbytes(coords), self.chain.decode, data, shape)
         except ChunkDecodeError as error:
             raise self._naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
@@ -67,12 +65,12 @@ class Array:
 
     async def read_chunk_into(self, coords: Coords, out: Elements, selection: Selection) -> bool:
         """Decode a chunk and put the part of it that ``selection`` names into ``out``; False when it is not stored."""
-        data = await self.chunks.get(coords)
+        data = await self._stored(coords)
         if data is None:
             return False
         shape = self.metadata.chunk_grid.chunk_shape(coords)
         try:
-            await threads.cpu(out.nbytes, self.chain.decode_into, data, shape, out, selection)
+            await threads.cpu(self.metadata.chunk_nbytes(coords), self.chain.decode_into, data, shape, out, selection)
         except ChunkDecodeError as error:
             raise self._naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
@@ -99,6 +97,16 @@ class Array:
             raise self._naming(error, "encoding", coords) from error
         self._counters.chunks_encoded += 1
         return encoded
+
+    async def _stored(self, coords: Coords) -> Buffer | None:
+        """The stored bytes, of which no more are read than a chunk of this shape can have."""
+        limit = self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(coords))
+        data = await self.chunks.get(coords, ByteRange(0, limit + 1))
+        if data is not None and len(data) > limit:
+            raise ChunkDecodeError(
+                f"chunk {coords} of {self.path} is stored in more than {limit} bytes: no such chunk has so many", key=self.path
+            )
+        return data
 
     def _encode(self, coords: Coords, data: Buffer) -> Buffer:
         metadata = self.metadata

@@ -191,7 +191,8 @@ class ArrayReader:
             piece = self._slab_grid.piece(coords)
             start = (row.start - slab.first) * self._itemsize
             box = slab.memory[start : start + (row.stop - row.start) * self._itemsize]
-            out = box.view(self.array.metadata.data_type.dtype).reshape(row.shape)[piece.row_selection]
+            # The ellipsis keeps the element of a 0-dimensional array an array, which can be written to.
+            out = box.view(self.array.metadata.data_type.dtype).reshape(row.shape)[(*piece.row_selection, ...)]
             cached, elements = self._pool.cache.peek((self.array.serial, coords))
             if cached and elements is not None:
                 out[...] = elements[piece.chunk_selection]
@@ -250,7 +251,7 @@ class ArrayReader:
         async def copy(coords: Coords) -> None:
             elements = await self.chunk(coords)
             for box, projection in wanted[coords]:
-                place = out[box.offset : box.offset + box.size].reshape(box.shape)[projection.box_selection]
+                place = out[box.offset : box.offset + box.size].reshape(box.shape)[(*projection.box_selection, ...)]
                 if elements is None:
                     fill(metadata, place)
                 else:
