@@ -314,6 +314,17 @@ class StoreConformance:
             assert {key async for key in store.list()} == {"a/b", "a/c/d", "e/f/g"}
 
     @trio_test
+    async def test_whether_a_prefix_exists(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {"a/b": b"1", "a/c/d": b"22"})
+            found = {
+                prefix: await store.prefix_exists(Prefix(prefix)) for prefix in ("a/", "a/c/", "a/b/", "a/c/d/", "b/", "a/c/e/")
+            }
+            assert [prefix for prefix, exists in found.items() if exists] == ["a/", "a/c/"]
+            await store.erase_prefix(Prefix("a/c/"))
+            assert await store.prefix_exists(Prefix("a/")) and not await store.prefix_exists(Prefix("a/c/"))
+
+    @trio_test
     async def test_a_prefix_ends_with_a_slash(self, opened: Opener) -> None:
         async with opened() as store:
             await fill(store, {"ab/c": b"", "a/c": b""})

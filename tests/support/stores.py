@@ -107,6 +107,8 @@ class WaitingStore(InterruptedStore):
     async def interrupt(self, operation: str, place: str) -> None:
         if operation in self.waits:
             self.waiting.append(place)
-            with trio.CancelScope(shield=self.stubborn):
-                await self._gate.wait()
-            self.waiting.remove(place)
+            try:
+                with trio.CancelScope(shield=self.stubborn):
+                    await self._gate.wait()
+            finally:
+                self.waiting.remove(place)

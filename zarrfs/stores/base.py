@@ -18,7 +18,7 @@ new value of that key, never a mix, and so does whoever looks at the backend aft
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -126,7 +126,8 @@ class Store(abc.ABC):
         """
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
-        """Store values at byte offsets of keys; the rest of each value stays. A gap past the old end is zeros.
+        """Store values at byte offsets of keys; the rest of each value stays. A gap past the old end is zeros;
+        a key that held nothing holds a value afterwards, and an empty value changes nothing else.
 
         Raises `RangesOverlap`, before anything is stored, when two ranges of one key overlap. This fallback gets and sets each key
         once, under `exclusive`.
@@ -135,7 +136,9 @@ class Store(abc.ABC):
         for key, start, value in key_start_values:
             if start < 0:
                 raise ValueError(f"negative offset {start} for key {key!r}")
-            pieces.setdefault(key, []).append((start, value))
+            of_key = pieces.setdefault(key, [])
+            if len(value):
+                of_key.append((start, value))
         for key, parts in pieces.items():
             parts.sort(key=lambda part: part[0])
             for (start, value), (following, _) in zip(parts, parts[1:], strict=False):
@@ -225,9 +228,12 @@ class Store(abc.ABC):
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
         """Whether ``prefix`` would be listed in its parent: some key begins with it, or the store keeps it empty."""
-        async for _ in self.list_dir(prefix):
-            return True
-        return False
+        entries = self.list_dir(prefix)
+        try:
+            return await anext(entries, None) is not None
+        finally:
+            if isinstance(entries, AsyncGenerator):
+                await entries.aclose()
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""

@@ -43,10 +43,12 @@ _PORTION = 2048
 class FolderStore(Store):
     """The files below the folder ``path``. Raises `OSError` when it cannot be opened."""
 
+    hierarchical = True
+
     def __init__(self, path: str, *, read_only: bool = False) -> None:
-        self._tree = FolderTree(path)
+        self._tree = FolderTree(path, read_only=read_only)
         self.url = self._tree.path
-        self.writable = self._tree.writable and not read_only
+        self.writable = self._tree.writable
         # A set that looks at the generation must see every other set of its key end.
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
@@ -171,6 +173,9 @@ class FolderStore(Store):
                     portion = await threads.io(scan.portion, _PORTION)
             finally:
                 scan.close()
+
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        return await self.prefix_mtime_ns(prefix) is not None
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         parts = _parts_if_usable(prefix)

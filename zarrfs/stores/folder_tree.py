@@ -77,11 +77,11 @@ class WouldWait(Exception):
 class FolderTree:
     """The files below the folder ``path``, which may itself be reached through symbolic links."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.path = os.path.abspath(path)
         self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.local = is_local(self._root)
-        self.writable = os.access(".", os.W_OK | os.X_OK, dir_fd=self._root, effective_ids=True)
+        self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self._root, effective_ids=True)
         self._reads_nowait = True
         self._warned: set[str] = set()
         # Folders in which a folder was made or moved, and that have not been synced since.

@@ -95,6 +95,9 @@ class MemoryStore(Store):
                 yield entry
             await trio.lowlevel.checkpoint()
 
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        return self._folder(prefix) is not None
+
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         folder = self._folder(prefix)
         return None if folder is None else folder.mtime_ns

@@ -1,0 +1,120 @@
+"""Counts, and the stream of changes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.stores import FailingStore, contents, fill, names
+from zarrfs.errors import RangesOverlap, StoreError, StoreUnsupported
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.stores.base import Change
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.observed import ObservedStore
+
+A, B = Key("d/a"), Key("d/b")
+
+
+def counted(store: ObservedStore) -> dict[str, int]:
+    return {name: count for name, count in asdict(store.counters).items() if count}
+
+
+@trio_test
+async def test_operations_and_bytes_are_counted_as_they_were_asked() -> None:
+    store = ObservedStore(MemoryStore())
+    await store.set(A, b"12345")
+    await store.set_partial_values([(A, 1, b"xx"), (B, 0, b"y")])
+    await store.get(A)
+    await store.get(Key("missing"))
+    await store.get_partial_values([(A, ByteRange(1, 2)), (A, WHOLE), (Key("missing"), WHOLE)])
+    await store.stat(A)
+    assert len(await names(store, "d/")) == 2
+    async with store.exclusive(A):
+        pass
+    assert [key async for key in store.list_prefix(Prefix("d/"))] == [A, B]
+    assert await store.prefix_exists(Prefix("d/"))
+    await store.prefix_mtime_ns(Prefix("d/"))
+    await store.sync([A])
+    await store.rename(A, Key("c"))
+    await store.rename_prefix(Prefix("d/"), Prefix("e/"))
+    await store.erase(A)
+    await store.erase_values([A, B])
+    await store.erase_prefix(Prefix(""))
+    for unsupported in (store.make_prefix(Prefix("p/")), store.remove_prefix(Prefix("p/")), store.set_times(A, 0)):
+        with pytest.raises(StoreUnsupported):
+            await unsupported
+    expected = dict.fromkeys(asdict(store.counters), 1) | {"get": 2, "bytes_read": 5 + 2 + 5, "bytes_written": 5 + 3}
+    assert counted(store) == expected
+
+
+@trio_test
+async def test_every_change_is_told_once_it_can_be_seen() -> None:
+    inner = MemoryStore()
+    store = ObservedStore(inner)
+    changes: list[Change] = []
+    unsubscribe = store.subscribe(changes.append)
+
+    def told() -> list[tuple[str, str]]:
+        found = [(str(change.place), change.kind) for change in changes]
+        assert all(change.is_prefix == change.place.endswith("/") for change in changes if change.place)
+        changes.clear()
+        return found
+
+    await store.set(A, b"1")
+    assert told() == [("d/a", "set")]
+    await store.set_partial_values([(A, 0, b"x"), (B, 0, b"y"), (A, 5, b"z")])
+    assert told() == [("d/a", "set"), ("d/b", "set")]
+    assert await store.rename(A, Key("c"))
+    assert told() == [("d/a", "erase"), ("c", "set")]
+    assert not await store.rename(A, Key("c"))
+    assert await store.rename(B, B)
+    assert told() == []
+    assert await store.rename_prefix(Prefix("d/"), Prefix("e/"))
+    assert told() == [("d/", "erase"), ("e/", "set")]
+    await store.erase(A)
+    await store.erase_values([A, B])
+    await store.erase_prefix(Prefix(""))
+    assert told() == [("d/a", "erase"), ("d/a", "erase"), ("d/b", "erase"), ("", "erase")]
+    await store.get(A)
+    await store.sync([A])
+    store.announce(Change(A, "unknown"))
+    assert told() == [("d/a", "unknown")]
+    unsubscribe()
+    await store.set(A, b"1")
+    assert told() == []
+
+
+@trio_test
+async def test_a_failed_set_changes_nothing_and_a_half_done_erase_something() -> None:
+    store = ObservedStore(FailingStore(MemoryStore(), {}))
+    changes: list[Change] = []
+    store.subscribe(changes.append)
+    assert isinstance(store.inner, FailingStore)
+    store.inner.errors["set"] = StoreError("no")
+    with pytest.raises(StoreError):
+        await store.set(A, b"1")
+    assert changes == [] and store.counters.bytes_written == 0
+    with pytest.raises(RangesOverlap):
+        await store.set_partial_values([(A, 0, b"xx"), (A, 1, b"y")])
+    store.inner.errors["erase_prefix"] = StoreError("no")
+    with pytest.raises(StoreError):
+        await store.erase_prefix(Prefix("d/"))
+    assert changes == [Change(A, "unknown"), Change(Prefix("d/"), "unknown")]
+
+
+@pytest.mark.logs("a subscriber failed")
+@trio_test
+async def test_a_subscriber_that_fails_harms_nobody() -> None:
+    store = ObservedStore(MemoryStore())
+    changes: list[Change] = []
+
+    def fail(change: Change) -> None:
+        raise RuntimeError
+
+    store.subscribe(fail)
+    store.subscribe(changes.append)
+    await fill(store, {A: b"1"})
+    assert changes == [Change(A, "set")]
+    assert await contents(store) == {A: b"1"}

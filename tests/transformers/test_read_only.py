@@ -1,0 +1,56 @@
+"""Nothing changes a store through `ReadOnlyStore`."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.stores import contents, fill
+from zarrfs.errors import StoreReadOnly
+from zarrfs.keys import WHOLE, Key, Prefix
+from zarrfs.stores.base import Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.transformers.read_only import ReadOnlyStore
+
+A = Key("d/a")
+
+
+@trio_test
+async def test_reading_goes_on_and_every_change_is_refused() -> None:
+    inner = MemoryStore()
+    await fill(inner, {A: b"1"})
+    store = ReadOnlyStore(inner)
+    assert inner.writable and not store.writable and store.url == inner.url
+    assert await contents(store) == {A: b"1"}
+    assert await store.get_partial_values([(A, WHOLE)]) == [b"1"]
+    assert await store.stat(A) == await inner.stat(A)
+    await store.sync([A])
+    for change in (
+        store.set(A, b"2"),
+        store.set(A, b"2", if_generation=""),
+        store.set_partial_values([(A, 0, b"2")]),
+        store.erase(A),
+        store.erase_values([A]),
+        store.erase_prefix(Prefix("")),
+        store.rename(A, Key("b")),
+        store.rename_prefix(Prefix("d/"), Prefix("e/")),
+        store.make_prefix(Prefix("e/")),
+        store.remove_prefix(Prefix("e/")),
+        store.set_times(A, 0),
+    ):
+        with pytest.raises(StoreReadOnly):
+            await change
+    with pytest.raises(StoreReadOnly):
+        async with store.exclusive(A):
+            pass
+    assert await contents(inner) == {A: b"1"}
+
+
+def test_a_forwarding_store_forwards_every_operation() -> None:
+    """A new operation of the interface is not to fall back on its default in a transformer, unnoticed."""
+    operations = {name for name, value in vars(Store).items() if inspect.isfunction(value) and not name.startswith("_")}
+    # Made of other operations, which are forwarded.
+    assert operations - set(vars(ForwardingStore)) == {"check_generation", "list"}
