@@ -1,4 +1,8 @@
-"""Finding a codec by its name: the final v3's names, or the ids of numcodecs that v2 uses. A fixed list; nothing is evaluated."""
+"""Finding a codec by its name: the final v3's names, or the ids of numcodecs that v2 uses. A fixed list; nothing is evaluated.
+
+zarr-python writes any codec of numcodecs as ``numcodecs.ID`` with numcodecs' own configuration, also where the final v3 has a codec of
+its own for the same bytes (``numcodecs.blosc`` beside ``blosc``): such names are translated here, once.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +11,54 @@ from functools import cache
 from typing import Any
 
 from zarrfs import registry
-from zarrfs.codecs.base import Codec
+from zarrfs.codecs.base import Codec, Dtype
+from zarrfs.codecs.configuration import short
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.metadata import CodecSpec
 
+_PREFIX = "numcodecs."
 
-def codec(spec: CodecSpec) -> Codec:
-    """The codec that ``spec`` describes. Raises `MetadataUnsupported` for a name that is not known, `MetadataError`."""
-    return _class_of(spec.name).from_spec(spec)
+
+def resolve(spec: CodecSpec, dtype: Dtype) -> tuple[CodecSpec, Codec]:
+    """The codec that ``spec`` describes where it meets elements of ``dtype``, and its complete description.
+
+    Raises `MetadataUnsupported` for a name that is not known, `MetadataError`.
+    """
+    known, spec = _known(spec)
+    spec = known.complete(spec, dtype)
+    return spec, known.from_spec(spec)
+
+
+def class_of(spec: CodecSpec) -> type[Codec]:
+    """The class of the codec. Raises `MetadataUnsupported` for a name that is not known."""
+    return _known(spec)[0]
 
 
 def from_numcodecs(config: object) -> CodecSpec:
     """The final v3's words for ``{"id": ..., ...}`` of a v2 document. Raises `MetadataUnsupported`, `MetadataError`."""
     if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
-        raise MetadataError(f"a codec is an object with an 'id', not {_short(config)}")
+        raise MetadataError(f"a codec is an object with an 'id', not {short(config)}")
     known = _by_id().get(config["id"])
     if known is None:
-        raise MetadataUnsupported(f"codec {config['id']!r} is not one that zarrfs decodes")
+        raise MetadataUnsupported(f"codec {short(config['id'])} is not one that zarrfs decodes")
     return known.spec_from_numcodecs(config)
 
 
 def to_numcodecs(spec: CodecSpec) -> dict[str, Any]:
     """The v2 configuration for ``spec``. Raises `NotRepresentable` where v2 has none."""
-    return _class_of(spec.name).spec_to_numcodecs(spec)
+    known, spec = _known(spec)
+    return known.spec_to_numcodecs(spec)
 
 
-def _class_of(name: str) -> type[Codec]:
-    known = _by_name().get(name)
+def _known(spec: CodecSpec) -> tuple[type[Codec], CodecSpec]:
+    known = _by_name().get(spec.name)
+    if known is None and spec.name.startswith(_PREFIX):
+        known = _by_id().get(spec.name.removeprefix(_PREFIX))
+        if known is not None:
+            return known, known.spec_from_numcodecs({"id": spec.name.removeprefix(_PREFIX), **spec.configuration})
     if known is None:
-        raise MetadataUnsupported(f"codec {name!r} is not one that zarrfs decodes")
-    return known
+        raise MetadataUnsupported(f"codec {short(spec.name)} is not one that zarrfs decodes")
+    return known, spec
 
 
 @cache
@@ -47,8 +69,3 @@ def _by_name() -> dict[str, type[Codec]]:
 @cache
 def _by_id() -> dict[str, type[Codec]]:
     return {name: each for each in registry.plugins("zarrfs.codecs") for name in each.numcodecs_ids}
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) < 80 else text[:77] + "..."

@@ -1,0 +1,160 @@
+"""``blosc``: the Blosc 1 container, with any of its compressors.
+
+Source: v3 final, codec ``blosc`` 1.0; numcodecs ``blosc``; c-blosc README_CHUNK_FORMAT (the 16 bytes of header).
+
+    {"name": "blosc", "configuration": {"typesize": 4, "cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}}
+    {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
+
+v2 has no ``typesize``: numcodecs takes the item size of the array that it is given, and its shuffle -1 means bit shuffle for items of
+one byte and byte shuffle for others. Between the layouts these are absent members, as in zarr-python; `Blosc.complete` fills them in.
+
+Decoding trusts numcodecs' c-blosc inside the container, and nothing of the header that c-blosc cannot check itself: it is never told
+how long the stored value is. ``snappy`` occurs in old stores; numcodecs' build lacks it, that of imagecodecs has it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numcodecs.blosc
+
+from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members, translated
+from zarrfs.codecs.configuration import choice, integer, only, short
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported
+from zarrfs.model.metadata import CodecSpec
+
+# The daemon decodes in threads of its own. Left to itself, numcodecs would use c-blosc's global pool whenever it is called from the
+# main thread, under a lock.
+numcodecs.blosc.use_threads = False
+
+_COMPRESSORS = ("lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib")
+_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+_HEADER = struct.Struct("<4B3I")
+_SNAPPY_FORMAT = 2
+_MAX_NBYTES = 2**31 - 1 - _HEADER.size
+
+
+@dataclass(frozen=True, slots=True)
+class Blosc(BytesBytesCodec):
+    """``typesize`` in bytes; ``shuffle`` 0 none, 1 bytes, 2 bits; ``blocksize`` in bytes, 0 for c-blosc's own choice."""
+
+    names: ClassVar[tuple[str, ...]] = ("blosc",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("blosc",)
+    examples: ClassVar[tuple[CodecSpec, ...]] = (
+        *(
+            CodecSpec("blosc", {"typesize": 4, "cname": cname, "clevel": 5, "shuffle": shuffle, "blocksize": 0})
+            for cname in ("lz4", "lz4hc", "blosclz", "zstd", "zlib")
+            for shuffle in ("noshuffle", "shuffle", "bitshuffle")
+        ),
+        CodecSpec("blosc", {"typesize": 4, "cname": "lz4", "clevel": 0, "shuffle": "noshuffle", "blocksize": 64}),
+    )
+
+    cname: str
+    clevel: int
+    shuffle: int
+    blocksize: int
+    typesize: int
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "typesize", "cname", "clevel", "shuffle", "blocksize")
+        cname = choice(spec, "cname", _COMPRESSORS)
+        if cname == "snappy" and importlib.util.find_spec("imagecodecs") is None:
+            raise MetadataUnsupported("codec blosc: snappy needs the package imagecodecs (pip install 'zarrfs[snappy]')")
+        return cls(
+            cname=cname,
+            clevel=integer(spec, "clevel", 0, 9),
+            shuffle=_SHUFFLES.index(choice(spec, "shuffle", _SHUFFLES)),
+            blocksize=integer(spec, "blocksize", 0, 2**31 - 1, 0),
+            typesize=integer(spec, "typesize", 1, 2**31 - 1, 1),
+        )
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        config = {name: value for name, value in spec.configuration.items() if value is not None}
+        shuffle = "bitshuffle" if dtype.itemsize == 1 else "shuffle"
+        return CodecSpec(cls.names[0], {"typesize": dtype.itemsize, "shuffle": shuffle, "blocksize": 0, **config})
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        members = {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0, **numcodecs_members(config)}
+        shuffle = members.pop("shuffle")
+        if type(shuffle) is not int or not -1 <= shuffle <= 2:
+            raise MetadataError(f"codec blosc: shuffle is an integer from -1 to 2, not {short(shuffle)}")
+        return CodecSpec(cls.names[0], members if shuffle == -1 else {**members, "shuffle": _SHUFFLES[shuffle]})
+
+    @classmethod
+    def spec_to_numcodecs(cls, spec: CodecSpec) -> dict[str, Any]:
+        config = spec.configuration
+        shuffle = config.get("shuffle")
+        return {
+            "id": cls.numcodecs_ids[0],
+            "blocksize": config.get("blocksize", 0),
+            "clevel": config.get("clevel", 5),
+            "cname": config.get("cname", "lz4"),
+            "shuffle": _SHUFFLES.index(shuffle) if shuffle in _SHUFFLES else -1,
+        }
+
+    def encode(self, data: Buffer) -> Buffer:
+        data = memoryview(data)
+        if data.nbytes > _MAX_NBYTES:
+            raise ChunkEncodeError(f"blosc: {data.nbytes} bytes are more than one container can hold ({_MAX_NBYTES})")
+        with translated("blosc", ChunkEncodeError, ValueError, RuntimeError):
+            if self.cname == "snappy":
+                return self._encode_snappy(data)
+            encoded: bytes = numcodecs.blosc.compress(
+                data, self.cname.encode(), self.clevel, self.shuffle, self.blocksize, self.typesize
+            )
+            return encoded
+
+    def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        data = memoryview(data)
+        if data.nbytes < _HEADER.size:
+            raise ChunkDecodeError(f"blosc: {data.nbytes} bytes are too few for a header")
+        _, _, flags, typesize, nbytes, blocksize, cbytes = _HEADER.unpack_from(data)
+        if nbytes > limit:
+            raise ChunkDecodeError(f"blosc: decodes to {nbytes} bytes instead of the {limit} that a chunk has at most")
+        if cbytes != data.nbytes:
+            raise ChunkDecodeError(f"blosc: the header speaks of {cbytes} bytes, {data.nbytes} are there")
+        if nbytes == 0:
+            return b""
+        if typesize == 0 or blocksize == 0:
+            raise ChunkDecodeError("blosc: the header is damaged")
+        if flags >> 5 == _SNAPPY_FORMAT:
+            return _decode_snappy(data)
+        with translated("blosc", ChunkDecodeError, ValueError, RuntimeError):
+            if out is None:
+                decoded: bytes = numcodecs.blosc.decompress(data)
+                return decoded
+            numcodecs.blosc.decompress(data, out[:nbytes])
+            return out[:nbytes]
+
+    def _encode_snappy(self, data: memoryview) -> bytes:
+        import imagecodecs
+
+        encoded = imagecodecs.blosc_encode(
+            bytes(data),
+            self.clevel,
+            compressor="snappy",
+            shuffle=self.shuffle,
+            typesize=self.typesize,
+            blocksize=self.blocksize or None,
+            numthreads=1,
+        )
+        return bytes(encoded)
+
+
+def _decode_snappy(data: memoryview) -> bytes:
+    try:
+        import imagecodecs
+    except ModuleNotFoundError as error:
+        raise ChunkDecodeError("blosc: compressed with snappy; that needs the package imagecodecs") from error
+    with translated("blosc", ChunkDecodeError, ValueError, RuntimeError):
+        return bytes(imagecodecs.blosc_decode(bytes(data), numthreads=1))
+
+
+PLUGIN = Blosc

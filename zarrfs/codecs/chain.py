@@ -1,0 +1,211 @@
+"""The chain of codecs between the elements of a chunk and its stored bytes.
+
+Source: v3 final "Codecs", "Encoding procedure" and "Decoding procedure"; v2 "Chunks" and "Filters".
+
+A chain is any number of array -> array codecs, one array -> bytes codec, any number of bytes -> bytes codecs. Two liberties beyond the
+final v3: a chain without an array -> bytes codec has `bytes` (C order, little-endian) where it is needed, as in the layouts before it;
+and NumPy-level filters may follow `bytes`, as v2 has them (`zarrfs.codecs.numpy_filter`). `CodecChain.v3_specs` is without the latter.
+
+What decoding may allocate is known before it begins: from the shape of the chunk follows how many bytes each codec may yield, and a
+codec is told so (`BytesBytesCodec.decode`). What a codec yields is checked again here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zarrfs.codecs import lookup
+from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
+from zarrfs.codecs.scratch import scratch
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.model.chunk_grid import Shape
+from zarrfs.model.chunk_plan import Selection
+from zarrfs.model.data_type import DataType
+from zarrfs.model.metadata import CodecSpec
+
+_BYTES = CodecSpec("bytes")
+# Regular grids have one shape of chunks, others a few; every other one is worked out again.
+_REMEMBERED_SHAPES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """What follows from the shape of a chunk. ``specs``: what each array -> array codec meets, then what the array -> bytes codec
+    meets. ``limits``: the most bytes before each bytes codec, then behind the last; the first is exact."""
+
+    specs: tuple[ChunkSpec, ...]
+    limits: tuple[int, ...]
+
+
+class CodecChain:
+    """A chain for chunks of one data type. Immutable; every method may be called from several threads at once.
+
+    ``specs``: the chain as it is, complete: with the `bytes` that was left out and with what codecs take from the type of elements.
+    """
+
+    def __init__(
+        self,
+        data_type: DataType,
+        specs: tuple[CodecSpec, ...],
+        array_codecs: tuple[ArrayArrayCodec, ...],
+        serializer: ArrayBytesCodec,
+        bytes_codecs: tuple[BytesStep, ...],
+    ) -> None:
+        self.data_type = data_type
+        self.specs = specs
+        self._array_codecs = array_codecs
+        self._serializer = serializer
+        self._bytes_codecs = bytes_codecs
+        self._sizes_of: dict[Shape, _Sizes] = {}
+
+    @classmethod
+    def build(cls, specs: Sequence[CodecSpec], data_type: DataType) -> CodecChain:
+        """The chain that ``specs`` (in the order of encoding) describe for elements of ``data_type``.
+
+        Raises `MetadataError` for a chain that makes no sense, `MetadataUnsupported` for codecs that are not known. What depends on
+        the shape of chunks is checked by `check`.
+        """
+        if data_type.dtype.hasobject:
+            raise MetadataUnsupported(f"elements of type {data_type.name} are not supported")
+        dtype = data_type.dtype
+        complete: list[CodecSpec] = []
+        array_codecs: list[ArrayArrayCodec] = []
+        serializer: ArrayBytesCodec | None = None
+        bytes_codecs: list[BytesStep] = []
+        for each in _with_serializer(specs):
+            spec, codec = lookup.resolve(each, dtype)
+            match codec:
+                case ArrayArrayCodec() if serializer is None:
+                    array_codecs.append(codec)
+                    dtype = codec.encoded_dtype(dtype)
+                case ArrayArrayCodec():
+                    bytes_codecs.append(codec.on_bytes(dtype))
+                    dtype = bytes_codecs[-1].encoded_dtype(dtype)
+                case ArrayBytesCodec() if serializer is None:
+                    serializer = codec
+                    dtype = codec.encoded_dtype(dtype)
+                case BytesBytesCodec() if serializer is not None:
+                    bytes_codecs.append(codec)
+                    dtype = codec.encoded_dtype(dtype)
+                case ArrayBytesCodec():
+                    raise MetadataError(f"codec {spec.name!r} makes bytes of the elements a second time")
+                case _:
+                    raise MetadataError(
+                        f"codec {spec.name!r} works on bytes and cannot precede the codec that makes bytes of the elements"
+                    )
+            complete.append(spec)
+        assert serializer is not None
+        return cls(data_type, tuple(complete), tuple(array_codecs), serializer, tuple(bytes_codecs))
+
+    def v3_specs(self) -> tuple[CodecSpec, ...]:
+        """The chain as the final v3 can say it, for the same stored bytes. Raises `NotRepresentable` where it cannot."""
+        for spec, codec in zip(self.specs[len(self._array_codecs) + 1 :], self._bytes_codecs, strict=True):
+            if not isinstance(codec, BytesBytesCodec):
+                raise NotRepresentable(f"filter {spec.name!r} works on stored bytes, which final Zarr v3 has no place for")
+        if "dtype" in self.specs[len(self._array_codecs)].configuration:
+            raise NotRepresentable("fields of different byte orders have no words in final Zarr v3")
+        return self.specs
+
+    def check(self, shape: Shape) -> int:
+        """Whether chunks of ``shape`` can pass: bytes of such a chunk, decoded. Raises `MetadataError`."""
+        self._sizes(shape)
+        return self._nbytes(shape)
+
+    def encoded_limit(self, shape: Shape) -> int:
+        """The most bytes that a stored chunk of ``shape`` may have; who finds more need not fetch them."""
+        return self._sizes(shape).limits[-1]
+
+    def encode(self, array: Array) -> Buffer:
+        """The stored bytes of a whole chunk, whose elements are of the data type in memory; may be a view of ``array``.
+
+        Raises `ChunkEncodeError`.
+        """
+        if array.dtype != self.data_type.dtype:
+            raise ChunkEncodeError(f"elements are {array.dtype}, those of the array {self.data_type.dtype}")
+        self._sizes(array.shape)
+        for codec in self._array_codecs:
+            array = codec.encode(array)
+        data = self._serializer.encode(array)
+        for step in self._bytes_codecs:
+            data = step.encode(data)
+        return data
+
+    def decode(self, data: Buffer, shape: Shape) -> Array:
+        """The elements of a whole chunk; may be a view of ``data``, and read-only. Raises `ChunkDecodeError`."""
+        return self._elements(self._serialized(data, shape, None), shape)
+
+    def decode_into(self, data: Buffer, shape: Shape, out: Array, selection: Selection | None = None) -> None:
+        """Decode a chunk of ``shape`` and put the part of it that ``selection`` names (None: all of it) into ``out``.
+
+        ``out`` has the shape of that part and the type of elements in memory; it may be any part of a larger array. Where it is
+        contiguous and takes all of the chunk, the last decompressor writes right into it; else into a buffer that is kept for the
+        next chunk. Raises `ChunkDecodeError`; ``out`` then holds anything.
+        """
+        whole = out.shape == shape
+        nbytes = self._nbytes(shape)
+        if whole and out.flags.c_contiguous and out.flags.writeable and nbytes and self._is_memory:
+            memory: Array = out.reshape(-1).view(np.uint8)
+            decoded = memoryview(self._serialized(data, shape, memory.data))
+            if np.frombuffer(decoded, np.uint8).ctypes.data != memory.ctypes.data:
+                memory[...] = np.frombuffer(decoded, np.uint8)
+            return
+        with scratch(self._sizes(shape).limits[0]) as buffer:
+            elements = self._elements(self._serialized(data, shape, buffer), shape)
+            np.copyto(out, elements if selection is None else elements[selection], casting="no")
+
+    @property
+    def _is_memory(self) -> bool:
+        """Whether the bytes that the array -> bytes codec makes are the chunk's memory."""
+        return not self._array_codecs and self._serializer.encoded_dtype(self.data_type.dtype) == self.data_type.dtype
+
+    def _serialized(self, data: Buffer, shape: Shape, out: memoryview | None) -> Buffer:
+        """What the array -> bytes codec made; the codec next to it is offered ``out``."""
+        limits = self._sizes(shape).limits
+        if memoryview(data).nbytes > limits[-1]:
+            raise ChunkDecodeError(
+                f"{memoryview(data).nbytes} stored bytes are more than a chunk of {limits[0]} bytes can have made"
+            )
+        for index in reversed(range(len(self._bytes_codecs))):
+            data = self._bytes_codecs[index].decode(data, limits[index], out if index == 0 else None)
+        if memoryview(data).nbytes != limits[0]:
+            raise ChunkDecodeError(f"decodes to {memoryview(data).nbytes} bytes instead of the {limits[0]} that a chunk has")
+        return data
+
+    def _elements(self, data: Buffer, shape: Shape) -> Array:
+        specs = self._sizes(shape).specs
+        array = self._serializer.decode(data, specs[-1])
+        for codec, spec in zip(reversed(self._array_codecs), reversed(specs[:-1]), strict=True):
+            array = codec.decode(array, spec)
+        return array
+
+    def _nbytes(self, shape: Shape) -> int:
+        return math.prod(shape) * self.data_type.itemsize
+
+    def _sizes(self, shape: Shape) -> _Sizes:
+        sizes = self._sizes_of.get(shape)
+        if sizes is None:
+            specs = [ChunkSpec(shape, self.data_type.dtype)]
+            for codec in self._array_codecs:
+                specs.append(codec.encoded_spec(specs[-1]))
+            nbytes = self._serializer.encoded_nbytes(specs[-1])
+            if nbytes is None:
+                raise MetadataUnsupported(f"chunks of elements of type {self.data_type.name} have no fixed size")
+            limits = [nbytes]
+            for step in self._bytes_codecs:
+                limits.append(step.encoded_limit(limits[-1]))
+            sizes = _Sizes(tuple(specs), tuple(limits))
+            if len(self._sizes_of) < _REMEMBERED_SHAPES:
+                self._sizes_of[shape] = sizes
+        return sizes
+
+
+def _with_serializer(specs: Sequence[CodecSpec]) -> tuple[CodecSpec, ...]:
+    kinds = [lookup.class_of(spec) for spec in specs]
+    if any(issubclass(kind, ArrayBytesCodec) for kind in kinds):
+        return tuple(specs)
+    place = next((index for index, kind in enumerate(kinds) if issubclass(kind, BytesBytesCodec)), len(specs))
+    return (*specs[:place], _BYTES, *specs[place:])

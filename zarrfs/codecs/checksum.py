@@ -1,0 +1,61 @@
+"""What checksum codecs share: the bytes and, before or behind them, 32 bits in little-endian order."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar, Self
+
+from zarrfs.codecs.base import Buffer, BytesBytesCodec
+from zarrfs.codecs.configuration import choice, given, only
+from zarrfs.errors import ChecksumMismatch, ChunkDecodeError
+from zarrfs.model.metadata import CodecSpec
+
+_WIDTH = 4
+
+
+class Checksum(BytesBytesCodec):
+    """A checksum of 32 bits; ``at_start`` tells on which side of the bytes it is."""
+
+    at_start: bool = False
+
+    @abc.abstractmethod
+    def checksum(self, data: memoryview) -> int:
+        """The checksum of ``data``, which may be empty."""
+
+    def encoded_limit(self, nbytes: int) -> int:
+        return nbytes + _WIDTH
+
+    def encode(self, data: Buffer) -> Buffer:
+        view = memoryview(data).cast("B")
+        checksum = self.checksum(view).to_bytes(_WIDTH, "little")
+        return b"".join((checksum, view) if self.at_start else (view, checksum))
+
+    def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        view = memoryview(data).cast("B")
+        name = self.names[0]
+        if view.nbytes < _WIDTH:
+            raise ChunkDecodeError(f"{name}: {view.nbytes} bytes are too few for a checksum")
+        if view.nbytes - _WIDTH > limit:
+            raise ChunkDecodeError(f"{name}: {view.nbytes - _WIDTH} bytes instead of the {limit} that a chunk has at most")
+        stored, payload = (view[:_WIDTH], view[_WIDTH:]) if self.at_start else (view[-_WIDTH:], view[:-_WIDTH])
+        computed = self.checksum(payload)
+        if int.from_bytes(stored, "little") != computed:
+            raise ChecksumMismatch(
+                f"{name}: the stored checksum is {int.from_bytes(stored, 'little'):08x}, the bytes have {computed:08x}"
+            )
+        return payload
+
+
+class LocatedChecksum(Checksum):
+    """One whose configuration says on which side the checksum is: ``location``, "start" or "end"."""
+
+    default_location: ClassVar[str] = "start"
+
+    def __init__(self, at_start: bool) -> None:
+        self.at_start = at_start
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "location")
+        location = choice(spec, "location", ("start", "end")) if given(spec, "location") else cls.default_location
+        return cls(location == "start")

@@ -1,0 +1,45 @@
+"""``crc32c``: the bytes, then their CRC-32C (4 bytes, little-endian).
+
+Source: v3 final, codec ``crc32c`` 1.0; numcodecs ``crc32c``, which can also put the checksum first.
+
+    {"name": "crc32c"}
+    {"id": "crc32c"}  {"id": "crc32c", "location": "end"}
+    {"id": "crc32c", "location": "start"}  {"name": "numcodecs.crc32c", "configuration": {"location": "start"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import google_crc32c
+import numpy as np
+
+from zarrfs.codecs.base import numcodecs_members
+from zarrfs.codecs.checksum import LocatedChecksum
+from zarrfs.model.metadata import CodecSpec
+
+
+class Crc32c(LocatedChecksum):
+    """The checksum of the final v3."""
+
+    names: ClassVar[tuple[str, ...]] = ("crc32c", "numcodecs.crc32c")
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("crc32c",)
+    examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("crc32c"), CodecSpec("numcodecs.crc32c", {"location": "start"}))
+    default_location: ClassVar[str] = "end"
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        members = numcodecs_members(config)
+        return (
+            CodecSpec("crc32c")
+            if members in ({}, {"location": "end"}, {"location": None})
+            else CodecSpec("numcodecs.crc32c", members)
+        )
+
+    def checksum(self, data: memoryview) -> int:
+        # The library takes arrays and bytes, but no memoryview.
+        return int(google_crc32c.value(np.frombuffer(data, np.uint8))) if data.nbytes else 0
+
+
+PLUGIN = Crc32c

@@ -1,0 +1,62 @@
+"""``gzip``: RFC 1952.
+
+Source: v3 final, codec ``gzip`` 1.0; numcodecs ``gzip``.
+
+    {"name": "gzip", "configuration": {"level": 5}}
+    {"id": "gzip", "level": 5}
+
+Several members make one value, and zeros may follow them, as the RFC and Python's gzip have it; anything else behind them is an error.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from zarrfs.codecs import deflate
+from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
+from zarrfs.codecs.configuration import integer, only
+from zarrfs.codecs.streams import decode_streams
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.model.metadata import CodecSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Gzip(BytesBytesCodec):
+    """``level``: zlib's, 0 to 9, or -1 for its default."""
+
+    names: ClassVar[tuple[str, ...]] = ("gzip",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("gzip",)
+    examples: ClassVar[tuple[CodecSpec, ...]] = tuple(CodecSpec("gzip", {"level": level}) for level in (0, 1, 5, 9))
+
+    level: int
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "level")
+        return cls(integer(spec, "level", -1, 9))
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        return CodecSpec(cls.names[0], {"level": 1, **numcodecs_members(config)})
+
+    def encode(self, data: Buffer) -> Buffer:
+        with translated("gzip", ChunkEncodeError, zlib.error):
+            return zlib.compress(data, self.level, 16 + zlib.MAX_WBITS)
+
+    def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        with translated("gzip", ChunkDecodeError, *deflate.ERRORS):
+            return decode_streams("gzip", data, limit, deflate.gzip_stream, _goes_on)
+
+
+def _goes_on(rest: memoryview) -> bool:
+    if rest[0] == 0:
+        if any(rest):
+            raise ChunkDecodeError(f"gzip: {rest.nbytes} bytes behind the last member are neither a member nor zeros")
+        return False
+    return True
+
+
+PLUGIN = Gzip

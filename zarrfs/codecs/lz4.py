@@ -1,0 +1,72 @@
+"""``numcodecs.lz4``: one LZ4 block behind its decoded size (4 bytes, little-endian).
+
+Source: numcodecs ``lz4``.
+
+    {"id": "lz4", "acceleration": 1}
+    {"name": "numcodecs.lz4", "configuration": {"acceleration": 1}}
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numcodecs.lz4
+
+from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
+from zarrfs.codecs.configuration import integer, only
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.model.metadata import CodecSpec
+
+_HEADER = struct.Struct("<I")
+_MAX_NBYTES = 0x7E000000
+
+
+@dataclass(frozen=True, slots=True)
+class Lz4(BytesBytesCodec):
+    """``acceleration``: larger is faster and compresses less; below 1 means 1."""
+
+    names: ClassVar[tuple[str, ...]] = ("numcodecs.lz4",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("lz4",)
+    examples: ClassVar[tuple[CodecSpec, ...]] = tuple(CodecSpec("numcodecs.lz4", {"acceleration": each}) for each in (1, 100))
+
+    acceleration: int
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "acceleration")
+        return cls(integer(spec, "acceleration", -(2**31), 2**31 - 1, 1))
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        return CodecSpec(cls.names[0], {"acceleration": 1, **numcodecs_members(config)})
+
+    def encode(self, data: Buffer) -> Buffer:
+        data = memoryview(data)
+        if data.nbytes > _MAX_NBYTES:
+            raise ChunkEncodeError(f"lz4: {data.nbytes} bytes are more than one block can hold ({_MAX_NBYTES})")
+        with translated("lz4", ChunkEncodeError, ValueError, RuntimeError):
+            encoded: bytes = numcodecs.lz4.compress(data, self.acceleration)
+            return encoded
+
+    def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        data = memoryview(data)
+        if data.nbytes < _HEADER.size:
+            raise ChunkDecodeError(f"lz4: {data.nbytes} bytes are too few for a header")
+        (nbytes,) = _HEADER.unpack_from(data)
+        if nbytes > limit:
+            raise ChunkDecodeError(f"lz4: decodes to {nbytes} bytes instead of the {limit} that a chunk has at most")
+        if nbytes == 0:
+            # A block that decodes to nothing is legal; numcodecs takes it for an error.
+            return b""
+        with translated("lz4", ChunkDecodeError, ValueError, RuntimeError):
+            if out is None:
+                decoded: bytes = numcodecs.lz4.decompress(data)
+                return decoded
+            numcodecs.lz4.decompress(data, out[:nbytes])
+            return out[:nbytes]
+
+
+PLUGIN = Lz4

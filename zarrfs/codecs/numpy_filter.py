@@ -1,0 +1,148 @@
+"""What the NumPy-level filters of numcodecs share: where they stand, which types they see, and sizes that are checked.
+
+In final v3 such a filter is an array -> array codec before `bytes` and works on elements (zarr-python 3 and its ``numcodecs.*`` codecs).
+In v2 it works on the memory of the stored chunk, in the type that its own configuration names: behind `bytes`. `NumpyFilter` is the
+former, `NumpyFilter.on_bytes` gives the latter; the chain decides by position.
+
+Elements are taken in C order of the chunk as the filter meets it. (zarr-python 3 flattens an array in the order that it happens to
+have in memory, so that behind `transpose` it does not read back what it wrote.)
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from zarrfs.codecs.base import Array, ArrayArrayCodec, Buffer, BytesStep, ChunkSpec, Dtype
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
+from zarrfs.model.data_type import little_endian
+
+NUMBERS = "iuf"
+# What a filter that casts may be given: numbers and what NumPy stores as numbers.
+CASTABLE = "biufcmM"
+
+_LIBRARY_ERRORS = (ValueError, TypeError, RuntimeError, IndexError, OverflowError, ZeroDivisionError)
+
+
+class NumpyFilter(ArrayArrayCodec):
+    """A filter of numcodecs, ``codec``, and its name. Subclasses say what it does to types and to the number of elements."""
+
+    filter_name: ClassVar[str]
+
+    def __init__(self, codec: Any) -> None:
+        self._codec = codec
+
+    @abc.abstractmethod
+    def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
+        """The types, with their byte orders, as which the filter sees decoded and encoded elements where the chunk's are ``dtype``.
+
+        Raises `MetadataError` when it cannot take such elements.
+        """
+
+    def encoded_size(self, size: int) -> int:
+        """Number of encoded elements of ``size`` decoded ones."""
+        return size
+
+    def run_encode(self, flat: Array) -> Array:
+        """The filter itself, on a run of elements of its decoded type."""
+        return np.asarray(self._codec.encode(flat))
+
+    def run_decode(self, flat: Array) -> Array:
+        """The filter itself, on a run of elements of its encoded type."""
+        return np.asarray(self._codec.decode(flat))
+
+    # --- before `bytes` -----------------------------------------------------------------------------------------------------
+
+    def encoded_dtype(self, dtype: Dtype) -> Dtype:
+        decoded, encoded = self.types(dtype)
+        if decoded.itemsize != dtype.itemsize:
+            raise MetadataError(f"codec {self.names[0]}: made for elements of type {decoded}, not {dtype}")
+        return little_endian(encoded)
+
+    def encode(self, array: Array) -> Array:
+        decoded, encoded = self.types(array.dtype)
+        flat = self.checked_encode(np.ascontiguousarray(array).reshape(-1).view(decoded))
+        return flat.view(encoded).astype(little_endian(encoded), copy=False).reshape(self.encoded_shape(array.shape))
+
+    def decode(self, array: Array, spec: ChunkSpec) -> Array:
+        _, encoded = self.types(spec.dtype)
+        flat = self.checked_decode(np.ascontiguousarray(array).reshape(-1).astype(encoded, copy=False))
+        if flat.nbytes != spec.nbytes:
+            raise ChunkDecodeError(f"{self.filter_name}: decodes to {flat.nbytes} bytes instead of the {spec.nbytes} of a chunk")
+        return flat.view(spec.dtype).reshape(spec.shape)
+
+    # --- behind it ----------------------------------------------------------------------------------------------------------
+
+    def on_bytes(self, dtype: Dtype) -> BytesStep:
+        decoded, encoded = self.types(dtype)
+        return FilterOnBytes(self, decoded, encoded)
+
+    # --- both ---------------------------------------------------------------------------------------------------------------
+
+    def checked_encode(self, flat: Array) -> Array:
+        """`run_encode` with errors translated. NumPy's warnings are silenced: a lossy filter loses."""
+        if flat.size == 0 and self.encoded_size(0) == 0:
+            return np.empty(0, self.types(flat.dtype)[1])
+        try:
+            with np.errstate(all="ignore"):
+                return self.run_encode(flat)
+        except _LIBRARY_ERRORS as error:
+            raise ChunkEncodeError(f"{self.filter_name}: {error}") from error
+
+    def checked_decode(self, flat: Array) -> Array:
+        """`run_decode` with errors translated."""
+        if flat.size == 0 and self.encoded_size(0) == 0:
+            return np.empty(0, np.uint8)
+        try:
+            with np.errstate(all="ignore"):
+                return self.run_decode(flat)
+        except _LIBRARY_ERRORS as error:
+            raise ChunkDecodeError(f"{self.filter_name}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOnBytes:
+    """A NumPy-level filter as v2 has it: on bytes, seen as ``decoded`` on one side and as ``encoded`` on the other."""
+
+    filter: NumpyFilter
+    decoded: Dtype
+    encoded: Dtype
+
+    def encoded_limit(self, nbytes: int) -> int:
+        """Exact where ``nbytes`` is."""
+        return self.filter.encoded_size(-(-nbytes // self.decoded.itemsize)) * self.encoded.itemsize
+
+    def encoded_dtype(self, dtype: Dtype) -> Dtype:
+        """The filter's."""
+        return self.encoded
+
+    def encode(self, data: Buffer) -> Buffer:
+        """The encoded bytes."""
+        if memoryview(data).nbytes % self.decoded.itemsize:
+            raise ChunkEncodeError(
+                f"{self.filter.filter_name}: {memoryview(data).nbytes} bytes are no whole number of {self.decoded}"
+            )
+        return _bytes_of(self.filter.checked_encode(_elements(data, self.decoded)))
+
+    def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        """The decoded bytes."""
+        name, nbytes = self.filter.filter_name, memoryview(data).nbytes
+        if nbytes % self.encoded.itemsize:
+            raise ChunkDecodeError(f"{name}: {nbytes} bytes are no whole number of {self.encoded}")
+        if self.encoded_limit(limit) < nbytes:
+            raise ChunkDecodeError(f"{name}: {nbytes} encoded bytes are more than a chunk of {limit} bytes makes")
+        decoded = _bytes_of(self.filter.checked_decode(_elements(data, self.encoded)))
+        if decoded.nbytes > limit:
+            raise ChunkDecodeError(f"{name}: decodes to {decoded.nbytes} bytes instead of the {limit} that a chunk has at most")
+        return decoded
+
+
+def _elements(data: Buffer, dtype: Dtype) -> Array:
+    return np.frombuffer(data, dtype) if memoryview(data).nbytes else np.empty(0, dtype)
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,0 +1,59 @@
+"""``numcodecs.packbits``: eight booleans a byte, behind one byte that tells how many bits of the last one are padding.
+
+Source: numcodecs ``packbits``; `zarrfs.codecs.numpy_filter` for its places.
+
+    {"id": "packbits"}
+    {"name": "numcodecs.packbits"}
+
+An encoded chunk of n elements has the shape ``(1 + ceil(n / 8),)`` and bytes for elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Self
+
+import numpy as np
+from numcodecs.packbits import PackBits as Library
+
+from zarrfs.codecs.base import BYTE, Array, Dtype
+from zarrfs.codecs.configuration import only
+from zarrfs.codecs.numpy_filter import NumpyFilter
+from zarrfs.errors import ChunkDecodeError, MetadataError
+from zarrfs.model.chunk_grid import Shape
+from zarrfs.model.metadata import CodecSpec
+
+_BOOL = np.dtype(bool)
+
+
+class PackBits(NumpyFilter):
+    """No configuration."""
+
+    names: ClassVar[tuple[str, ...]] = ("numcodecs.packbits",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("packbits",)
+    examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("numcodecs.packbits"),)
+    filter_name: ClassVar[str] = "packbits"
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec)
+        return cls(Library())
+
+    def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
+        if dtype != _BOOL:
+            raise MetadataError(f"codec {self.names[0]}: elements are bool, not {dtype}")
+        return _BOOL, BYTE
+
+    def encoded_size(self, size: int) -> int:
+        return 1 + -(-size // 8)
+
+    def encoded_shape(self, shape: Shape) -> Shape:
+        return (self.encoded_size(math.prod(shape)),)
+
+    def run_decode(self, flat: Array) -> Array:
+        if flat.size == 0 or flat[0] > 7 or (flat.size == 1 and flat[0]):
+            raise ChunkDecodeError("packbits: the first byte, the number of padding bits, is none")
+        return super().run_decode(flat)
+
+
+PLUGIN = PackBits

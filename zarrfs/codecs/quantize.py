@@ -1,0 +1,51 @@
+"""``numcodecs.quantize``: as many decimal digits as asked for. Lossy when written, nothing to do when read.
+
+Source: numcodecs ``quantize``; `zarrfs.codecs.numpy_filter` for its places.
+
+    {"id": "quantize", "digits": 2, "dtype": "<f8", "astype": "<f4"}
+    {"name": "numcodecs.quantize", "configuration": {"digits": 2, "dtype": "float64", "astype": "float32"}}
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from numcodecs.quantize import Quantize as Library
+
+from zarrfs.codecs.base import Dtype
+from zarrfs.codecs.configuration import given, integer, only, plain_dtype
+from zarrfs.codecs.numpy_filter import NumpyFilter
+from zarrfs.model.metadata import CodecSpec
+
+# 10 ** 300 is about as much as a float64 holds.
+_MAX_DIGITS = 300
+
+
+class Quantize(NumpyFilter):
+    """``dtype`` is that of the elements, by default the array's; ``astype`` that of the stored ones, by default ``dtype``."""
+
+    names: ClassVar[tuple[str, ...]] = ("numcodecs.quantize",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("quantize",)
+    lossy: ClassVar[bool] = True
+    examples: ClassVar[tuple[CodecSpec, ...]] = (
+        CodecSpec("numcodecs.quantize", {"digits": 4, "dtype": "<f8"}),
+        CodecSpec("numcodecs.quantize", {"digits": -1, "dtype": "<f8", "astype": ">f4"}),
+    )
+    filter_name: ClassVar[str] = "quantize"
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "digits", "dtype", "astype")
+        dtype = plain_dtype(spec, "dtype", "f")
+        astype = plain_dtype(spec, "astype", "f") if given(spec, "astype") else dtype
+        return cls(Library(integer(spec, "digits", -_MAX_DIGITS, _MAX_DIGITS), dtype, astype))
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        return spec if given(spec, "dtype") else CodecSpec(spec.name, {**spec.configuration, "dtype": dtype.str})
+
+    def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
+        return self._codec.dtype, self._codec.astype
+
+
+PLUGIN = Quantize

@@ -1,0 +1,75 @@
+"""``numcodecs.shuffle``: the first bytes of all items, then the second bytes, and so on.
+
+Source: numcodecs ``shuffle``; HDF5's filter 2.
+
+    {"id": "shuffle", "elementsize": 4}
+    {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
+
+Left out, ``elementsize`` is 4 in v2, and in v3, where zarr-python leaves it out, the size of the array's elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zarrfs.codecs.base import Array, Buffer, BytesBytesCodec, Dtype, numcodecs_members
+from zarrfs.codecs.configuration import given, integer, only
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.model.metadata import CodecSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle(BytesBytesCodec):
+    """``elementsize``: bytes of an item; 0 and 1 change nothing."""
+
+    names: ClassVar[tuple[str, ...]] = ("numcodecs.shuffle",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("shuffle",)
+    examples: ClassVar[tuple[CodecSpec, ...]] = tuple(CodecSpec("numcodecs.shuffle", {"elementsize": each}) for each in (1, 2, 4))
+
+    elementsize: int
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "elementsize")
+        return cls(integer(spec, "elementsize", 0, 2**31 - 1))
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        return spec if given(spec, "elementsize") else CodecSpec(spec.name, {**spec.configuration, "elementsize": dtype.itemsize})
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        return CodecSpec(cls.names[0], {"elementsize": 4, **numcodecs_members(config)})
+
+    def encoded_limit(self, nbytes: int) -> int:
+        return nbytes
+
+    def encode(self, data: Buffer) -> Buffer:
+        if memoryview(data).nbytes % max(1, self.elementsize):
+            raise ChunkEncodeError(f"shuffle: {memoryview(data).nbytes} bytes are no whole number of items of {self.elementsize}")
+        return self._moved(data, None, encoding=True)
+
+    def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        nbytes = memoryview(data).nbytes
+        if nbytes > limit or nbytes % max(1, self.elementsize):
+            raise ChunkDecodeError(f"shuffle: {nbytes} bytes instead of at most {limit}, in items of {self.elementsize}")
+        return self._moved(data, out, encoding=False)
+
+    def _moved(self, data: Buffer, out: memoryview | None, *, encoding: bool) -> Buffer:
+        source: Array = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+        if self.elementsize <= 1:
+            return data
+        target: Array = np.empty(source.size, np.uint8) if out is None else np.frombuffer(out, np.uint8)[: source.size]
+        items = (source.size // self.elementsize, self.elementsize)
+        if encoding:
+            target.reshape(items[::-1])[...] = source.reshape(items).T
+        else:
+            target.reshape(items)[...] = source.reshape(items[::-1]).T
+        return target.data
+
+
+PLUGIN = Shuffle

@@ -1,0 +1,69 @@
+"""``transpose``: the dimensions in another order.
+
+Source: v3 final, codec ``transpose`` 1.0.
+
+    {"name": "transpose", "configuration": {"order": [1, 0, 2]}}
+
+Dimension ``i`` of the encoded chunk is dimension ``order[i]`` of the decoded one. The strings "C" (as they are) and "F" (reversed) are
+from before the text was final; zarrita 0.2 wrote them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from zarrfs.codecs.base import Array, ArrayArrayCodec, ChunkSpec
+from zarrfs.codecs.configuration import only, short
+from zarrfs.errors import MetadataError
+from zarrfs.model.chunk_grid import Shape
+from zarrfs.model.metadata import CodecSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose(ArrayArrayCodec):
+    """``order``: a permutation, or "C" or "F" for as many dimensions as there are."""
+
+    names: ClassVar[tuple[str, ...]] = ("transpose",)
+    examples: ClassVar[tuple[CodecSpec, ...]] = (
+        CodecSpec("transpose", {"order": [1, 0]}),
+        CodecSpec("transpose", {"order": "F"}),
+        CodecSpec("transpose", {"order": "C"}),
+    )
+
+    order: tuple[int, ...] | str
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "order")
+        order = spec.configuration.get("order")
+        if order in ("C", "F"):
+            return cls(str(order))
+        if not isinstance(order, list | tuple) or any(type(axis) is not int for axis in order):
+            raise MetadataError(f"codec transpose: order is a list of dimensions, not {short(order)}")
+        if sorted(order) != list(range(len(order))):
+            raise MetadataError(f"codec transpose: order {short(order)} does not name every dimension once")
+        return cls(tuple(order))
+
+    def encoded_shape(self, shape: Shape) -> Shape:
+        return tuple(shape[axis] for axis in self._axes(len(shape)))
+
+    def encode(self, array: Array) -> Array:
+        return array.transpose(self._axes(array.ndim))
+
+    def decode(self, array: Array, spec: ChunkSpec) -> Array:
+        axes = self._axes(len(spec.shape))
+        return array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+
+    def _axes(self, ndim: int) -> tuple[int, ...]:
+        if self.order == "C":
+            return tuple(range(ndim))
+        if self.order == "F":
+            return tuple(reversed(range(ndim)))
+        assert isinstance(self.order, tuple)
+        if len(self.order) != ndim:
+            raise MetadataError(f"codec transpose: order {short(self.order)} is for {len(self.order)} dimensions, not {ndim}")
+        return self.order
+
+
+PLUGIN = Transpose

@@ -1,0 +1,120 @@
+"""``zstd``: Zstandard frames, RFC 8878.
+
+Source: zarr-extensions, codec ``zstd``; numcodecs ``zstd``.
+
+    {"name": "zstd", "configuration": {"level": 3, "checksum": false}}
+    {"id": "zstd", "level": 3, "checksum": false}
+
+A value may be several frames, skippable ones among them, and frames of streaming writers do not say how long their content is.
+numcodecs decodes such a frame either without a cap or only into a buffer of exactly its size; the package zstandard decodes any frame
+into a given buffer. It does not tell a frame that ends early, though, nor bytes behind the last frame: `_content_size` walks the
+frames for that (RFC 8878, section 3.1.1), block by block, before anything is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import zstandard
+
+from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
+from zarrfs.codecs.configuration import boolean, integer, only
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.model.metadata import CodecSpec
+
+_FRAME = 0xFD2FB528
+_SKIPPABLE = 0x184D2A50
+_RLE, _RESERVED = 1, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Zstd(BytesBytesCodec):
+    """``level``: -131072 to 22, 0 is the library's default; ``checksum``: whether frames end with one."""
+
+    names: ClassVar[tuple[str, ...]] = ("zstd",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("zstd",)
+    examples: ClassVar[tuple[CodecSpec, ...]] = tuple(
+        CodecSpec("zstd", {"level": level, "checksum": checksum}) for level in (-5, 0, 3) for checksum in (False, True)
+    )
+
+    level: int
+    checksum: bool
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "level", "checksum")
+        return cls(integer(spec, "level", -131072, 22, 0), boolean(spec, "checksum", False))
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        return CodecSpec(cls.names[0], {"level": 0, "checksum": False, **numcodecs_members(config)})
+
+    def encode(self, data: Buffer) -> Buffer:
+        with translated("zstd", ChunkEncodeError, zstandard.ZstdError, ValueError):
+            return zstandard.ZstdCompressor(level=self.level, write_checksum=self.checksum).compress(data)
+
+    def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        view = memoryview(data).cast("B")
+        stated = _content_size(view)
+        if stated is not None and stated > limit:
+            raise ChunkDecodeError(f"zstd: decodes to {stated} bytes instead of the {limit} that a chunk has at most")
+        size = limit if stated is None else stated
+        target = np.empty(size, np.uint8).data if out is None else out[:size]
+        # Objects of this library may not be shared by threads; making one costs less than a microsecond a kilobyte decoded.
+        with translated("zstd", ChunkDecodeError, zstandard.ZstdError):
+            reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
+            filled = reader.readinto(target) if size else 0
+            if reader.read(1):
+                raise ChunkDecodeError(f"zstd: decodes to more than the {size} bytes that were expected")
+        if stated is not None and filled != stated:
+            raise ChunkDecodeError(f"zstd: {filled} bytes were decoded, the frames speak of {stated}")
+        return target[:filled]
+
+
+def _content_size(view: memoryview) -> int | None:
+    """Bytes that the frames in ``view`` say they hold; None when one does not say. Raises `ChunkDecodeError` unless ``view`` is made
+    of whole frames alone, at least one."""
+    total: int | None = 0
+    start = 0
+    while start < view.nbytes or start == 0:
+        magic = _integer(view, start, 4)
+        if magic & ~0xF == _SKIPPABLE:
+            start = start + 8 + _integer(view, start + 4, 4)
+            continue
+        if magic != _FRAME:
+            raise ChunkDecodeError(f"zstd: no frame begins at byte {start}")
+        descriptor = _integer(view, start + 4, 1)
+        single_segment = descriptor >> 5 & 1
+        start += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3]
+        width = (single_segment, 2, 4, 8)[descriptor >> 6]
+        if width == 0 or total is None:
+            total = None
+        else:
+            total += _integer(view, start, width) + (256 if width == 2 else 0)
+        start = _end_of_blocks(view, start + width) + (4 if descriptor & 4 else 0)
+    if start > view.nbytes:
+        raise ChunkDecodeError("zstd: the data ends before the frame does")
+    return total
+
+
+def _end_of_blocks(view: memoryview, start: int) -> int:
+    last = 0
+    while not last:
+        header = _integer(view, start, 3)
+        last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        if kind == _RESERVED:
+            raise ChunkDecodeError(f"zstd: the block at byte {start} is of no known type")
+        start += 3 + (1 if kind == _RLE else size)
+    return start
+
+
+def _integer(view: memoryview, start: int, width: int) -> int:
+    if start + width > view.nbytes:
+        raise ChunkDecodeError("zstd: the data ends before the frame does")
+    return int.from_bytes(view[start : start + width], "little")
+
+
+PLUGIN = Zstd
