@@ -127,6 +127,13 @@ class Array:
         return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.path)
 
 
+def part(elements: Elements, selection: Selection) -> Elements:
+    """A view of what ``selection`` names. The ellipsis keeps the element of a 0-dimensional array an array, which can be written to."""
+    index: Any = (*selection, ...)
+    view: Elements = elements[index]
+    return view
+
+
 def fill(metadata: ArrayMetadata, out: Elements) -> None:
     """Set every element of ``out`` to what a chunk that is not stored reads as, bit for bit."""
     if out.size == 0:

@@ -110,7 +110,7 @@ class Hierarchy:
             try:
                 node = await self.node(path.child(name))
             except ZarrfsError as error:
-                node = UnsupportedNode(path=path, dialect="", reason=str(error))
+                node = UnsupportedNode(path=path.child(name), dialect="", reason=str(error))
             if node is not None:
                 found[name] = node
 
@@ -220,6 +220,9 @@ class Hierarchy:
         layouts = await self._layouts_for(path)
         for layout in layouts:
             documents = await self._documents(layout.document_keys(path))
+            if not documents and self._store.listable:
+                # A consolidated copy serves stores that cannot list; here it may tell of nodes that are gone.
+                continue
             for key, value in documents.items():
                 digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "surrogateescape"))
                 digest.update(value)

@@ -21,7 +21,7 @@ import numpy as np
 import trio
 
 from zarrfs.errors import ZarrfsError
-from zarrfs.hierarchy.arrays import Array, Elements, fill
+from zarrfs.hierarchy.arrays import Array, Elements, fill, part
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.slabs import Slab, SlabPool
@@ -191,8 +191,7 @@ class ArrayReader:
             piece = self._slab_grid.piece(coords)
             start = (row.start - slab.first) * self._itemsize
             box = slab.memory[start : start + (row.stop - row.start) * self._itemsize]
-            # The ellipsis keeps the element of a 0-dimensional array an array, which can be written to.
-            out = box.view(self.array.metadata.data_type.dtype).reshape(row.shape)[(*piece.row_selection, ...)]
+            out = part(box.view(self.array.metadata.data_type.dtype).reshape(row.shape), piece.row_selection)
             cached, elements = self._pool.cache.peek((self.array.serial, coords))
             if cached and elements is not None:
                 out[...] = elements[piece.chunk_selection]
@@ -251,7 +250,7 @@ class ArrayReader:
         async def copy(coords: Coords) -> None:
             elements = await self.chunk(coords)
             for box, projection in wanted[coords]:
-                place = out[box.offset : box.offset + box.size].reshape(box.shape)[(*projection.box_selection, ...)]
+                place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
                 if elements is None:
                     fill(metadata, place)
                 else:
