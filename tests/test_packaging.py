@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.metadata
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -19,6 +22,21 @@ SCRIPTS = ("scripts/setup.sh", "demo/run.sh", ".ci/run")
 def test_all_is_every_extra() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     assert re.fullmatch(r"zarrfs\[(.*)\]", extras["all"][0])[1].split(",") == sorted(extras.keys() - {"all"})  # type: ignore[index]
+
+
+def test_every_library_that_is_imported_is_a_declared_dependency() -> None:
+    trees = (ast.walk(ast.parse(path.read_text())) for path in (REPOSITORY / "zarrfs").rglob("*.py"))
+    imported = set()
+    for node in (node for tree in trees for node in tree):
+        match node:
+            case ast.Import(names=names):
+                imported |= {alias.name.split(".")[0] for alias in names}
+            case ast.ImportFrom(module=str(module), level=0):
+                imported.add(module.split(".")[0])
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    declared = [*PROJECT["project"]["dependencies"], *(requirement for extra in extras for requirement in extra)]
+    names = {re.split(r"[ \[<>=]", requirement)[0].replace("-", "_") for requirement in declared}
+    assert imported - names - sys.stdlib_module_names == set()
 
 
 def test_the_command_exists() -> None:
