@@ -157,7 +157,8 @@ class MountTree:
                 below = "/".join(affected.names)
                 ident = f"{name}/{below}"
                 own = self.staging.is_publishing(ident)
-                if not own and affected.content:
+                if not own:
+                    # Also for a new time: it makes another generation, by which open readers check what they read.
                     self.staging.changed(ident)
                 yield (below if self.single is not None else ident.rstrip("/")), affected.gone, own or not affected.content
 
