@@ -30,6 +30,8 @@ run() { printf '$ %s\n' "$1"; bash -euo pipefail -c "$1"; }
 quoted() { printf '%q' "$1"; }
 
 if [ -n "$store" ]; then
+    # Printed commands work from any folder.
+    if [ -e "$store" ]; then store=$(realpath -s "$store"); fi
     s=$(quoted "$store")
     say "Mounted read-only: nothing in the store is changed."
     run "export PATH=$(quoted "$repository/.venv/bin"):\$PATH"
