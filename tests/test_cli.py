@@ -112,13 +112,14 @@ def zarrfs(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.mark.fuse
-def test_a_missing_store_is_told_from_the_background(
+def test_a_missing_store_is_told_from_the_background_and_the_foreground(
     zarrfs: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "m").mkdir()
-    done = zarrfs("mount", "none.zarr", "m", "--log-file", "x.log")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("zarrfs: ") and "none.zarr" in done.stderr and done.stderr.count("\n") == 1
+    for where in (["--log-file", "x.log"], ["--foreground"]):
+        done = zarrfs("mount", "none.zarr", "m", *where)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.startswith("zarrfs: ") and "none.zarr" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.fuse

@@ -278,10 +278,9 @@ def unmount(mountpoint: str, *, lazy: bool = False) -> Outcome:
         raise MountpointUnusable(f"{mountpoint} is not a zarrfs mount: {what}; `findmnt -t {FSTYPE}` lists those", key=mountpoint)
     daemon = _daemon_of(mountpoint)
     if daemon is None:
+        why = _why_silent(mountpoint)
         _detach(mountpoint, lazy)
-        return Outcome(
-            0, f"the daemon of {mountpoint} was already gone, or belongs to somebody else: unmounted without waiting for it"
-        )
+        return Outcome(0, f"{mountpoint} is unmounted, but its daemon {why}")
     pidfd, words = daemon
     try:
         _detach(mountpoint, lazy)
@@ -302,6 +301,15 @@ def _daemon_of(mountpoint: str) -> tuple[int, str | None] | None:
         return os.pidfd_open(int(told["pid"])), told["result"] and str(told["result"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _why_silent(mountpoint: str) -> str:
+    try:
+        os.lstat(mountpoint)
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:
+            return "had died before: what it had not stored by then is lost"
+    return "could not be asked to tell when everything is stored: unmount as the user who mounted it"
 
 
 def _detach(mountpoint: str, lazy: bool) -> None:
