@@ -95,10 +95,9 @@ def test_flipped_bits_are_an_error_or_a_chunk(example: Example) -> None:
         damaged[position] ^= 1 << position % 8
         try:
             decoded = example.chain.decode(damaged, SHAPE)
-        except ChunkDecodeError as error:
-            assert str(error)
-        else:
-            assert (decoded.shape, decoded.dtype) == (SHAPE, example.chunk.dtype)
+        except ChunkDecodeError:
+            continue
+        assert (decoded.shape, decoded.dtype) == (SHAPE, example.chunk.dtype)
 
 
 @settings(max_examples=15, deadline=None)

@@ -22,10 +22,12 @@ from zarrfs.codecs.streams import decode_streams
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.model.metadata import CodecSpec
 
+_DEFAULT_LEVEL = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Gzip(BytesBytesCodec):
-    """``level``: zlib's, 0 to 9, or -1 for its default."""
+    """``level``: zlib's, 0 to 9."""
 
     names: ClassVar[tuple[str, ...]] = ("gzip",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("gzip",)
@@ -36,11 +38,13 @@ class Gzip(BytesBytesCodec):
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
         only(spec, "level")
-        return cls(integer(spec, "level", -1, 9))
+        return cls(integer(spec, "level", 0, 9))
 
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
-        return CodecSpec(cls.names[0], {"level": 1, **numcodecs_members(config)})
+        members = {"level": 1, **numcodecs_members(config)}
+        # zlib's name for its default level, which v3 does not have.
+        return CodecSpec(cls.names[0], {**members, "level": _DEFAULT_LEVEL} if members["level"] == -1 else members)
 
     def encode(self, data: Buffer) -> Buffer:
         with translated("gzip", ChunkEncodeError, zlib.error):

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numcodecs.shuffle import Shuffle as Library
 
-from zarrfs.codecs.base import Array, Buffer, BytesBytesCodec, Dtype, numcodecs_members
+from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members
 from zarrfs.codecs.configuration import given, integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.model.metadata import CodecSpec
@@ -51,25 +52,15 @@ class Shuffle(BytesBytesCodec):
     def encode(self, data: Buffer) -> Buffer:
         if memoryview(data).nbytes % max(1, self.elementsize):
             raise ChunkEncodeError(f"shuffle: {memoryview(data).nbytes} bytes are no whole number of items of {self.elementsize}")
-        return self._moved(data, None, encoding=True)
+        target = np.empty(memoryview(data).nbytes, np.uint8)
+        return Library(self.elementsize).encode(data, target).data if target.size else b""
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         nbytes = memoryview(data).nbytes
         if nbytes > limit or nbytes % max(1, self.elementsize):
             raise ChunkDecodeError(f"shuffle: {nbytes} bytes instead of at most {limit}, in items of {self.elementsize}")
-        return self._moved(data, out, encoding=False)
-
-    def _moved(self, data: Buffer, out: memoryview | None, *, encoding: bool) -> Buffer:
-        source: Array = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
-        if self.elementsize <= 1:
-            return data
-        target: Array = np.empty(source.size, np.uint8) if out is None else np.frombuffer(out, np.uint8)[: source.size]
-        items = (source.size // self.elementsize, self.elementsize)
-        if encoding:
-            target.reshape(items[::-1])[...] = source.reshape(items).T
-        else:
-            target.reshape(items)[...] = source.reshape(items[::-1]).T
-        return target.data
+        target = np.empty(nbytes, np.uint8) if out is None else np.frombuffer(out, np.uint8)[:nbytes]
+        return Library(self.elementsize).decode(data, target).data if nbytes else b""
 
 
 PLUGIN = Shuffle
