@@ -784,3 +784,19 @@ async def test_the_hostile_case_of_links() -> None:
         assert set(await contents(store)) == {".zgroup", "ok/.zarray", "ok/0", "ok/1", "out/.zarray"}
         for key in ("out/0", "outdir/secret.bin", "loop/ok/0", "loop/loop/.zgroup", "../secret/secret.bin"):
             assert await store.get(Key(key)) is None
+
+
+@trio_test
+async def test_fsync_of_a_folder_makes_its_names_durable(tmp_path: Path) -> None:
+    """A rename and then fsync of the folder is how careful programs replace a file."""
+    store = FolderStore(str(tmp_path))
+    await store.set(Key("a/b"), b"1")
+    synced: list[str] = []
+    real = os.fsync
+    os.fsync = lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")) or real(fd)  # type: ignore[func-returns-value]
+    try:
+        await store.sync([Prefix("a/")])
+    finally:
+        os.fsync = real
+    assert synced[0] == str(tmp_path / "a")
+    await store.aclose()

@@ -165,7 +165,7 @@ class ArrayReader:
         if slab is None:
             first, stop = self._slab_grid.extent(index)
             try:
-                slab = self._pool.slabs.add(key, first, stop, (stop - first) * self._itemsize)
+                slab = self._pool.slabs.add(key, first, stop, (stop - first) * self._itemsize, most=2 * self._handles + 1)
             except (OSError, ValueError) as error:
                 log.warning("no room for a slab of %d bytes, reading %s chunk by chunk: %s", stop - first, self.array.path, error)
                 return None

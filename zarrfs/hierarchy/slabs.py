@@ -82,9 +82,11 @@ class SlabPool:
         """Whether a slab of ``nbytes`` can be filled ahead without giving up the one that is being read."""
         return 2 * nbytes <= self.limit
 
-    def add(self, key: SlabKey, first: int, stop: int, nbytes: int) -> Slab:
-        """A new, empty slab for elements ``first`` to ``stop``. Raises OSError when it has to go to a file and there is no room."""
+    def add(self, key: SlabKey, first: int, stop: int, nbytes: int, *, most: int) -> Slab:
+        """A new, empty slab for elements ``first`` to ``stop``; an array has ``most`` slabs at once, so that a pass over it goes
+        through few, touched buffers. Raises OSError when the slab has to go to a file and there is no room."""
         mapping = None
+        self._shed(key[0], most - 1)
         if nbytes > self.limit:
             self._drop_spilled()
             with tempfile.TemporaryFile(dir=self._directory) as file:
@@ -124,6 +126,13 @@ class SlabPool:
         memory = self._free.pop(index)
         self.nbytes -= memory.nbytes - nbytes
         return memory[:nbytes]
+
+    def _shed(self, serial: int, most: int) -> None:
+        """Let go of the least recently used slabs of an array beyond ``most``."""
+        idle = [slab for key, slab in self._slabs.items() if key[0] == serial]
+        for slab in idle[: max(0, len(idle) - most)]:
+            if not slab.pins and not slab.filling:
+                self._remove(slab)
 
     def _evict(self) -> bool:
         """Let go of the least recently used slab that nobody is using; False when there is none."""

@@ -166,8 +166,9 @@ class Store(abc.ABC):
         """Remove every key that begins with ``prefix`` (the empty prefix: all keys)."""
         await self.erase_values([key async for key in self.list_prefix(prefix)])
 
-    async def sync(self, keys: Iterable[Key]) -> None:
-        """Return when what was set under (or erased at) ``keys`` survives a power cut. Backends that are durable at once inherit."""
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+        """Return when what was set under (or erased at) these keys survives a power cut, and, for a prefix, which names there are
+        directly below it. Backends that are durable at once inherit."""
 
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         """While held, no other holder of the same key's lock exists: in this process, and beyond it where the backend can.

@@ -101,11 +101,14 @@ class FolderStore(Store):
         with translated("removing", prefix):
             await self._change(self._tree.remove_tree, parts)
 
-    async def sync(self, keys: Iterable[Key]) -> None:
-        parts = [self._parts_to_write(key) for key in keys]
-        if parts:
-            with translated("syncing", "/".join(parts[0])):
-                await self._change(self._tree.sync, parts)
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+        values: list[Parts] = []
+        folders: list[Parts] = []
+        for place in places:
+            (folders if isinstance(place, Prefix) else values).append(self._parts_to_write(place))
+        if values or folders:
+            with translated("syncing", "/".join((*values, *folders)[0])):
+                await self._change(self._tree.sync, values, folders)
 
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:

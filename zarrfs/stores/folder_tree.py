@@ -384,10 +384,10 @@ class FolderTree:
 
     # --- making durable -----------------------------------------------------------------------------------------------------
 
-    def sync(self, values: Iterable[Parts]) -> None:
+    def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = ()) -> None:
         """Return when the values under these names, and the names themselves, survive a power cut; where one was removed, its
-        absence does."""
-        folders: set[Parts] = set()
+        absence does. Of ``folders`` the names in them do."""
+        folders = set(folders)
         for parts in values:
             fd = self._open_value(parts)
             if fd is not None:

@@ -81,8 +81,8 @@ class DeadlineStore(ForwardingStore):
     async def erase_prefix(self, prefix: Prefix) -> None:
         await self._write(f"removing {prefix!r}", (prefix,), lambda: self.inner.erase_prefix(prefix))
 
-    async def sync(self, keys: Iterable[Key]) -> None:
-        synced = tuple(keys)
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+        synced = tuple(places)
         if synced:
             await self._write(f"syncing {synced[0]!r}", (), lambda: self.inner.sync(synced))
 

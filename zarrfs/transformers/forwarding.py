@@ -49,8 +49,8 @@ class ForwardingStore(Store):
     async def erase_prefix(self, prefix: Prefix) -> None:
         await self.inner.erase_prefix(prefix)
 
-    async def sync(self, keys: Iterable[Key]) -> None:
-        await self.inner.sync(keys)
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+        await self.inner.sync(places)
 
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         return self.inner.exclusive(key)

@@ -111,9 +111,9 @@ class ObservedStore(ForwardingStore):
             raise
         self.announce(Change(prefix, "erase"))
 
-    async def sync(self, keys: Iterable[Key]) -> None:
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
         self.counters.sync += 1
-        await self.inner.sync(keys)
+        await self.inner.sync(places)
 
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         self.counters.exclusive += 1

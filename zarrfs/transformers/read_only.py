@@ -34,7 +34,7 @@ class ReadOnlyStore(ForwardingStore):
     async def erase_prefix(self, prefix: Prefix) -> None:
         self._refuse(prefix)
 
-    async def sync(self, keys: Iterable[Key]) -> None:
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
         """Nothing was written through this store, so that everything is as durable as it was found."""
 
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:

