@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ log = logging.getLogger(__name__)
 
 # The kernel's readahead for this mount. Three times the speed of its default for sequential reads; more is not better.
 READ_AHEAD_KB = 1024
+_NAMED = 20
 
 
 async def serve(config: MountConfig, ready: Callable[[], None]) -> int:
@@ -41,9 +41,7 @@ async def serve(config: MountConfig, ready: Callable[[], None]) -> int:
     finally:
         await store.aclose()
     if tree.failures:
-        listed = "; ".join(f"{ident}: {reason}" for ident, reason in tree.failures[:20])
-        more = f"; and {len(tree.failures) - 20} more" if len(tree.failures) > 20 else ""
-        raise NotPublished(f"not stored: {listed}{more}")
+        raise NotPublished(_listed(tree.failures))
     return 0
 
 
@@ -80,7 +78,12 @@ async def _mounted(config: MountConfig, tree: MountTree, background: trio.Nurser
         report=tree.report,
     )
     tree.on_affected = operations.changed
-    _mount(operations, config, tree.store.writable)
+    try:
+        _mount(operations, config, tree.store.writable)
+    except BaseException:
+        if words is not None:
+            last_words.end(words)
+        raise
     notifier.start()
     try:
         background.start_soon(_terminate_on_signal, tree)
@@ -93,17 +96,12 @@ async def _mounted(config: MountConfig, tree: MountTree, background: trio.Nurser
             pyfuse3.close(unmount=True)
     if words is not None:
         if failures:
-            listed = "\n".join(f"{ident}: {reason}" for ident, reason in failures)
-            last_words.write(words, last_words.Outcome(7, f"not stored:\n{listed}"))
+            last_words.write(words, last_words.Outcome(7, _listed(failures)))
         else:
             last_words.end(words)
 
 
 def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
-    if not os.path.exists("/dev/fuse"):
-        raise FuseUnavailable(
-            "there is no /dev/fuse: load the kernel module with `modprobe fuse`, or give the container the device"
-        )
     name = public_url(config.store).replace("\\", "\\\\").replace(",", "\\,")
     options = {f"fsname={name}", "subtype=zarrfs", "nosuid", "nodev", "default_permissions"}
     if not writable:
@@ -113,20 +111,14 @@ def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
     try:
         pyfuse3.init(operations, config.mountpoint, options)
     except RuntimeError as error:
-        raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {_why(config)} ({error})") from error
+        # What can be foreseen was checked by `zarrfs.mounting`; libfuse tells the rest on stderr, which the parent relays.
+        raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error
 
 
-def _why(config: MountConfig) -> str:
-    """What libfuse wrote only to stderr, as far as it can be found out."""
-    try:
-        os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM):
-            return "/dev/fuse may not be opened: be root, or let users at it (mode 0666, the default of most distributions)"
-        return f"/dev/fuse: {error.strerror}"
-    if config.allow_other and os.geteuid():
-        return "allow_other needs the line user_allow_other in /etc/fuse.conf"
-    return "see the lines above"
+def _listed(failures: list[tuple[str, str]]) -> str:
+    """One line that names what was not stored, and why."""
+    listed = "; ".join(f"{ident}: {reason}" for ident, reason in failures[:_NAMED])
+    return f"not stored: {listed}" + (f"; and {len(failures) - _NAMED} more" if len(failures) > _NAMED else "")
 
 
 async def _terminate_on_signal(tree: MountTree) -> None:
