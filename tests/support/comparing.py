@@ -1,0 +1,123 @@
+"""Arrays and hierarchies as they are shown, held against what a case of ``tests/cases`` expects."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.cases import Case
+
+Node = dict[str, Any]
+
+
+def why_left_out(node: Node) -> str | None:
+    """What the reason says of an array that cannot be shown yet; None for those that are shown."""
+    if node.get("inner_chunk_shape") is not None:
+        return "sharded"
+    if node["dtype"] == "object" or "expected_json" in node:
+        return "pickle" if "pickle" in str(node.get("filters")) else "variable-length"
+    return None
+
+
+def plain_dtype(case: Case, node: Node) -> np.dtype[Any]:
+    """The type of the expected elements, little-endian."""
+    return case.expected(node).dtype.newbyteorder("<")
+
+
+def assert_expected(case: Case, node: Node, shown: np.ndarray[Any, Any], *, one_nan: bool = False) -> None:
+    """Same type (little-endian), same shape, same bits; parts that the store leaves undefined are not compared.
+
+    ``one_nan``: all NaNs are the same, as where Zarr v2 says a fill value.
+    """
+    expected = case.expected(node)
+    where = f"{case.name}{node['path']}"
+    assert shown.dtype == plain_dtype(case, node), where
+    assert shown.shape == expected.shape == tuple(node["shape"]), where
+    compared = np.ones(expected.shape, bool)
+    if node.get("undefined_in_missing"):
+        for coords in node["missing_chunks"]:
+            starts = [index * length for index, length in zip(coords, node["chunk_shape"], strict=True)]
+            compared[tuple(slice(s, s + n) for s, n in zip(starts, node["chunk_shape"], strict=True))] = False
+    ours, theirs = shown[compared], expected.astype(shown.dtype)[compared]
+    if one_nan and shown.dtype.kind == "f":
+        ours[np.isnan(ours)] = theirs[np.isnan(theirs)] = np.nan
+    assert ours.tobytes() == theirs.tobytes(), f"{where}:\n{shown}\n instead of\n{expected}"
+
+
+def assert_expected_in_zarr(case: Case, store: Any) -> int:
+    """Open ``store`` (a path or a store of zarr-python) as Zarr v2 with zarr-python, and compare all arrays and attributes that a
+    case holds, that are shown, and that zarr-python has a type for. How many arrays there were."""
+    zarr = pytest.importorskip("zarr")
+    count = 0
+    with warnings.catch_warnings():
+        # zarr-python warns of types that the final v3 does not have.
+        warnings.simplefilter("ignore")
+        for node in case.nodes():
+            path = node["path"].strip("/")
+            if node["kind"] == "group":
+                group = zarr.open_group(store, path=path, mode="r", zarr_format=2)
+                assert dict(group.attrs) == node.get("attributes", {}), f"{case.name}{node['path']}"
+            elif why_left_out(node) is None and not _has_subarrays(node):
+                array = zarr.open_array(store, path=path, mode="r", zarr_format=2)
+                attributes = node.get("attributes", {})
+                made = {"zarrfs"} | ({"_ARRAY_DIMENSIONS"} if "_ARRAY_DIMENSIONS" not in attributes else set())
+                shown = {name: value for name, value in array.attrs.items() if name not in made}
+                assert shown == attributes, f"{case.name}{node['path']}"
+                assert array.attrs.get("_ARRAY_DIMENSIONS") == _dimension_names(node)
+                assert_expected(case, node, np.asarray(array[...]), one_nan=True)
+                count += 1
+    return count
+
+
+def in_memory(files: Mapping[str, bytes]) -> Any:
+    """A store of zarr-python that holds these files."""
+    pytest.importorskip("zarr")
+    from zarr.core.buffer import cpu
+    from zarr.storage import MemoryStore
+
+    return MemoryStore({name: cpu.Buffer.from_bytes(value) for name, value in files.items()}, read_only=True)
+
+
+def folder_cases(all_cases: list[Case]) -> list[Any]:
+    """Those whose store is a folder, as parameters."""
+    return [pytest.param(case, id=case.name) for case in all_cases if case.manifest["store_format"] == "directory"]
+
+
+def npy_path(case: Case, node: Node, store_name: str = "store") -> str:
+    """Where ``npy/`` shows an array."""
+    return f"{node['path'].strip('/') or store_name}.npy"
+
+
+def reason_path(node: Node, store_name: str = "store") -> str:
+    """Where a view tells why it does not show an array."""
+    return f"{node['path'].strip('/') or store_name}.unsupported.txt"
+
+
+def tree_below(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder; symlinks are left out."""
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file() and not file.is_symlink()
+    }
+
+
+def readable_by_zarr(case: Case) -> list[Node]:
+    """The arrays that `assert_expected_in_zarr` compares."""
+    return [node for node in case.nodes("array") if why_left_out(node) is None and not _has_subarrays(node)]
+
+
+def _has_subarrays(node: Node) -> bool:
+    """Whether a field is an array, for which zarr-python 3 has no type."""
+    return isinstance(node["dtype"], list) and any(len(field) > 2 for field in node["dtype"])
+
+
+def _dimension_names(node: Node) -> list[str] | None:
+    given = node.get("attributes", {}).get("_ARRAY_DIMENSIONS")
+    names = node.get("dimension_names")
+    return given if given is not None else names if names and all(names) else None

@@ -1,0 +1,130 @@
+"""A mount's tree without the kernel: made over a store, walked by path, read whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trio
+
+from zarrfs.config import resolve
+from zarrfs.errors import IsADirectory, NotADirectory
+from zarrfs.stores.base import Store
+from zarrfs.stores.opening import open_store
+from zarrfs.tree import MountTree
+from zarrfs.vfs.node import READ_ONLY, Directory, Entry, File, Node, OpenFlags
+
+_READ_NBYTES = 128 * 1024
+
+
+@asynccontextmanager
+async def tree_over(store: Store, url: str = "memory:", **options: Any) -> AsyncIterator[MountTree]:
+    """A `MountTree` over ``store``, which stays open. ``options`` are those of the mount, as text."""
+    async with trio.open_nursery() as nursery:
+        yield MountTree(resolve(url, flags=options), store, nursery)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def tree_of(path: Path | str, **options: Any) -> AsyncIterator[MountTree]:
+    """A `MountTree` over the store at a path or URL."""
+    store = await open_store(str(path))
+    try:
+        async with tree_over(store, str(path), **options) as tree:
+            yield tree
+    finally:
+        await store.aclose()
+
+
+async def walk(tree: MountTree | Directory, path: str) -> Node:
+    """The node at ``path`` (``npy/a/b.npy``). Raises `NoSuchEntry`."""
+    node: Node = tree.root if isinstance(tree, MountTree) else tree
+    for name in path.split("/"):
+        if name:
+            if not isinstance(node, Directory):
+                raise NotADirectory(f"{name!r} of {path!r} is in a file", key=path)
+            node = await node.lookup(name)
+    return node
+
+
+async def listing(tree: MountTree | Directory, path: str = "") -> dict[str, Entry]:
+    """What a folder lists, by name. Checks that each name comes once and is found by lookup as what the listing says it is."""
+    folder = await walk(tree, path)
+    assert isinstance(folder, Directory), f"{path!r} is a file"
+    found: dict[str, Entry] = {}
+    async for entry in folder.entries():
+        name, is_directory, size, _, writable = entry
+        assert name not in found, f"{name!r} is listed twice in {path!r}"
+        found[name] = entry
+        attributes = await (await folder.lookup(name)).attributes()
+        assert (attributes.is_directory, attributes.size, attributes.writable) == (is_directory, size, writable), f"{path}/{name}"
+    return found
+
+
+async def names(tree: MountTree | Directory, path: str = "") -> set[str]:
+    """The names in a folder; see `listing`."""
+    return set(await listing(tree, path))
+
+
+async def read(tree: MountTree | Directory, path: str) -> bytes:
+    """All bytes of a file, read forwards; checks them against its size."""
+    file = await walk(tree, path)
+    if not isinstance(file, File):
+        raise IsADirectory(f"{path!r} is a folder", key=path)
+    handle = await file.open(READ_ONLY)
+    try:
+        parts: list[bytes] = []
+        size = 0
+        while part := bytes(await handle.read(size, _READ_NBYTES)):
+            parts.append(part)
+            size += len(part)
+        assert size == (await handle.attributes()).size == (await file.attributes()).size
+        return b"".join(parts)
+    finally:
+        await handle.release()
+
+
+async def write(tree: MountTree | Directory, path: str, data: bytes) -> None:
+    """Create or replace a file as ``cp`` does: open with O_TRUNC or create, write, flush, release."""
+    folder_path, _, name = path.rpartition("/")
+    folder = await walk(tree, folder_path)
+    assert isinstance(folder, Directory)
+    flags = OpenFlags(read=False, write=True, truncate=True)
+    if name in {entry[0] async for entry in folder.entries()}:
+        file = await folder.lookup(name)
+        assert isinstance(file, File)
+        handle = await file.open(flags)
+    else:
+        _, handle = await folder.create(name, flags)
+    try:
+        assert await handle.write(0, data) == len(data)
+        await handle.flush()
+    finally:
+        await handle.release()
+
+
+async def load(tree: MountTree | Directory, path: str) -> np.ndarray[Any, Any]:
+    """The array in an ``.npy`` file."""
+    return np.asarray(np.load(io.BytesIO(await read(tree, path)), allow_pickle=False))
+
+
+async def every_file(tree: MountTree | Directory, path: str = "", limit: int = 10_000) -> AsyncIterator[str]:
+    """Paths of all files below a folder; at most ``limit`` entries are looked at."""
+    pending = [path]
+    seen = 0
+    while pending:
+        here = pending.pop()
+        folder = await walk(tree, here)
+        assert isinstance(folder, Directory)
+        async for name, is_directory, *_ in folder.entries():
+            seen += 1
+            assert seen <= limit, f"more than {limit} entries below {path!r}"
+            below = f"{here}/{name}" if here else name
+            if is_directory:
+                pending.append(below)
+            else:
+                yield below

@@ -1,0 +1,77 @@
+"""Stores that other software wrote, through the tree of files: ``npy/`` bit for bit, ``chunks/`` as zarr-python reads it, ``raw/``
+as the store is. ``tests/mount/test_fixtures.py`` does the same through the kernel."""
+
+from __future__ import annotations
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.cases import Case, cases
+from tests.support.comparing import (
+    assert_expected,
+    assert_expected_in_zarr,
+    folder_cases,
+    in_memory,
+    npy_path,
+    readable_by_zarr,
+    reason_path,
+    why_left_out,
+)
+from tests.support.trees import every_file, listing, load, names, read, tree_of
+
+every_case = pytest.mark.parametrize("case", folder_cases([*cases("v2"), *cases("v3_final")]))
+
+
+@every_case
+@trio_test
+async def test_npy_is_what_the_producer_read(case: Case) -> None:
+    async with tree_of(case.path) as tree:
+        for node in case.nodes("array"):
+            if why_left_out(node) is None:
+                assert_expected(case, node, await load(tree, f"npy/{npy_path(case, node)}"))
+
+
+@every_case
+@trio_test
+async def test_chunks_is_a_zarr_v2_hierarchy(case: Case) -> None:
+    async with tree_of(case.path) as tree:
+        files = {path.removeprefix("chunks/"): await read(tree, path) async for path in every_file(tree, "chunks")}
+    assert assert_expected_in_zarr(case, in_memory(files)) == len(readable_by_zarr(case))
+
+
+@every_case
+@trio_test
+async def test_raw_is_the_store(case: Case) -> None:
+    async with tree_of(case.path) as tree:
+        assert {path.removeprefix("raw/"): await read(tree, path) async for path in every_file(tree, "raw")} == case.values
+
+
+@every_case
+@trio_test
+async def test_every_node_is_listed_once_in_every_view(case: Case) -> None:
+    async with tree_of(case.path) as tree:
+        for view in ("npy", "chunks"):
+            for node in case.nodes():
+                if node["kind"] == "group":
+                    await listing(tree, view + node["path"])
+                elif (reason := why_left_out(node)) is not None:
+                    path = f"{view}/{reason_path(node)}"
+                    assert path.rpartition("/")[2] in await names(tree, path.rpartition("/")[0])
+                    assert reason in (await read(tree, path)).decode()
+                elif view == "chunks":
+                    await listing(tree, view + node["path"])
+
+
+@every_case
+@trio_test
+async def test_chunks_lists_what_is_stored(case: Case) -> None:
+    async with tree_of(case.path) as tree:
+        for node in case.nodes("array"):
+            if why_left_out(node) is None:
+                shown = {name for name in await names(tree, f"chunks{node['path']}") if not name.startswith(".")}
+                missing = {".".join(map(str, coords)) or "0" for coords in node["missing_chunks"]}
+                count = 1
+                for extent in node["chunk_grid_shape"]:
+                    count *= extent
+                assert not shown & missing
+                assert len(shown) == count - len(missing), node["path"]
