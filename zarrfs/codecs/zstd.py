@@ -6,9 +6,10 @@ Source: zarr-extensions, codec ``zstd``; numcodecs ``zstd``.
     {"id": "zstd", "level": 3, "checksum": false}
 
 A value may be several frames, skippable ones among them, and frames of streaming writers do not say how long their content is.
-numcodecs decodes such a frame either without a cap or only into a buffer of exactly its size; the package zstandard decodes any frame
-into a given buffer. It does not tell a frame that ends early, though, nor bytes behind the last frame: `_content_size` walks the
-frames for that (RFC 8878, section 3.1.1), block by block, before anything is decoded.
+`_content_size` walks the frames (RFC 8878, section 3.1.1), block by block, before anything is decoded: it finds a value that ends early,
+bytes behind the last frame, and how much is to come. Where all frames say so, numcodecs decodes them, whose build of the library is a
+tenth faster. Frames that do not say it are decoded by the package zstandard: numcodecs does that either without a cap or into a buffer of
+exactly their size.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numcodecs.zstd
 import numpy as np
 import zstandard
 
@@ -63,15 +65,20 @@ class Zstd(BytesBytesCodec):
             raise ChunkDecodeError(f"zstd: decodes to {stated} bytes instead of the {limit} that a chunk has at most")
         size = limit if stated is None else stated
         target = np.empty(size, np.uint8).data if out is None else out[:size]
-        # Objects of this library may not be shared by threads; making one costs less than a microsecond a kilobyte decoded.
-        with translated("zstd", ChunkDecodeError, zstandard.ZstdError):
-            reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
-            filled = reader.readinto(target) if size else 0
-            if reader.read(1):
-                raise ChunkDecodeError(f"zstd: decodes to more than the {size} bytes that were expected")
-        if stated is not None and filled != stated:
-            raise ChunkDecodeError(f"zstd: {filled} bytes were decoded, the frames speak of {stated}")
-        return target[:filled]
+        with translated("zstd", ChunkDecodeError, zstandard.ZstdError, RuntimeError, ValueError):
+            if stated is not None and stated > 0:
+                numcodecs.zstd.decompress(view, target)
+                return target
+            return _decode_unstated(view, target)
+
+
+def _decode_unstated(view: memoryview, target: memoryview) -> memoryview:
+    # Objects of this library may not be shared by threads; making one costs microseconds.
+    reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
+    filled = reader.readinto(target) if target.nbytes else 0
+    if reader.read(1):
+        raise ChunkDecodeError(f"zstd: decodes to more than the {target.nbytes} bytes that a chunk has at most")
+    return target[:filled]
 
 
 def _content_size(view: memoryview) -> int | None:
