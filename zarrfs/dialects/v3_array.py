@@ -193,4 +193,8 @@ def _has_subarrays(dtype: np.dtype[Any]) -> bool:
 
 
 def _named(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "configuration": dict(configuration)} if configuration else {"name": name}
+    # zarr-python 3.1 refuses its own codecs (numcodecs.crc32) without a configuration, even where there is nothing to configure.
+    named: dict[str, Any] = {"name": name}
+    if configuration or name.startswith("numcodecs."):
+        named["configuration"] = dict(configuration)
+    return named
