@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pyfuse3
 import trio
 
-from zarrfs import last_words, threads
+from zarrfs import last_words, registry, threads
+from zarrfs.allocator import keep_freed_memory
 from zarrfs.config import MountConfig
 from zarrfs.errors import FuseUnavailable, NotPublished
 from zarrfs.fuse.notifier import Notifier
@@ -32,10 +33,13 @@ async def serve(config: MountConfig, ready: Callable[[], None]) -> int:
     ``ready()`` is called once the kernel gets answers. Raises what prevents mounting (`StoreNotFound`, `MountpointUnusable`,
     `FuseUnavailable`, `UsageError`, ...), and at the end `NotPublished` when something could not be stored; else gives 0.
     """
+    keep_freed_memory()
     store = await open_store(config.store, config.read_only)
     try:
         async with trio.open_nursery() as background:
             tree = MountTree(config, store, background)
+            # Codec libraries are loaded by now, rather than by the first reader.
+            registry.plugins("zarrfs.codecs")
             await _mounted(config, tree, background, ready)
             background.cancel_scope.cancel()
     finally:

@@ -1,0 +1,31 @@
+"""Asks the C library to keep memory that was freed.
+
+Encoded chunks and whole values come and go by the megabyte. By default glibc gives such blocks back to the kernel at once, and the next
+one is made of fresh pages, zeroed one by one: reading a cached file of 800 kB then takes 220 microseconds instead of 100.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+
+log = logging.getLogger(__name__)
+
+# <malloc.h>
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+_LARGEST_BLOCK = 32 << 20
+"""The most that glibc takes for M_MMAP_THRESHOLD: blocks up to this size are recycled."""
+_MOST_KEPT = 128 << 20
+
+
+def keep_freed_memory() -> None:
+    """From now on free memory of up to 128 MiB stays with the process. Nothing happens where the C library is not glibc."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        log.debug("this C library has no mallopt")
+        return
+    mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
+    mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
