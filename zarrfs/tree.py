@@ -144,6 +144,9 @@ class MountTree:
     def _on_unpublished(self, ident: str, error: BaseException) -> None:
         self.failures.append((ident, str(error)))
         self.report("release", error)
+        if self.on_affected is not None:
+            # What was staged is gone, and the kernel has pages of it.
+            self.on_affected([(self._path(ident), True, False)])
 
     def _on_change(self, change: Change) -> None:
         entries = list(self._affected(change))
@@ -160,7 +163,11 @@ class MountTree:
                 if not own:
                     # Also for a new time: it makes another generation, by which open readers check what they read.
                     self.staging.changed(ident)
-                yield (below if self.single is not None else ident.rstrip("/")), affected.gone, own or not affected.content
+                yield self._path(ident), affected.gone, own or not affected.content
+
+    def _path(self, ident: str) -> str:
+        """Where in the mount the file called ``ident`` is."""
+        return (ident if self.single is None else ident.partition("/")[2]).rstrip("/")
 
 
 def cache_directory(config: MountConfig) -> str | None:

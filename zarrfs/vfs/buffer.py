@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
 
-from zarrfs.errors import StoreFull
+from zarrfs.errors import FileTooLarge, StoreFull, ZarrfsError
 from zarrfs.vfs.node import Buffer
 
 SPILL_NBYTES = 64 * 1024 * 1024
@@ -16,7 +17,8 @@ class StagedBytes:
     """Bytes that are written at any offset, cut and read. Sync; a gap that a write leaves is zeros.
 
     Above ``limit`` bytes they move to a file in ``directory`` (the system's default when None), which has no name and is gone when
-    the process is. Raises `StoreFull` when that folder has no space; what was staged before the failing write is still there.
+    the process is. Raises `StoreFull` when that folder has no space, `FileTooLarge` when no file can be so large; what was staged
+    before the failing write is still there.
     """
 
     def __init__(self, data: Buffer = b"", *, limit: int = SPILL_NBYTES, directory: str | None = None) -> None:
@@ -65,14 +67,22 @@ class StagedBytes:
             else:
                 self._memory.extend(bytes(size - len(self._memory)))
         else:
-            os.ftruncate(self._fd, size)
+            try:
+                os.ftruncate(self._fd, size)
+            except OSError as error:
+                raise _refused(error) from error
         self._size = size
 
     def whole(self) -> Buffer:
-        """Everything, as one buffer. It must not be written to while the result is in use."""
+        """Everything, as one buffer. It must not be written to while the result is in use. Raises `FileTooLarge`."""
         if self._memory is not None:
             return memoryview(self._memory)
-        return memoryview(mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ)) if self._size else b""
+        if not self._size:
+            return b""
+        try:
+            return memoryview(mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ))
+        except (OSError, OverflowError) as error:
+            raise FileTooLarge(f"{self._size} bytes are more than can be handed to a store: {error}") from error
 
     def close(self) -> None:
         """Let go of memory and file."""
@@ -105,4 +115,10 @@ class StagedBytes:
                 offset += done
                 view = view[done:]
         except OSError as error:
-            raise StoreFull(f"no room to stage what was written: {error}") from error
+            raise _refused(error) from error
+
+
+def _refused(error: OSError) -> ZarrfsError:
+    if error.errno in (errno.EFBIG, errno.EINVAL, errno.EOVERFLOW):
+        return FileTooLarge(f"no file that is staged can be so large: {error}")
+    return StoreFull(f"no room to stage what was written: {error}")

@@ -26,11 +26,13 @@ class Snapshot(abc.ABC):
 class Content(abc.ABC):
     """The value behind a file, published or not.
 
-    ``ident``: see `File.ident`. ``fixed_size``: the only size in bytes that can be published, None where any can.
+    ``ident``: see `File.ident`. ``fixed_size``: the only size in bytes that can be published, None where any can. ``verbatim``: what
+    was published is read back byte for byte (it is not where a codec rounds, or where padding is replaced).
     """
 
     ident: str
     fixed_size: int | None = None
+    verbatim: bool = True
 
     @abc.abstractmethod
     async def snapshot(self) -> Snapshot | None:

@@ -29,9 +29,9 @@ def name_of(part: str) -> str:
 
 
 def part_of(name: str) -> str | None:
-    """The part of a key that ``name`` stands for; None for a digest name, whose part only a listing tells."""
+    """The part of a key that ``name`` stands for. None for a digest name, whose part only a listing tells, and for one that no part
+    has: each part has one name."""
     if not name.startswith(MARK):
-        return name
-    if name.startswith(_LONG):
-        return None
-    return os.fsdecode(unquote_to_bytes(name[len(MARK) :]))
+        return name if name_of(name) == name else None
+    part = os.fsdecode(unquote_to_bytes(name[len(MARK) :]))
+    return part if name_of(part) == name else None

@@ -13,7 +13,7 @@ import abc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
+from zarrfs.errors import AcrossViews, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
 
 Buffer = bytes | bytearray | memoryview
 
@@ -100,7 +100,7 @@ class Directory(Node):
 
         Raises `NoSuchEntry`, `EntryExists` (not ``replace``), `AcrossViews`, `DirectoryNotEmpty`, `NotADirectory`, `IsADirectory`.
         """
-        raise NotPermitted(f"{name!r} cannot be renamed", key=name)
+        raise AcrossViews(f"{name!r} cannot be renamed in one step", key=name)
 
     async def link(self, file: File, new_name: str) -> File:
         """Another name for ``file``. Raises `OperationUnsupported`: a value has one key."""
@@ -111,7 +111,8 @@ class Directory(Node):
 
 
 class File(Node):
-    """A file. ``ident`` is the same for every object that stands for the same file of this mount."""
+    """A file. ``ident`` is the same for every object that stands for the same file of this mount: the file's path below the folder
+    of views, whether that or one view is the root."""
 
     ident: str
 
@@ -155,6 +156,9 @@ class Handle(abc.ABC):
 
     async def fsync(self) -> None:
         """FSYNC: publish, and make it durable."""
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        """futimens(2), of this file even if its name is another's by now. By default kept nowhere, as `Node.set_mtime`."""
 
     async def release(self) -> None:
         """The last reference is gone: publish what no flush saw. Never raises for what could not be published; that is recorded."""

@@ -9,7 +9,8 @@ five states:
     DIRTY       written to; published at FLUSH, FSYNC or the last RELEASE (mmap writes arrive after the last FLUSH)
     PUBLISHING  a publish is under way; writers wait for it, readers do not
     FAILED      the last publish failed: the staged bytes are kept, and every FLUSH and FSYNC tries again and reports again,
-                until they are rewritten, or dropped at the last RELEASE (which records the failure, since nobody hears it)
+                until they are rewritten, or dropped at the last RELEASE (which records the failure, since nobody hears it). The store
+                may still be reading the bytes it was given, when it did not answer in time: who writes next writes into a copy
 
 A file that loses its name while it is open (unlink, rename over) becomes an *orphan*: it keeps its bytes for its handles and publishes
 nothing any more.
@@ -23,7 +24,8 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, nullcontext
 
 import trio
 
@@ -109,26 +111,35 @@ class StagingArea:
         if first is not None:
             raise first
 
-    async def publish_all(self) -> list[tuple[str, ZarrfsError]]:
+    async def publish_all(self) -> list[tuple[str, Exception]]:
         """Publish and sync everything; what could not be, with its reason."""
-        failed = []
+        failed: list[tuple[str, Exception]] = []
         for staged in list(self._staged.values()):
-            if staged.unpublished and not staged.orphan:
+            if staged.unpublished:
                 try:
                     await staged.fsync()
-                except ZarrfsError as error:
+                except Exception as error:  # noqa: BLE001 (a defect that one file meets must not cost the others)
                     failed.append((staged.content.ident, error))
         return failed
 
-    async def detach(self, ident: str) -> None:
-        """The file called ``ident`` is about to lose its name: what its open handles may still read is kept for them."""
+    @asynccontextmanager
+    async def unnaming(self, ident: str) -> AsyncIterator[None]:
+        """Around what takes the name ``ident`` from a file: its open handles keep what they may still read. When the body fails the
+        file has not lost its name, and goes on as before."""
         staged = self._staged.get(ident)
-        if staged is not None:
-            async with staged.lock:
-                await staged.keep_bytes()
-                staged.orphan = True
-                if self._staged.get(ident) is staged:
-                    del self._staged[ident]
+        if staged is None:
+            yield
+            return
+        async with staged.lock:
+            await staged.keep_bytes()
+            try:
+                yield
+            except BaseException:
+                if staged.state is State.CLEAN:
+                    staged.drop()
+                raise
+            staged.orphan = True
+            self._forget(staged)
 
     def changed(self, ident: str) -> None:
         """The published value of ``ident`` was replaced through this mount: open handles go on with the new one."""
@@ -137,9 +148,17 @@ class StagingArea:
             staged.epoch += 1
 
     def is_publishing(self, ident: str) -> bool:
-        """Whether ``ident`` itself is what is being published now: its own readers know the bytes already."""
+        """Whether ``ident`` itself is what is being published now, and its own readers know the bytes already."""
         staged = self._staged.get(ident)
-        return staged is not None and staged.state is State.PUBLISHING
+        return staged is not None and staged.state is State.PUBLISHING and staged.content.verbatim
+
+    @asynccontextmanager
+    async def renaming(self, ident: str, content: Content) -> AsyncIterator[None]:
+        """Around what gives the file called ``ident`` the name of ``content``: nothing is published under the old name meanwhile."""
+        staged = self._staged.get(ident)
+        async with staged.lock if staged is not None else nullcontext():
+            yield
+            self.rekey(ident, content)
 
     def rekey(self, ident: str, content: Content) -> None:
         """The file called ``ident`` is now ``content``'s (after a rename; what was at the new name is detached already)."""
@@ -148,10 +167,10 @@ class StagingArea:
             staged.content = content
             self._staged[content.ident] = staged
 
-    def rekey_below(self, prefix: str, content_of: Callable[[str], Content]) -> None:
-        """Every file whose ident begins with ``prefix`` is now ``content_of(ident)``'s (after a folder was renamed)."""
-        for ident in [ident for ident in self._staged if ident.startswith(prefix)]:
-            self.rekey(ident, content_of(ident))
+    def rekey_below(self, prefix: str, moved: Callable[[Content], Content]) -> None:
+        """Every file whose ident begins with ``prefix`` has ``moved(its content)`` now (after a folder was renamed)."""
+        for ident, staged in [each for each in self._staged.items() if each[0].startswith(prefix)]:
+            self.rekey(ident, moved(staged.content))
 
     def _forget(self, staged: Staged) -> None:
         if self._staged.get(staged.content.ident) is staged:
@@ -175,6 +194,7 @@ class Staged:
         self.lock = trio.Lock()
         self._state = State.CLEAN
         self._bytes: StagedBytes | None = None
+        self._lent = False
         self._changed_ns: int | None = None
         self._mtime_ns: int | None = None
 
@@ -205,8 +225,8 @@ class Staged:
 
     async def attributes(self) -> Attributes:
         """Size and time as this mount sees them. Raises `NoSuchEntry` when nothing is staged and nothing published."""
-        if self._bytes is not None:
-            return Attributes(False, len(self._bytes), self.mtime_ns, nlink=0 if self.orphan else 1)
+        if self._bytes is not None or self.orphan:
+            return Attributes(False, self.size or 0, self.mtime_ns, nlink=0 if self.orphan else 1)
         snapshot = await self.content.snapshot()
         if snapshot is None:
             raise NoSuchEntry(f"{self.content.ident} is gone", key=self.content.ident)
@@ -249,12 +269,13 @@ class Staged:
             self._bytes.close()
             self._bytes = None
         self._state = State.CLEAN
+        self._lent = False
         self._mtime_ns = self._changed_ns = None
 
     async def set_mtime(self, mtime_ns: int) -> None:
         """utimens(2): kept with the staged bytes until they are published, else set on the value."""
         async with self.lock:
-            if self.unpublished:
+            if self.unpublished or self.orphan:
                 self._mtime_ns = mtime_ns
                 return
         await self.content.set_mtime(mtime_ns)
@@ -282,7 +303,7 @@ class Staged:
             if self.handles == 1 and self.unpublished:
                 with trio.CancelScope(shield=True):
                     await (self.fsync() if self.area.durable else self.publish_now())
-        except ZarrfsError as error:
+        except Exception as error:  # noqa: BLE001 (whatever it was, what was written is lost, and somebody has to learn it)
             self.area._failed(self.content.ident, error)
         finally:
             self.handles -= 1
@@ -294,11 +315,9 @@ class Staged:
         """Load the published value so that handles can go on reading it when it is gone. The caller holds the lock."""
         if self._bytes is None:
             try:
-                data = await self.content.load()
+                self._bytes = self._staged_bytes(await self.content.load() or b"")
             except ZarrfsError as error:
                 log.warning("%r loses its name and cannot be kept for those who have it open: %s", self.content.ident, error)
-                data = None
-            self._bytes = self._staged_bytes(data or b"")
 
     async def _publish(self, from_states: tuple[State, ...]) -> None:
         async with self.lock:
@@ -310,6 +329,7 @@ class Staged:
                 await self.content.publish(self._bytes.whole())
             except BaseException:
                 self._state = State.FAILED
+                self._lent = True
                 raise
             mtime_ns = self._mtime_ns
             self.drop()
@@ -319,8 +339,14 @@ class Staged:
 
     async def _loaded(self, *, whole_follows: bool = False) -> StagedBytes:
         if self._bytes is None:
+            if self.orphan:
+                raise _lost(self.content)
             data = b"" if whole_follows else await self.content.load()
             self._bytes = self._staged_bytes(data if data is not None else b"")
+        elif self._lent:
+            self._bytes, lent = self._staged_bytes(self._bytes.whole()), self._bytes
+            lent.close()
+        self._lent = False
         return self._bytes
 
     def _staged_bytes(self, data: Buffer) -> StagedBytes:
@@ -330,6 +356,7 @@ class Staged:
         if self._bytes is not None:
             self._bytes.close()
         self._bytes = staged
+        self._lent = False
         self._touch(state)
 
     def _touch(self, state: State) -> None:
@@ -416,7 +443,7 @@ class StagedHandle(Handle):
         self.keep_cache = True
 
     async def attributes(self) -> Attributes:
-        if self._staged.size is not None:
+        if self._staged.size is not None or self._staged.orphan:
             return await self._staged.attributes()
         if self._epoch != self._staged.epoch:
             await self._drop_snapshot()
@@ -461,7 +488,12 @@ class StagedHandle(Handle):
         await self._drop_snapshot()
         await self._staged.release()
 
+    async def set_mtime(self, mtime_ns: int) -> None:
+        await self._staged.set_mtime(mtime_ns)
+
     async def _taken_snapshot(self) -> Snapshot:
+        if self._staged.orphan:
+            raise _lost(self._staged.content)
         if self._snapshot is None:
             self._epoch = self._staged.epoch
             self._snapshot = await self._staged.content.snapshot()
@@ -473,3 +505,8 @@ class StagedHandle(Handle):
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
             await snapshot.aclose()
+
+
+def _lost(content: Content) -> StaleEntry:
+    """The error for an open file that lost its name and whose value could not be kept."""
+    return StaleEntry(f"{content.ident} was removed, and could not be kept for those who have it open", key=content.ident)

@@ -14,8 +14,17 @@ from typing import Any
 import numpy as np
 
 from zarrfs.dialects.v2 import PLUGIN as V2
-from zarrfs.errors import ChunkSizeMismatch, MetadataError, NameInvalid, StaleEntry, StoreReadOnly, StoreUnsupported, ZarrfsError
-from zarrfs.hierarchy.arrays import fill
+from zarrfs.errors import (
+    ChunkSizeMismatch,
+    EntryExists,
+    MetadataError,
+    NameInvalid,
+    StaleEntry,
+    StoreReadOnly,
+    StoreUnsupported,
+    ZarrfsError,
+)
+from zarrfs.hierarchy.arrays import Elements, fill
 from zarrfs.hierarchy.nodes import NodeChange, OpenArray
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model import chunk_key
@@ -166,11 +175,7 @@ class ChunksArray(Directory):
         if coords is None or not opened.array.has(coords):
             raise no_such_entry(name)
         content = DecodedChunk(self.context, opened, coords)
-        if (
-            self.context.staging.get(content.ident) is None
-            and not self.context.fill
-            and await opened.array.chunks.stat(coords) is None
-        ):
+        if not self._is_staged(content) and not self.context.fill and await opened.array.chunks.stat(coords) is None:
             raise no_such_entry(name)
         return self._file(content)
 
@@ -199,7 +204,10 @@ class ChunksArray(Directory):
             raise NameInvalid(
                 f"{name!r} is no chunk of {self.path}: the grid is {opened.array.metadata.grid_shape}", key=f"{self.path}/{name}"
             )
-        file = self._file(DecodedChunk(self.context, opened, coords))
+        content = DecodedChunk(self.context, opened, coords)
+        if self._is_staged(content) or await opened.array.chunks.stat(coords) is not None:
+            raise EntryExists(f"{content.ident!r} is there already", key=content.ident)
+        file = self._file(content)
         return file, await file.create(flags)
 
     async def unlink(self, name: str) -> None:
@@ -209,8 +217,8 @@ class ChunksArray(Directory):
         elif not self.context.writable:
             raise StoreReadOnly("this mount is read-only")
         else:
-            await self.context.staging.detach(file.ident)
-            await file.content.erase()
+            async with self.context.staging.unnaming(file.ident):
+                await file.content.erase()
 
     async def _opened(self) -> OpenArray:
         opened = await self.context.hierarchy.array(self.path)
@@ -218,12 +226,19 @@ class ChunksArray(Directory):
             raise no_such_entry(self.path)
         return opened
 
+    def _is_staged(self, content: DecodedChunk) -> bool:
+        """Whether the file is there although the store need not have it."""
+        staged = self.context.staging.get(content.ident)
+        return staged is not None and staged.unpublished
+
     def _file(self, content: DecodedChunk) -> StagedFile:
         return StagedFile(self.context.staging, content, writable=self.context.writable)
 
 
 class DecodedChunk(Content):
-    """A chunk's elements as bytes; its size is fixed by the metadata."""
+    """A chunk's elements as bytes; its size is fixed by the metadata. Codecs may round what is written, and padding is replaced."""
+
+    verbatim = False
 
     def __init__(self, context: ViewContext, opened: OpenArray, coords: Coords) -> None:
         self._context = context
@@ -243,6 +258,8 @@ class DecodedChunk(Content):
     async def load(self) -> Buffer | None:
         self._require_current()
         elements = await self._opened.reader.chunk(self._coords)
+        if elements is None and self._context.fill:
+            elements = _filled(self._opened, self._coords)
         return None if elements is None else _as_bytes(elements)
 
     async def publish(self, data: Buffer) -> None:
@@ -282,11 +299,16 @@ class _ChunkSnapshot(Snapshot):
             if elements is None:
                 if self._generation is not None:
                     raise StaleEntry(f"chunk {self._coords} of {self._opened.array.path} was erased", key=self._opened.array.path)
-                metadata = self._opened.array.metadata
-                elements = np.empty(metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type.dtype)
-                fill(metadata, elements)
+                elements = _filled(self._opened, self._coords)
             self._data = _as_bytes(elements)
         return self._data[offset : offset + size]
+
+
+def _filled(opened: OpenArray, coords: Coords) -> Elements:
+    metadata = opened.array.metadata
+    elements: Elements = np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
+    fill(metadata, elements)
+    return elements
 
 
 class _ReasonDirectory(Directory):
@@ -341,7 +363,7 @@ def _reason(node: ArrayNode) -> str | None:
 
 
 def _ident(path: NodePath, name: str) -> str:
-    return f"chunks{'' if path == ROOT else path}/{name}"
+    return "/".join(("chunks", *(names.name_of(part) for part in path[1:].split("/") if part), name))
 
 
 def _as_bytes(elements: np.ndarray[Any, np.dtype[Any]]) -> Buffer:

@@ -22,12 +22,12 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.hierarchy.nodes import NodeChange
-from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores.base import Change, DirEntry, KeyStat, Store
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
-from zarrfs.vfs.staging import StagedFile
+from zarrfs.vfs.staging import Staged, StagedFile
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,7 @@ class RawView(View):
         return RawDirectory(self._context, Prefix(""))
 
     def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
-        parts = tuple(names.name_of(part) for part in change.place.removesuffix("/").split("/") if change.place)
-        yield Affected(parts, gone=change.kind in ("erase", "unknown"), content=change.kind != "times")
+        yield Affected(_names(change.place), gone=change.kind in ("erase", "unknown"), content=change.kind != "times")
 
 
 class RawDirectory(Directory):
@@ -66,7 +65,7 @@ class RawDirectory(Directory):
         if part:
             key = self.prefix.key(part)
             content = RawValue(self._store, key)
-            if self._context.staging.get(content.ident) is not None:
+            if self._is_staged(content):
                 return self._file(content)
             if await self._store.stat(key) is not None and (
                 self._store.hierarchical or not await self._store.prefix_exists(self.prefix.child(part))
@@ -82,7 +81,7 @@ class RawDirectory(Directory):
 
     async def entries(self) -> AsyncIterator[Entry]:
         writable = self._context.writable
-        staged = {one.content.ident: one for one in self._context.staging.unpublished_below(f"raw/{self.prefix}")}
+        staged = self._staged()
         made = {prefix for prefix in self._context.made_prefixes if _is_directly_below(prefix, self.prefix)}
         listing = self._store.list_dir(self.prefix)
         if not self._store.hierarchical:
@@ -91,14 +90,12 @@ class RawDirectory(Directory):
             if is_prefix:
                 made.discard(self.prefix.child(name))
             elif staged:
-                one = staged.pop(f"raw/{self.prefix}{name}", None)
+                one = staged.pop(names.name_of(name), None)
                 if one is not None and one.size is not None:
                     size, mtime_ns = one.size, one.mtime_ns
             yield names.name_of(name), is_prefix, size, mtime_ns, writable
-        for ident, one in staged.items():
-            name = ident[len("raw/") + len(self.prefix) :]
-            if "/" not in name:
-                yield names.name_of(name), False, one.size or 0, one.mtime_ns, writable
+        for name, one in staged.items():
+            yield name, False, one.size or 0, one.mtime_ns, writable
         for prefix in made:
             yield names.name_of(prefix[len(self.prefix) : -1]), True, 0, None, writable
 
@@ -125,8 +122,8 @@ class RawDirectory(Directory):
         if not isinstance(node, StagedFile):
             raise IsADirectory(f"{name!r} is a folder", key=name)
         self._require_writable()
-        await self._context.staging.detach(node.ident)
-        await node.content.erase()
+        async with self._context.staging.unnaming(node.ident):
+            await node.content.erase()
         self._keep()
 
     async def rmdir(self, name: str) -> None:
@@ -154,13 +151,13 @@ class RawDirectory(Directory):
         elif isinstance(target, Directory):
             raise IsADirectory(f"{new_key!r} is a folder", key=new_key)
         elif isinstance(node, StagedFile) and (target is None or isinstance(target, StagedFile)):
-            await self._rename_value(node, target, new_key)
+            await self._rename_value(node, new_key)
         self._keep()
 
     async def sync(self) -> None:
         await self._store.sync([self.prefix])
 
-    async def _rename_value(self, node: StagedFile, target: StagedFile | None, new_key: Key) -> None:
+    async def _rename_value(self, node: StagedFile, new_key: Key) -> None:
         """What is staged is published first, so that the store sees one rename of one whole value."""
         staging = self._context.staging
         content = RawValue(self._store, new_key)
@@ -169,17 +166,15 @@ class RawDirectory(Directory):
         staged = staging.get(node.ident)
         if staged is not None:
             await staged.publish_now()
-        if target is not None:
-            await staging.detach(target.ident)
         old = node.content
         assert isinstance(old, RawValue)
-        try:
-            moved = await self._store.rename(old.key, new_key)
-        except StoreUnsupported:
-            moved = await self._copy(old.key, new_key)
-        if not moved:
-            raise no_such_entry(old.key)
-        staging.rekey(node.ident, content)
+        async with staging.renaming(node.ident, content), staging.unnaming(content.ident):
+            try:
+                moved = await self._store.rename(old.key, new_key)
+            except StoreUnsupported:
+                moved = await self._copy(old.key, new_key)
+            if not moved:
+                raise no_such_entry(old.key)
 
     async def _copy(self, old: Key, new: Key) -> bool:
         value = await self._store.get(old)
@@ -200,16 +195,20 @@ class RawDirectory(Directory):
         elif target is not None:
             raise NotADirectory(f"{new!r} is a file", key=new)
         staging = self._context.staging
-        await staging.publish_below(f"raw/{old}")
+        await staging.publish_below(_ident(old))
         try:
             await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
-        staging.rekey_below(f"raw/{old}", lambda ident: RawValue(self._store, Key(new + ident[len(f"raw/{old}") :])))
+        staging.rekey_below(_ident(old), lambda content: self._moved(content, old, new))
         made = self._context.made_prefixes
         for prefix in [prefix for prefix in made if prefix.startswith(old)]:
             made.discard(prefix)
             made.add(Prefix(new + prefix[len(old) :]))
+
+    def _moved(self, content: Content, old: Prefix, new: Prefix) -> RawValue:
+        assert isinstance(content, RawValue)
+        return RawValue(self._store, Key(new + content.key[len(old) :]))
 
     async def _require_empty(self) -> None:
         async for name, *_ in self.entries():
@@ -227,11 +226,22 @@ class RawDirectory(Directory):
     def _file(self, content: RawValue) -> StagedFile:
         return StagedFile(self._context.staging, content, writable=self._context.writable)
 
+    def _is_staged(self, content: RawValue) -> bool:
+        """Whether the file is there although the store need not have it."""
+        staged = self._context.staging.get(content.ident)
+        return staged is not None and staged.unpublished
+
+    def _staged(self) -> dict[str, Staged]:
+        """What is staged directly below, by name."""
+        above = _ident(self.prefix)
+        below = {one.content.ident[len(above) :]: one for one in self._context.staging.unpublished_below(above)}
+        return {name: one for name, one in below.items() if "/" not in name}
+
     async def _exists(self, name: str) -> bool:
         part = await self._part(name)
         prefix = self.prefix.child(part)
         return (
-            (bool(part) and self._context.staging.get(f"raw/{self.prefix}{part}") is not None)
+            (bool(part) and self._is_staged(RawValue(self._store, self.prefix.key(part))))
             or prefix in self._context.made_prefixes
             or (bool(part) and await self._store.stat(self.prefix.key(part)) is not None)
             or await self._store.prefix_exists(prefix)
@@ -269,7 +279,7 @@ class RawValue(Content):
     def __init__(self, store: Store, key: Key) -> None:
         self._store = store
         self.key = key
-        self.ident = f"raw/{key}"
+        self.ident = _ident(key)
 
     async def snapshot(self) -> Snapshot | None:
         stat = await self._store.stat(self.key)
@@ -306,20 +316,26 @@ class RawSnapshot(Snapshot):
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._value is None and self._stat.size <= WHOLE_NBYTES:
-            value = await self._store.get(self._key)
-            if value is None or len(value) != self._stat.size:
-                raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key)
-            self._value = memoryview(value)
+            self._value = memoryview(await self._part(WHOLE))
         if self._value is not None:
             return self._value[offset : offset + size]
+        return await self._part(ByteRange(offset, size))
+
+    async def _part(self, byte_range: ByteRange) -> Buffer:
         try:
-            parts = await self._store.get_partial_values(
-                [(self._key, ByteRange(offset, size))], if_generation=self._stat.generation
-            )
+            parts = await self._store.get_partial_values([(self._key, byte_range)], if_generation=self._stat.generation)
         except GenerationMismatch as error:
             raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key) from error
         assert parts[0] is not None
         return parts[0]
+
+
+def _names(place: Key | Prefix) -> tuple[str, ...]:
+    return tuple(names.name_of(part) for part in place.removesuffix("/").split("/")) if place else ()
+
+
+def _ident(place: Key | Prefix) -> str:
+    return "/".join(("raw", *_names(place), *([""] if isinstance(place, Prefix) else [])))
 
 
 def _is_directly_below(prefix: Prefix, parent: Prefix) -> bool:

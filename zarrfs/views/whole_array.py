@@ -8,7 +8,6 @@ from zarrfs import registry
 from zarrfs.containers.base import Container, FileLayout, Literal
 from zarrfs.errors import NotPermitted, NotRepresentable, StaleEntry
 from zarrfs.hierarchy.nodes import NodeChange, OpenArray
-from zarrfs.hierarchy.readers import Position
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
@@ -136,8 +135,7 @@ class _WholeArrayHandle(Handle):
         self._opened = opened
         self._layout = layout
         self._attributes = attributes
-        self._position = Position()
-        opened.reader.opened()
+        self._position = opened.reader.opened()
 
     async def attributes(self) -> Attributes:
         return self._attributes
@@ -161,7 +159,7 @@ class _WholeArrayHandle(Handle):
         return b"".join(parts)
 
     async def release(self) -> None:
-        self._opened.reader.closed()
+        self._opened.reader.closed(self._position)
 
 
 def _plugin(container: Container) -> ViewPlugin:
