@@ -166,6 +166,10 @@ class NameInvalid(TreeError):
     """A name that this place of the tree can never hold."""
 
 
+class NameTooLong(NameInvalid):
+    """A name of more bytes than a directory entry's may have."""
+
+
 class NotPermitted(TreeError):
     """The tree never allows this here, whoever asks."""
 

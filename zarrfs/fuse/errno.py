@@ -53,6 +53,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.IsADirectory: errno.EISDIR,
     errors.DirectoryNotEmpty: errno.ENOTEMPTY,
     errors.NameInvalid: errno.EINVAL,
+    errors.NameTooLong: errno.ENAMETOOLONG,
     errors.NotPermitted: errno.EPERM,
     errors.AcrossViews: errno.EXDEV,
     errors.FileTooLarge: errno.EFBIG,

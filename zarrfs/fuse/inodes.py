@@ -44,6 +44,13 @@ class Inode:
             inode = inode.parent
         return "/".join(reversed(parts))
 
+    def lies_below(self, other: Inode) -> bool:
+        """Whether ``other`` is a folder on the way to this entry."""
+        above = self.parent
+        while above is not None and above is not other:
+            above = above.parent
+        return above is other
+
 
 class InodeTable:
     """All inodes of a mount, by number."""
@@ -92,9 +99,10 @@ class InodeTable:
 
     def forget(self, ino: int, lookups: int) -> None:
         """The kernel drops ``lookups`` of its references."""
-        inode = self._inodes[ino]
-        inode.lookups -= lookups
-        self._collect(inode)
+        inode = self._inodes.get(ino)
+        if inode is not None:
+            inode.lookups -= lookups
+            self._collect(inode)
 
     def opened(self, inode: Inode) -> None:
         """A handle of it is open."""
@@ -106,12 +114,17 @@ class InodeTable:
         self._collect(inode)
 
     def move(self, inode: Inode, parent: Inode, name: str) -> None:
-        """The entry has another name now; the kernel keeps its number. What was at that name is nobody's any more."""
-        path = _join(parent.path, name)
-        self._displaced.pop(inode.path, None)
-        inode.parent, inode.name, inode.node = parent, name, None
-        if _digest(path) != inode.ino:
-            self._displaced[path] = inode.ino
+        """The entry has another name now, and all that lies below it; the kernel keeps their numbers. What was at that name is
+        nobody's any more."""
+        moved = [each for each in self._inodes.values() if each is inode or each.lies_below(inode)]
+        for each in moved:
+            self._displaced.pop(each.path, None)
+        inode.parent, inode.name = parent, name
+        for each in moved:
+            each.node = None
+            path = each.path
+            if _digest(path) != each.ino:
+                self._displaced[path] = each.ino
 
     def vanished(self, inode: Inode) -> None:
         """The entry lost its name: whatever comes to be called so is another file."""

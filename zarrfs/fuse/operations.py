@@ -13,16 +13,26 @@ import logging
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyfuse3
 import trio
 
-from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, OperationUnsupported, StaleEntry, ZarrfsError
+from zarrfs.errors import (
+    EntryExists,
+    IsADirectory,
+    NameTooLong,
+    NoSuchEntry,
+    NotADirectory,
+    OperationUnsupported,
+    StaleEntry,
+    ZarrfsError,
+)
 from zarrfs.fuse.errno import QUIET, errno_of
 from zarrfs.fuse.inodes import Inode, InodeTable, stamp_of
 from zarrfs.fuse.notifier import Notifier
+from zarrfs.vfs.names import MAX_NBYTES
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
 
 log = logging.getLogger(__name__)
@@ -68,15 +78,42 @@ class _OpenFile:
 
 
 class _OpenDirectory:
-    """A listing under way. Entries that were read from the tree are kept, since the kernel may ask for any position again."""
+    """A listing under way. Entries that were read from the tree are kept, since the kernel may ask for any position again; so is the
+    error that ended it, which must not be taken for its end."""
 
-    __slots__ = ("entries", "inode", "iterator", "listed")
+    __slots__ = ("entries", "error", "inode", "iterator", "listed")
 
     def __init__(self, inode: Inode, iterator: AsyncIterator[Entry]) -> None:
         self.inode = inode
         self.iterator: AsyncIterator[Entry] | None = iterator
         self.entries: list[Entry] = []
-        self.listed = 0
+        self.error: Exception | None = None
+        self.listed = False
+
+    async def entry(self, position: int) -> Entry | None:
+        """The entry at ``position``; None behind the last."""
+        while position >= len(self.entries):
+            if self.error is not None:
+                raise self.error
+            if self.iterator is None:
+                return None
+            try:
+                entry = await anext(self.iterator, None)
+            except Exception as error:
+                self.error = error
+                raise
+            if entry is None:
+                self.iterator = None
+                return None
+            self.entries.append(entry)
+        return self.entries[position]
+
+    async def restart(self, iterator: AsyncIterator[Entry] | None) -> None:
+        """Begin anew with ``iterator``, or end."""
+        before, self.iterator, self.error = self.iterator, iterator, None
+        self.entries.clear()
+        if isinstance(before, AsyncGenerator):
+            await before.aclose()
 
 
 class Operations(pyfuse3.Operations):
@@ -129,8 +166,8 @@ class Operations(pyfuse3.Operations):
         parent, text = self.inodes[parent_inode], _text(name)
         return await self._referred(parent, text, await self._child(parent, text))
 
-    @_guarded
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
+        # Not guarded: FORGET has no answer, and not even a FUSEError may leave. `InodeTable.forget` raises nothing.
         for ino, count in inode_list:
             self.inodes.forget(ino, count)
 
@@ -159,7 +196,9 @@ class Operations(pyfuse3.Operations):
                 await (await self._file(entry)).truncate(attr.st_size)
                 await self.notifier.drained()
         if fields.update_mtime:
-            await (await self._node(entry)).set_mtime(attr.st_mtime_ns)
+            # futimens(3) comes without a handle; an open file may have lost its name to another one.
+            opened = opened or self._open_file(entry)
+            await (opened.handle if opened is not None else await self._node(entry)).set_mtime(attr.st_mtime_ns)
         # Owner and mode are the mount's, not a value's: cp -a, rsync and tar set them, and need no error.
         attributes = await opened.handle.attributes() if opened is not None else await self._attributes(entry)
         entry.stamp = stamp_of(attributes)
@@ -255,21 +294,21 @@ class Operations(pyfuse3.Operations):
         listing = self._directories[fh]
         if start_id == 0 and listing.listed:
             # rewinddir(3): POSIX wants what is there now.
-            listing.entries.clear()
-            listing.iterator = (await self._directory(listing.inode)).entries()
-        listing.listed = 1
+            await listing.restart((await self._directory(listing.inode)).entries())
+        listing.listed = True
         folder = listing.inode.path
         position = start_id
         while True:
-            if position >= len(listing.entries):
-                if listing.iterator is None:
+            try:
+                entry = await listing.entry(position)
+            except Exception:
+                if position > start_id:
+                    # The kernel gets what there is, and asks again: an error now would leave it with references it knows nothing of.
                     return
-                entry = await anext(listing.iterator, None)
-                if entry is None:
-                    listing.iterator = None
-                    return
-                listing.entries.append(entry)
-            name, is_directory, size, mtime_ns, writable = listing.entries[position]
+                raise
+            if entry is None:
+                return
+            name, is_directory, size, mtime_ns, writable = entry
             attributes = Attributes(is_directory, size, mtime_ns, writable)
             path = f"{folder}/{name}" if folder else name
             stamp = stamp_of(attributes)
@@ -284,6 +323,7 @@ class Operations(pyfuse3.Operations):
     async def releasedir(self, fh: pyfuse3.FileHandleT) -> None:
         listing = self._directories.pop(fh)
         self.inodes.closed(listing.inode)
+        await listing.restart(None)
 
     @_guarded
     async def fsyncdir(self, fh: pyfuse3.FileHandleT, datasync: bool) -> None:
@@ -296,8 +336,10 @@ class Operations(pyfuse3.Operations):
         entry = self.inodes[inode]
         how = _open_flags(flags)
         handle = await (await self._file(entry)).open(how)
+        if how.truncate:
+            entry.stamp = 0
         try:
-            if not how.truncate and entry.stamp and not handle.direct and stamp_of(await handle.attributes()) != entry.stamp:
+            if entry.stamp and not handle.direct and stamp_of(await handle.attributes()) != entry.stamp:
                 # The value was replaced since the kernel learnt its size. It looks the name up again, and finds another file.
                 entry.stamp = -1
                 raise StaleEntry(f"{entry.path!r} was replaced behind the mount", key=entry.path)
@@ -371,7 +413,7 @@ class Operations(pyfuse3.Operations):
         data.f_blocks, data.f_bfree = total // 4096, free // 4096
         data.f_bavail = data.f_bfree
         data.f_files = data.f_ffree = data.f_favail = 2**40
-        data.f_namemax = 255
+        data.f_namemax = MAX_NBYTES
         return data
 
     @_guarded
@@ -427,11 +469,14 @@ class Operations(pyfuse3.Operations):
         return node
 
     async def _attributes(self, inode: Inode) -> Attributes:
-        if inode.open_handles:
-            for opened in self._files.values():
-                if opened.inode is inode:
-                    return await opened.handle.attributes()
-        return await (await self._node(inode)).attributes()
+        opened = self._open_file(inode)
+        return await (opened.handle if opened is not None else await self._node(inode)).attributes()
+
+    def _open_file(self, inode: Inode) -> _OpenFile | None:
+        """One of the files open on it."""
+        if not inode.open_handles:
+            return None
+        return next((opened for opened in self._files.values() if opened.inode is inode), None)
 
     async def _referred(self, parent: Inode, name: str, node: Node) -> pyfuse3.EntryAttributes:
         attributes = await node.attributes()
@@ -489,6 +534,9 @@ def _below(parent: Inode, name: str) -> str:
 
 
 def _text(name: bytes) -> str:
+    if len(name) > MAX_NBYTES:
+        # The kernel asks for names up to 1024 bytes; statfs(2) says 255, and longer parts of keys have other names.
+        raise NameTooLong(f"a name has at most {MAX_NBYTES} bytes, not {len(name)}", key=os.fsdecode(name))
     return os.fsdecode(name)
 
 
