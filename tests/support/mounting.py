@@ -1,0 +1,171 @@
+"""Real mounts for tests: the real command in the background, unmounted again whatever happens.
+
+with mounted(store) as mount:
+    (mount.path / "raw" / "k").read_bytes()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+_PATIENCE = 60
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A mount that answers. ``store`` is the folder behind it."""
+
+    path: Path
+    store: Path
+    log_file: Path
+    pid: int
+
+    def stats(self) -> dict[str, Any]:
+        """The counters of the mount."""
+        return dict(json.loads((self.path / ".zarrfs" / "stats.json").read_bytes()))
+
+    def operations(self) -> dict[str, int]:
+        """The counts of store operations."""
+        return dict(self.stats()["store_operations"])
+
+    @contextmanager
+    def counted(self) -> Iterator[dict[str, int]]:
+        """Which store operations the body costs; the dict is filled when it ends."""
+        before, cost = self.operations(), dict[str, int]()
+        yield cost
+        cost.update((name, count - before[name]) for name, count in self.operations().items() if count != before[name])
+
+    def errors(self) -> list[dict[str, Any]]:
+        """The lines of ``.zarrfs/errors.jsonl``."""
+        return [json.loads(line) for line in (self.path / ".zarrfs" / "errors.jsonl").read_text().splitlines()]
+
+    def log(self) -> str:
+        """What the daemon has logged."""
+        return self.log_file.read_text()
+
+    def umount(self) -> subprocess.CompletedProcess[str]:
+        """``zarrfs umount``: what it said and its exit code."""
+        return zarrfs("umount", str(self.path))
+
+    def drop_caches(self) -> None:
+        """Have the kernel forget every name and page that it need not keep (root only)."""
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def zarrfs(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "zarrfs", *arguments],
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        check=False,
+    )
+
+
+@contextmanager
+def mounted(store: Path | str, *options: str, ends_with: int | None = 0) -> Iterator[Mounted]:
+    """``store`` mounted by ``zarrfs mount`` with ``options``, unmounted by ``zarrfs umount``, whose exit code has to be ``ends_with``
+    (None: the body unmounts)."""
+    with mountpoint() as path:
+        log_file = path.with_name("log")
+        done = zarrfs("mount", str(store), str(path), "--log-file", str(log_file), *options)
+        assert done.returncode == 0, done.stderr
+        pid = int(json.loads((path / ".zarrfs" / "config.json").read_bytes())["pid"])
+        with killed_at_last(pid, path):
+            mount = Mounted(path, Path(store), log_file, pid)
+            yield mount
+            if ends_with is not None:
+                ended = mount.umount()
+                assert ended.returncode == ends_with, f"umount gave {ended.returncode}: {ended.stderr}\n{mount.log()}"
+
+
+@contextmanager
+def mountpoint() -> Iterator[Path]:
+    """An empty folder to mount on, with a place beside it for a log."""
+    with tempfile.TemporaryDirectory(prefix="zarrfs-test-") as folder:
+        path = Path(folder, "mnt")
+        path.mkdir()
+        yield path
+
+
+@contextmanager
+def killed_at_last(pid: int, path: Path) -> Iterator[None]:
+    """After the body no process ``pid`` is alive and nothing is mounted on ``path``, however it ended."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+        if (connection := connection_of(path)) is not None:
+            with contextlib.suppress(OSError):
+                # Whoever still waits for the dead daemon gets an error.
+                abort(connection)
+            command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
+            subprocess.run([*command, str(path)], check=False, capture_output=True)
+
+
+def connection_of(path: Path) -> str | None:
+    """The number of the FUSE connection of the mount on ``path``, found without asking the file system there."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split(" ")
+        if fields[4] == str(path):
+            return fields[2].partition(":")[2]
+    return None
+
+
+def abort(connection: str) -> None:
+    """Have the kernel end a FUSE connection: all its requests fail, whatever the daemon does. Raises OSError where it may not be."""
+    connections = Path("/sys/fs/fuse/connections")
+    if not any(connections.iterdir()):
+        subprocess.run(["mount", "-t", "fusectl", "none", str(connections)], check=False, capture_output=True)
+    (connections / connection / "abort").write_text("1")
+
+
+@contextmanager
+def watchdog(seconds: float, *on_expiry: Callable[[], None]) -> Iterator[None]:
+    """Fail when the body takes longer, after calling ``on_expiry`` so that it does end."""
+    expired = threading.Event()
+
+    def bark() -> None:
+        expired.set()
+        for each in on_expiry:
+            each()
+
+    timer = threading.Timer(seconds, bark)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        assert not expired.is_set(), f"still waiting after {seconds:g} s"
+
+
+def run(*command: str | Path, stdin: bytes | None = None, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    """Run a program as a user would; ``check``: it has to succeed."""
+    done = subprocess.run([str(word) for word in command], input=stdin, capture_output=True, timeout=_PATIENCE, check=False)
+    assert not check or done.returncode == 0, f"{command}: {done.stderr.decode()}"
+    return done
+
+
+def shell(script: str, *arguments: Path | str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    """Run a shell script with ``$1``, ``$2``, ..."""
+    words: Sequence[Path | str] = ("bash", "-c", script, "bash", *arguments)
+    return run(*words, check=check)

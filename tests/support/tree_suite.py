@@ -1,0 +1,798 @@
+"""What the tree of files does, whoever asks: scenarios for any `tests.support.drivers.Driver`.
+
+Run directly by ``tests/fuse/test_tree.py`` (milliseconds, no root) and through the kernel by ``tests/mount/test_tree.py``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.drivers import Driver
+from tests.support.small_stores import SMALL, array_document, chunk
+
+Scenario = Callable[[Driver], Awaitable[None]]
+SCENARIOS: list[Scenario] = []
+
+CHUNK = chunk(0, 0)
+OTHER = bytes(reversed(CHUNK))
+NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+
+def scenario(function: Scenario) -> Scenario:
+    SCENARIOS.append(function)
+    return function
+
+
+@contextmanager
+def refused(number: int) -> Iterator[None]:
+    with pytest.raises(OSError) as caught:  # noqa: PT011
+        yield
+    assert caught.value.errno == number, f"{errno.errorcode[caught.value.errno or 0]} instead of {errno.errorcode[number]}"
+
+
+# --- what stat(2) tells ---------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def sizes_come_from_keys_and_from_metadata(d: Driver) -> None:
+    await d.put("z/0.0", b"not yet decoded")
+    assert (await d.stat(f"{d.raw}/z/0.0")).st_size == 15
+    assert (await d.stat(f"{d.chunks}/z/0.0")).st_size == len(CHUNK)
+    assert (await d.stat(f"npy/{d.prefix}a.npy")).st_size == 128 + 6 * 5 * 4
+    assert (await d.stat(f"{d.raw}/a/0.0")).st_blocks == 1
+
+
+@scenario
+async def modes_tell_what_can_be_written(d: Driver) -> None:
+    modes = {
+        path: stat.filemode((await d.stat(path)).st_mode)
+        for path in (d.raw, f"{d.raw}/a/0.0", f"{d.chunks}/a", f"{d.chunks}/a/0.0", f"npy/{d.prefix}a.npy", "README.txt")
+    }
+    assert list(modes.values()) == ["drwxr-xr-x", "-rw-r--r--", "drwxr-xr-x", "-rw-r--r--", "-r--r--r--", "-r--r--r--"]
+
+
+@scenario
+async def a_file_has_one_link_and_none_once_it_lost_its_name(d: Driver) -> None:
+    async with d.opened(f"{d.raw}/a/0.0") as fd:
+        assert (await d.fstat(fd)).st_nlink == 1
+        await d.unlink(f"{d.raw}/a/0.0")
+        assert (await d.fstat(fd)).st_nlink == 0
+    assert (await d.stat(d.raw)).st_nlink >= 1
+
+
+@scenario
+async def an_inode_number_stays_while_the_value_does(d: Driver) -> None:
+    before = (await d.stat(f"{d.raw}/a/0.0")).st_ino
+    await d.read(f"{d.raw}/a/0.0")
+    assert (await d.stat(f"{d.raw}/a/0.0")).st_ino == before
+    await d.write(f"{d.raw}/a/0.0", b"written through the mount")
+    assert (await d.stat(f"{d.raw}/a/0.0")).st_ino == before
+    assert (await d.stat(f"{d.raw}/a/0.1")).st_ino != before
+
+
+@scenario
+async def files_of_two_views_are_two_inodes(d: Driver) -> None:
+    assert (await d.stat(f"{d.raw}/a/0.0")).st_ino != (await d.stat(f"{d.chunks}/a/0.0")).st_ino
+
+
+@scenario
+async def a_listing_says_what_stat_says(d: Driver) -> None:
+    for folder in (d.raw, f"{d.raw}/a", d.chunks, f"{d.chunks}/a", f"npy/{d.prefix[:-1]}"):
+        for name in await d.listdir(folder):
+            await d.stat(f"{folder}/{name}")
+
+
+@scenario
+async def times_are_those_of_the_key(d: Driver) -> None:
+    await d.put("k", b"x")
+    first = (await d.stat(f"{d.raw}/k")).st_mtime_ns
+    assert first > 1_600_000_000 * 10**9
+    assert (await d.stat(f"{d.raw}/k")).st_mtime_ns == first
+
+
+@scenario
+async def utimens_is_kept(d: Driver) -> None:
+    if not d.hierarchical:
+        return  # the store keeps no times that could be set
+    for path in (f"{d.raw}/.zgroup", f"{d.chunks}/a/0.0"):
+        await d.utime(path, 1_000_000_007_000_000_000)
+        assert (await d.stat(path)).st_mtime_ns == 1_000_000_007_000_000_000
+    async with d.opened(f"{d.raw}/copied", NEW) as fd:
+        await d.pwrite(fd, b"x", 0)
+        await d.futime(fd, 1_111_111_111_000_000_000)
+    assert (await d.stat(f"{d.raw}/copied")).st_mtime_ns == 1_111_111_111_000_000_000
+
+
+@scenario
+async def times_of_an_open_file_whose_name_is_another_ones_are_not_the_other_ones(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"old")
+    async with d.opened(f"{d.raw}/k") as fd:
+        await d.unlink(f"{d.raw}/k")
+        await d.write(f"{d.raw}/k", b"new")
+        await d.futime(fd, 1_000_000_007_000_000_000)
+        assert (await d.stat(f"{d.raw}/k")).st_mtime_ns != 1_000_000_007_000_000_000
+
+
+@scenario
+async def statfs_tells_of_space_and_of_the_length_of_names(d: Driver) -> None:
+    space = await d.statvfs(d.raw)
+    assert space.f_namemax == 255
+    assert 0 < space.f_bavail <= space.f_blocks
+
+
+# --- reading and writing --------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def what_is_written_is_in_the_store_after_close(d: Driver) -> None:
+    with d.counted() as cost:
+        await d.write(f"{d.raw}/k", b"value")
+    assert await d.stored("k") == b"value"
+    assert await d.read(f"{d.raw}/k") == b"value"
+    assert cost["set"] == 1
+    assert "get" not in cost
+
+
+@scenario
+async def an_empty_file_is_an_empty_value(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"x")
+    await d.close(await d.open(f"{d.raw}/k", NEW))
+    await d.becomes("k", b"")
+    assert (await d.stat(f"{d.raw}/k")).st_size == 0
+
+
+@scenario
+async def creation_alone_is_published_at_the_last_release_and_not_at_flush(d: Driver) -> None:
+    fd = await d.open(f"{d.raw}/k", NEW)
+    await d.close(await d.dup(fd))
+    assert await d.stored("k") is None
+    assert "k" in await d.listdir(d.raw)
+    assert (await d.stat(f"{d.raw}/k")).st_size == 0
+    await d.close(fd)
+
+
+@scenario
+async def creation_alone_is_published_at_fsync(d: Driver) -> None:
+    async with d.opened(f"{d.raw}/k", NEW) as fd:
+        await d.fsync(fd)
+        assert await d.stored("k") == b""
+
+
+@scenario
+async def o_trunc_alone_is_not_published_at_flush(d: Driver) -> None:
+    before = await d.stored("a/0.0")
+    fd = await d.open(f"{d.raw}/a/0.0", NEW)
+    await d.close(await d.dup(fd))
+    assert await d.stored("a/0.0") == before
+    await d.fsync(fd)
+    assert await d.stored("a/0.0") == b""
+    await d.close(fd)
+
+
+@scenario
+async def an_emptied_file_that_is_looked_at_stays_the_same_file(d: Driver) -> None:
+    fd = await d.open(f"{d.raw}/a/0.0", os.O_WRONLY | os.O_TRUNC)
+    number = (await d.stat(f"{d.raw}/a/0.0")).st_ino
+    assert (await d.fstat(fd)).st_ino == number
+    await d.pwrite(fd, b"more", 0)
+    assert (await d.stat(f"{d.raw}/a/0.0")).st_ino == number
+    await d.close(fd)
+    assert (await d.stat(f"{d.raw}/a/0.0")).st_ino == number
+
+
+@scenario
+async def truncation_by_path_is_published_at_once(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"0123456789")
+    await d.truncate(f"{d.raw}/k", 4)
+    assert await d.stored("k") == b"0123"
+    await d.truncate(f"{d.raw}/k", 6)
+    assert await d.stored("k") == b"0123\0\0"
+    await d.truncate(f"{d.raw}/k", 0)
+    assert await d.stored("k") == b""
+
+
+@scenario
+async def truncation_by_descriptor_is_published_at_close(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"0123456789")
+    async with d.opened(f"{d.raw}/k", os.O_RDWR) as fd:
+        await d.ftruncate(fd, 4)
+        assert await d.pread(fd, 100, 0) == b"0123"
+        assert await d.stored("k") == b"0123456789"
+    assert await d.stored("k") == b"0123"
+
+
+@scenario
+async def a_part_is_rewritten_and_the_rest_stays(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"0123456789")
+    async with d.opened(f"{d.raw}/k", os.O_WRONLY) as fd:
+        await d.pwrite(fd, b"ab", 4)
+    assert await d.stored("k") == b"0123ab6789"
+
+
+@scenario
+async def a_gap_that_was_never_written_is_zeros(d: Driver) -> None:
+    async with d.opened(f"{d.raw}/k", os.O_RDWR | os.O_CREAT) as fd:
+        await d.pwrite(fd, b"end", 5000)
+        assert await d.pread(fd, 6000, 4990) == bytes(10) + b"end"
+    assert await d.stored("k") == bytes(5000) + b"end"
+
+
+@scenario
+async def o_append_writes_at_the_end(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"one")
+    async with d.opened(f"{d.raw}/k", os.O_WRONLY | os.O_APPEND) as fd:
+        await d.append(fd, b" two")
+        await d.append(fd, b" three")
+    assert await d.stored("k") == b"one two three"
+
+
+@scenario
+async def o_excl_refuses_what_is_there(d: Driver) -> None:
+    with refused(errno.EEXIST):
+        await d.open(f"{d.raw}/a/0.0", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with refused(errno.EEXIST):
+        await d.open(f"{d.chunks}/a/0.0", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    async with d.opened(f"{d.raw}/new", os.O_WRONLY | os.O_CREAT | os.O_EXCL):
+        with refused(errno.EEXIST):
+            await d.open(f"{d.raw}/new", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+
+@scenario
+async def two_openers_share_what_is_staged(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"0123456789")
+    async with d.opened(f"{d.raw}/k", os.O_RDWR) as one, d.opened(f"{d.raw}/k", os.O_RDWR) as other:
+        await d.pwrite(one, b"ab", 0)
+        assert await d.pread(other, 100, 0) == b"ab23456789"
+        await d.pwrite(other, b"xy", 8)
+        assert await d.pread(one, 100, 0) == b"ab234567xy"
+        assert await d.stored("k") == b"0123456789"
+    assert await d.stored("k") == b"ab234567xy"
+
+
+@scenario
+async def a_reader_who_was_there_first_sees_what_is_published_later(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"before")
+    async with d.opened(f"{d.raw}/k") as fd:
+        assert await d.pread(fd, 100, 0) == b"before"
+        await d.write(f"{d.raw}/k", b"after, and longer")
+        assert await d.pread(fd, 100, 0) == b"after, and longer"
+        assert (await d.fstat(fd)).st_size == 17
+
+
+@scenario
+async def every_close_publishes(d: Driver) -> None:
+    fd = await d.open(f"{d.raw}/k", NEW)
+    await d.pwrite(fd, b"one", 0)
+    await d.close(await d.dup(fd))
+    assert await d.stored("k") == b"one"
+    await d.pwrite(fd, b" two", 3)
+    await d.close(fd)
+    assert await d.stored("k") == b"one two"
+
+
+@scenario
+async def a_large_value_survives_in_pieces(d: Driver) -> None:
+    value = os.urandom(300_000) * 31
+    async with d.opened(f"{d.raw}/k", NEW) as fd:
+        for start in range(0, len(value), 131_072):
+            await d.pwrite(fd, value[start : start + 131_072], start)
+    assert await d.stored("k") == value
+    async with d.opened(f"{d.raw}/k") as fd:
+        assert await d.pread(fd, 100_000, 9_000_000) == value[9_000_000:9_100_000]
+        assert await d.pread(fd, 100, len(value)) == b""
+
+
+# --- names in raw/ --------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def an_unlinked_file_can_be_read_and_written_until_it_is_closed(d: Driver) -> None:
+    async with d.opened(f"{d.raw}/a/0.0", os.O_RDWR) as fd:
+        await d.unlink(f"{d.raw}/a/0.0")
+        assert await d.stored("a/0.0") is None
+        assert not await d.exists(f"{d.raw}/a/0.0")
+        assert await d.pread(fd, 100, 0) == CHUNK
+        await d.pwrite(fd, b"gone", 0)
+        assert (await d.pread(fd, 4, 0)) == b"gone"
+    assert await d.stored("a/0.0") is None
+
+
+@scenario
+async def a_name_that_was_unlinked_is_used_again_while_the_old_file_is_open(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"old")
+    async with d.opened(f"{d.raw}/k") as fd:
+        old = (await d.fstat(fd)).st_ino
+        await d.unlink(f"{d.raw}/k")
+        await d.write(f"{d.raw}/k", b"new value")
+        assert (await d.stat(f"{d.raw}/k")).st_ino != old
+        assert await d.pread(fd, 100, 0) == b"old"
+        assert await d.read(f"{d.raw}/k") == b"new value"
+
+
+@scenario
+async def a_file_that_was_never_published_is_unlinked(d: Driver) -> None:
+    async with d.opened(f"{d.raw}/k", NEW) as fd:
+        await d.pwrite(fd, b"x", 0)
+        await d.unlink(f"{d.raw}/k")
+        assert "k" not in await d.listdir(d.raw)
+    assert await d.stored("k") is None
+
+
+@scenario
+async def a_file_is_renamed_and_keeps_its_inode(d: Driver) -> None:
+    number = (await d.stat(f"{d.raw}/a/0.0")).st_ino
+    with d.counted() as cost:
+        await d.rename(f"{d.raw}/a/0.0", f"{d.raw}/moved")
+    assert await d.stored("a/0.0") is None
+    assert await d.stored("moved") == CHUNK
+    assert not await d.exists(f"{d.raw}/a/0.0")
+    assert (await d.stat(f"{d.raw}/moved")).st_ino == number
+    assert await d.read(f"{d.raw}/moved") == CHUNK
+    assert cost["rename"] == 1
+
+
+@scenario
+async def a_file_is_renamed_while_it_is_being_written(d: Driver) -> None:
+    async with d.opened(f"{d.raw}/k.partial", NEW) as fd:
+        await d.pwrite(fd, b"one", 0)
+        await d.rename(f"{d.raw}/k.partial", f"{d.raw}/k")
+        await d.pwrite(fd, b" two", 3)
+        assert (await d.fstat(fd)).st_size == 7
+    assert await d.stored("k") == b"one two"
+    assert await d.stored("k.partial") is None
+
+
+@scenario
+async def a_file_is_renamed_over_one_that_is_open(d: Driver) -> None:
+    await d.write(f"{d.raw}/old", b"old value")
+    await d.write(f"{d.raw}/new", b"new")
+    async with d.opened(f"{d.raw}/old") as fd:
+        number = (await d.stat(f"{d.raw}/new")).st_ino
+        await d.rename(f"{d.raw}/new", f"{d.raw}/old")
+        assert await d.pread(fd, 100, 0) == b"old value"
+        assert await d.read(f"{d.raw}/old") == b"new"
+        assert (await d.stat(f"{d.raw}/old")).st_ino == number
+        assert (await d.fstat(fd)).st_nlink == 0
+    assert await d.stored("old") == b"new"
+    assert await d.stored("new") is None
+
+
+@scenario
+async def what_is_staged_in_a_file_that_was_renamed_over_is_not_published(d: Driver) -> None:
+    await d.write(f"{d.raw}/new", b"new")
+    async with d.opened(f"{d.raw}/old", NEW) as fd:
+        await d.pwrite(fd, b"staged", 0)
+        await d.rename(f"{d.raw}/new", f"{d.raw}/old")
+        await d.pwrite(fd, b"more", 0)
+    assert await d.stored("old") == b"new"
+
+
+@scenario
+async def a_rename_without_replacing_refuses(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"x")
+    with refused(errno.EEXIST):
+        await d.rename(f"{d.raw}/k", f"{d.raw}/a/0.0", replace=False)
+    await d.rename(f"{d.raw}/k", f"{d.raw}/l", replace=False)
+    assert await d.stored("l") == b"x"
+
+
+@scenario
+async def a_folder_is_renamed_with_all_that_is_known_below_it(d: Driver) -> None:
+    numbers = {name: (await d.stat(f"{d.raw}/a/{name}")).st_ino for name in await d.listdir(f"{d.raw}/a")}
+    async with d.opened(f"{d.raw}/a/0.0", os.O_RDWR) as fd:
+        await d.pwrite(fd, b"wxyz", 0)
+        await d.rename(f"{d.raw}/a", f"{d.raw}/b")
+        assert not await d.exists(f"{d.raw}/a")
+        assert await d.stored("b/0.0") == b"wxyz" + CHUNK[4:]
+        assert await d.read(f"{d.raw}/b/0.1") == chunk(0, 1)
+        assert {name: (await d.stat(f"{d.raw}/b/{name}")).st_ino for name in await d.listdir(f"{d.raw}/b")} == numbers
+        await d.pwrite(fd, b"abcd", 0)
+    assert await d.stored("b/0.0") == b"abcd" + CHUNK[4:]
+    assert await d.stored("a/0.0") is None
+    await d.unlink(f"{d.raw}/b/0.1")
+    assert await d.stored("b/0.1") is None
+    await d.rename(f"{d.raw}/b", f"{d.raw}/a")
+    assert await d.read(f"{d.raw}/a/1.0") == chunk(1, 0)
+
+
+@scenario
+async def a_renamed_folders_old_name_is_free(d: Driver) -> None:
+    await d.stat(f"{d.raw}/a/0.0")
+    await d.rename(f"{d.raw}/a", f"{d.raw}/b")
+    await d.mkdir(f"{d.raw}/a")
+    await d.write(f"{d.raw}/a/0.0", b"another")
+    assert (await d.stat(f"{d.raw}/a/0.0")).st_ino != (await d.stat(f"{d.raw}/b/0.0")).st_ino
+    assert await d.read(f"{d.raw}/b/0.0") == CHUNK
+    assert await d.read(f"{d.raw}/a/0.0") == b"another"
+
+
+@scenario
+async def a_folder_is_renamed_only_over_an_empty_one(d: Driver) -> None:
+    await d.mkdir(f"{d.raw}/empty")
+    with refused(errno.ENOTEMPTY):
+        await d.rename(f"{d.raw}/a", f"{d.raw}/z")
+    await d.rename(f"{d.raw}/a", f"{d.raw}/empty")
+    assert await d.read(f"{d.raw}/empty/0.0") == CHUNK
+    with refused(errno.EINVAL):
+        await d.rename(f"{d.raw}/empty", f"{d.raw}/empty/below")
+
+
+@scenario
+async def files_and_folders_do_not_take_each_others_place(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"x")
+    with refused(errno.EISDIR):
+        await d.rename(f"{d.raw}/k", f"{d.raw}/a")
+    with refused(errno.ENOTDIR):
+        await d.rename(f"{d.raw}/a", f"{d.raw}/k")
+    with refused(errno.EISDIR):
+        await d.unlink(f"{d.raw}/a")
+    with refused(errno.ENOTDIR):
+        await d.rmdir(f"{d.raw}/k")
+    with refused(errno.EEXIST):
+        await d.mkdir(f"{d.raw}/k")
+    with refused(errno.EEXIST):
+        await d.mkdir(f"{d.raw}/a")
+    with refused(errno.ENOTDIR):
+        await d.stat(f"{d.raw}/k/below")
+    with refused(errno.EISDIR):
+        await d.open(f"{d.raw}/a", os.O_WRONLY)
+    with refused(errno.ENOENT):
+        await d.rename(f"{d.raw}/nothing", f"{d.raw}/k")
+    with refused(errno.ENOENT):
+        await d.unlink(f"{d.raw}/nothing")
+    with refused(errno.ENOENT):
+        await d.rmdir(f"{d.raw}/nothing")
+    with refused(errno.ENOENT):
+        await d.open(f"{d.raw}/nothing", os.O_RDONLY)
+
+
+@scenario
+async def folders_are_made_and_removed(d: Driver) -> None:
+    await d.mkdir(f"{d.raw}/new")
+    assert await d.listdir(f"{d.raw}/new") == []
+    assert "new" in await d.listdir(d.raw)
+    await d.write(f"{d.raw}/new/k", b"x")
+    with refused(errno.ENOTEMPTY):
+        await d.rmdir(f"{d.raw}/new")
+    await d.unlink(f"{d.raw}/new/k")
+    assert await d.listdir(f"{d.raw}/new") == []
+    await d.rmdir(f"{d.raw}/new")
+    assert "new" not in await d.listdir(d.raw)
+    assert not await d.exists(f"{d.raw}/new")
+
+
+@scenario
+async def a_folder_with_an_unpublished_file_is_not_empty(d: Driver) -> None:
+    await d.mkdir(f"{d.raw}/new")
+    async with d.opened(f"{d.raw}/new/k", NEW):
+        with refused(errno.ENOTEMPTY):
+            await d.rmdir(f"{d.raw}/new")
+
+
+@scenario
+async def a_tree_is_removed(d: Driver) -> None:
+    for name in await d.listdir(f"{d.raw}/a"):
+        await d.unlink(f"{d.raw}/a/{name}")
+    await d.rmdir(f"{d.raw}/a")
+    assert not await d.exists(f"{d.raw}/a")
+    assert not await d.exists(f"{d.chunks}/a")
+
+
+@scenario
+async def a_rename_between_views_is_exdev(d: Driver) -> None:
+    for old, new in (
+        (f"{d.raw}/a/0.0", f"{d.chunks}/a/2.1"),
+        (f"{d.chunks}/a/0.0", f"{d.raw}/k"),
+        (f"npy/{d.prefix}a.npy", f"{d.raw}/a.npy"),
+        (f"{d.raw}/a", f"{d.chunks}/b"),
+    ):
+        with refused(errno.EXDEV):
+            await d.rename(old, new)
+
+
+@scenario
+async def names_that_are_not_text_are_keys(d: Driver) -> None:
+    name = os.fsdecode(b"\xff\xfe caf\xe9 \n")
+    await d.write(f"{d.raw}/{name}", b"x")
+    assert name in await d.listdir(d.raw)
+    assert await d.stored(name) == b"x"
+    await d.unlink(f"{d.raw}/{name}")
+    assert await d.stored(name) is None
+
+
+@scenario
+async def a_name_has_at_most_255_bytes(d: Driver) -> None:
+    await d.write(f"{d.raw}/{'n' * 255}", b"x")
+    assert await d.stored("n" * 255) == b"x"
+    with refused(errno.ENAMETOOLONG):
+        await d.open(f"{d.raw}/{'n' * 256}", NEW)
+    with refused(errno.ENAMETOOLONG):
+        await d.stat(f"{d.raw}/{'n' * 256}")
+    with refused(errno.ENAMETOOLONG):
+        await d.mkdir(f"{d.raw}/{'ü' * 128}")
+
+
+@scenario
+async def a_name_that_looks_escaped_stands_for_one_key(d: Driver) -> None:
+    with refused(errno.EINVAL):
+        await d.open(f"{d.raw}/%%k", NEW)
+    await d.write(f"{d.raw}/%%%25%25k", b"x")
+    assert await d.stored("%%k") == b"x"
+    await d.write(f"{d.raw}/%k", b"y")
+    assert await d.stored("%k") == b"y"
+    assert {"%%%25%25k", "%k"} <= set(await d.listdir(d.raw))
+    assert not await d.exists(f"{d.raw}/%%k")
+    assert not await d.exists(f"{d.raw}/%%a")
+
+
+@scenario
+async def each_name_is_listed_once(d: Driver) -> None:
+    for number in range(300):
+        await d.put(f"many/{number}", b"")
+    await d.write(f"{d.raw}/many/7", b"rewritten")
+    async with d.opened(f"{d.raw}/many/new", NEW), d.opened(f"{d.raw}/many/8", os.O_WRONLY) as fd:
+        await d.pwrite(fd, b"x", 0)
+        listed = await d.listdir(f"{d.raw}/many")
+    assert sorted(listed) == sorted([*map(str, range(300)), "new"])
+
+
+# --- chunks/ --------------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def a_decoded_chunk_is_read(d: Driver) -> None:
+    assert await d.read(f"{d.chunks}/a/0.0") == CHUNK
+    assert sorted(await d.listdir(f"{d.chunks}/a")) == [".zarray", "0.0", "0.1", "1.0", "1.1", "2.0"]
+    assert not await d.exists(f"{d.chunks}/a/2.1")
+    assert not await d.exists(f"{d.chunks}/a/3.0")
+
+
+@scenario
+async def a_chunk_is_rewritten_encoded_and_read_again(d: Driver) -> None:
+    await d.write(f"{d.chunks}/z/0.0", CHUNK)
+    assert await d.stored("z/0.0") not in (None, CHUNK)
+    assert await d.read(f"{d.chunks}/z/0.0") == CHUNK
+    async with d.opened(f"{d.chunks}/z/0.0", os.O_RDWR) as fd:
+        await d.pwrite(fd, b"wxyz", 4)
+    assert await d.read(f"{d.chunks}/z/0.0") == CHUNK[:4] + b"wxyz" + CHUNK[8:]
+
+
+@scenario
+async def a_chunk_that_was_not_stored_is_created_and_removed(d: Driver) -> None:
+    await d.write(f"{d.chunks}/a/2.1", CHUNK)
+    assert await d.exists(f"{d.raw}/a/2.1")
+    await d.unlink(f"{d.chunks}/a/2.1")
+    assert await d.stored("a/2.1") is None
+    assert not await d.exists(f"{d.chunks}/a/2.1")
+    assert not await d.exists(f"{d.raw}/a/2.1")
+
+
+@scenario
+async def what_is_no_chunk_is_refused(d: Driver) -> None:
+    for name in ("3.0", "0.2", "0", "0.0.0", "00.0", "chunk", "-1.0"):
+        with refused(errno.EINVAL):
+            await d.open(f"{d.chunks}/a/{name}", NEW)
+
+
+@scenario
+async def what_is_made_cannot_be_changed(d: Driver) -> None:
+    for path in (f"npy/{d.prefix}a.npy", f"{d.chunks}/a/.zarray", "README.txt"):
+        if d.through_kernel and os.geteuid() != 0:
+            continue
+        with refused(errno.EPERM):
+            await d.open(path, os.O_WRONLY)
+        with refused(errno.EPERM):
+            await d.truncate(path, 0)
+    for path in ("new", f"npy/{d.prefix}new.npy", f"{d.chunks}/new"):
+        with refused(errno.EPERM):
+            await d.open(path, NEW)
+        with refused(errno.EPERM):
+            await d.mkdir(path)
+
+
+@scenario
+async def a_short_chunk_is_einval_and_the_store_untouched(d: Driver) -> None:
+    before = await d.stored("a/0.0")
+    for path in (f"{d.chunks}/a/0.0", f"{d.chunks}/a/2.1"):
+        fd = await d.open(path, NEW)
+        await d.pwrite(fd, b"short", 0)
+        for _ in range(2):
+            # Told again each time, until it is mended.
+            with refused(errno.EINVAL):
+                await d.close(await d.dup(fd))
+        with refused(errno.EINVAL):
+            await d.fsync(fd)
+        await d.pwrite(fd, OTHER, 0)
+        await d.close(fd)
+        assert await d.read(path) == (await d.stored(path.removeprefix(f"{d.chunks}/")))
+    assert await d.stored("a/0.0") != before
+    with refused(errno.EINVAL):
+        await d.truncate(f"{d.chunks}/a/1.0", 3)
+    assert await d.stored("a/1.0") == chunk(1, 0)
+    assert await d.read(f"{d.chunks}/a/1.0") == chunk(1, 0)
+
+
+@scenario
+async def a_chunk_too_long_is_efbig(d: Driver) -> None:
+    async with d.opened(f"{d.chunks}/a/0.0", os.O_WRONLY) as fd:
+        with refused(errno.EFBIG):
+            await d.pwrite(fd, CHUNK + b"1", 0)
+        with refused(errno.EFBIG):
+            await d.pwrite(fd, b"1", len(CHUNK))
+        with refused(errno.EFBIG):
+            await d.ftruncate(fd, len(CHUNK) + 1)
+    with refused(errno.EFBIG):
+        await d.truncate(f"{d.chunks}/a/0.0", len(CHUNK) + 1)
+    assert await d.stored("a/0.0") == CHUNK
+
+
+@scenario
+async def padding_is_read_back_as_it_is_stored(d: Driver) -> None:
+    written = bytes(range(24))
+    await d.write(f"{d.chunks}/a/0.1", written)
+    stored = await d.stored("a/0.1")
+    assert stored == written[:8] + b"\7\0\0\0" + written[12:20] + b"\7\0\0\0"
+    assert await d.read(f"{d.chunks}/a/0.1") == stored
+
+
+@scenario
+async def a_chunk_that_cannot_be_decoded_is_eio_and_can_be_removed_or_replaced(d: Driver) -> None:
+    await d.put("z/0.0", b"no zlib")
+    async with d.opened(f"{d.chunks}/z/0.0") as fd:
+        with refused(errno.EIO):
+            await d.pread(fd, 100, 0)
+        await d.unlink(f"{d.chunks}/z/0.0")
+    assert await d.stored("z/0.0") is None
+    await d.put("z/0.1", b"no zlib")
+    await d.write(f"{d.chunks}/z/0.1", CHUNK)
+    assert (await d.read(f"{d.chunks}/z/0.1"))[:8] == CHUNK[:8]
+
+
+# --- one change, every view -----------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def a_change_in_raw_is_seen_in_the_others_at_once(d: Driver) -> None:
+    before = await d.read(f"npy/{d.prefix}a.npy")
+    assert await d.read(f"{d.chunks}/a/0.0") == CHUNK
+    for value in (OTHER, CHUNK, OTHER):
+        await d.write(f"{d.raw}/a/0.0", value)
+        assert await d.read(f"{d.chunks}/a/0.0") == value
+        assert (await d.read(f"npy/{d.prefix}a.npy"))[128:140] == value[:12]
+    assert before[128:140] == CHUNK[:12]
+
+
+@scenario
+async def a_change_in_chunks_is_seen_in_the_others_at_once(d: Driver) -> None:
+    await d.read(f"npy/{d.prefix}a.npy")
+    assert await d.read(f"{d.raw}/a/0.0") == CHUNK
+    for value in (OTHER, CHUNK, OTHER):
+        await d.write(f"{d.chunks}/a/0.0", value)
+        assert await d.read(f"{d.raw}/a/0.0") == value
+        assert (await d.read(f"npy/{d.prefix}a.npy"))[128:140] == value[:12]
+
+
+@scenario
+async def a_change_is_seen_by_those_who_have_the_file_open_in_another_view(d: Driver) -> None:
+    async with (
+        d.opened(f"{d.raw}/a/0.0") as raw,
+        d.opened(f"{d.chunks}/a/0.0") as chunks,
+        d.opened(f"npy/{d.prefix}a.npy") as npy,
+    ):
+        for value in (CHUNK, OTHER, CHUNK):
+            await d.write(f"{d.chunks if value == OTHER else d.raw}/a/0.0", value)
+            assert await d.pread(raw, 100, 0) == value
+            assert await d.pread(chunks, 100, 0) == value
+            assert await d.pread(npy, 12, 128) == value[:12]
+
+
+@scenario
+async def a_chunk_erased_in_raw_is_gone_in_chunks_and_fill_in_npy(d: Driver) -> None:
+    await d.read(f"{d.chunks}/a/0.0")
+    await d.read(f"npy/{d.prefix}a.npy")
+    await d.unlink(f"{d.raw}/a/0.0")
+    assert not await d.exists(f"{d.chunks}/a/0.0")
+    assert "0.0" not in await d.listdir(f"{d.chunks}/a")
+    assert (await d.read(f"npy/{d.prefix}a.npy"))[128:140] == b"\7\0\0\0" * 3
+    await d.write(f"{d.raw}/a/0.0", OTHER)
+    assert await d.read(f"{d.chunks}/a/0.0") == OTHER
+
+
+@scenario
+async def a_document_changed_in_raw_changes_the_other_views(d: Driver) -> None:
+    assert (await d.stat(f"{d.chunks}/a/0.0")).st_size == 24
+    await d.write(f"{d.raw}/a/.zarray", array_document((6, 5), (2, 3), "<i2"))
+    assert (await d.stat(f"{d.chunks}/a/0.0")).st_size == 12
+    assert (await d.stat(f"npy/{d.prefix}a.npy")).st_size == 128 + 60
+    await d.write(f"{d.raw}/a/.zarray", b"{")
+    assert "a.unsupported.txt" in await d.listdir(d.chunks)
+
+
+@scenario
+async def two_views_of_one_value_written_at_once_end_as_the_last_to_close(d: Driver) -> None:
+    raw, chunks = await d.open(f"{d.raw}/a/0.0", os.O_WRONLY), await d.open(f"{d.chunks}/a/0.0", os.O_WRONLY)
+    await d.pwrite(raw, OTHER, 0)
+    await d.pwrite(chunks, bytes(24), 0)
+    await d.close(raw)
+    assert await d.stored("a/0.0") == OTHER
+    await d.close(chunks)
+    assert await d.stored("a/0.0") == bytes(24)
+    assert await d.read(f"{d.raw}/a/0.0") == bytes(24)
+
+
+# --- behind the mount -----------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def a_value_replaced_behind_the_mount_is_another_file_and_never_mixed_with_the_old(d: Driver) -> None:
+    old, new = b"o" * 9_000_000, b"n" * 9_000_000
+    await d.put("large", old)
+    fd = await d.open(f"{d.raw}/large", os.O_RDONLY)
+    number = (await d.fstat(fd)).st_ino
+    assert await d.pread(fd, 10, 0) == b"o" * 10
+    await d.put("large", new)
+    try:
+        assert await d.pread(fd, 10, 8_000_000) == b"o" * 10
+    except OSError as error:
+        assert error.errno == errno.ESTALE  # noqa: PT017
+    async with d.opened(f"{d.raw}/large") as other:
+        assert (await d.fstat(other)).st_ino != number
+        assert await d.pread(other, 10, 0) == b"n" * 10
+        assert await d.pread(other, 10, 8_000_000) == b"n" * 10
+    await d.close(fd)
+
+
+@scenario
+async def a_small_value_replaced_behind_the_mount_is_read_whole(d: Driver) -> None:
+    await d.put("k", b"old value")
+    assert await d.read(f"{d.raw}/k") == b"old value"
+    await d.put("k", b"new")
+    async with d.opened(f"{d.raw}/k") as fd:
+        assert await d.pread(fd, 100, 0) == b"new"
+
+
+@scenario
+async def a_key_that_appears_behind_the_mount_is_there(d: Driver) -> None:
+    assert not await d.exists(f"{d.raw}/k")
+    await d.put("k", b"x")
+    assert await d.read(f"{d.raw}/k") == b"x"
+    assert "k" in await d.listdir(d.raw)
+
+
+@scenario
+async def a_file_erased_in_another_view_can_be_created_again_while_it_is_open(d: Driver) -> None:
+    async with d.opened(f"{d.raw}/a/0.0"):
+        await d.unlink(f"{d.chunks}/a/0.0")
+        async with d.opened(f"{d.raw}/a/0.0", os.O_WRONLY | os.O_CREAT | os.O_APPEND) as fd:
+            await d.append(fd, OTHER)
+    assert await d.stored("a/0.0") == OTHER
+    assert await d.read(f"{d.chunks}/a/0.0") == OTHER
+
+
+@scenario
+async def hidden_files_are_looked_up_and_not_listed(d: Driver) -> None:
+    assert sorted(await d.listdir("")) == ["README.txt", "chunks", "npy", "raw"]
+    async with d.opened(".zarrfs/version") as fd:
+        assert (await d.pread(fd, 100, 0)).startswith(b"zarrfs ")
+    assert sorted(await d.listdir(".zarrfs")) == ["config.json", "errors.jsonl", "stats.json", "version"]
+    with refused(errno.EPERM):
+        await d.open(".zarrfs/new", NEW)
+
+
+@scenario
+async def the_store_is_as_it_was_when_nothing_was_written(d: Driver) -> None:
+    with d.counted() as cost:
+        for path in (f"{d.raw}/a/0.0", f"{d.chunks}/a/0.0", f"npy/{d.prefix}a.npy"):
+            async with d.opened(path) as fd:
+                await d.pread(fd, 10, 0)
+                await d.fsync(fd)
+        async with d.opened(f"{d.raw}/a/0.0", os.O_RDWR) as fd:
+            await d.pread(fd, 10, 0)
+    assert "set" not in cost
+    assert {key: await d.stored(key) for key in SMALL} == SMALL
