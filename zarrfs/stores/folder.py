@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -67,8 +67,10 @@ class FolderStore(Store):
         for place, (key, _) in enumerate(key_ranges):
             places.setdefault(key, []).append(place)
         parts: list[Buffer | None] = [None] * len(key_ranges)
-        for key, wanted in places.items():
-            found = await self._read(key, [key_ranges[place][1] for place in wanted], if_generation)
+        values = await self._read_several(
+            {key: [key_ranges[place][1] for place in each] for key, each in places.items()}, if_generation
+        )
+        for wanted, found in zip(places.values(), values, strict=True):
             if found is not None:
                 for place, value in zip(wanted, found, strict=True):
                     parts[place] = value
@@ -199,19 +201,43 @@ class FolderStore(Store):
     # --- where to wait ------------------------------------------------------------------------------------------------------
 
     async def _read(self, key: Key, ranges: Sequence[ByteRange], if_generation: Generation | None) -> Sequence[Buffer] | None:
-        parts = _parts_if_usable(key)
-        found = None
-        if parts is not None:
-            with translated("reading", key):
-                try:
-                    if not self._tree.local:
-                        raise WouldWait
-                    found = self._tree.read(parts, ranges, if_generation, INLINE_NBYTES)
-                except WouldWait:
-                    found = await threads.io(self._tree.read, parts, ranges, if_generation, None, abandon_on_cancel=True)
-        if found is None and if_generation is not None:
-            await self.check_generation(key, if_generation)
+        return (await self._read_several({key: ranges}, if_generation))[0]
+
+    async def _read_several(
+        self, wanted: Mapping[Key, Sequence[ByteRange]], if_generation: Generation | None
+    ) -> list[Sequence[Buffer] | None]:
+        """Inline as far as that goes; what is left, if anything, in one thread."""
+        found: list[Sequence[Buffer] | None] = []
+        left = iter(wanted.items())
+        at_once = INLINE_NBYTES
+        for key, ranges in left:
+            try:
+                if not self._tree.local:
+                    raise WouldWait
+                values = self._read_one(key, ranges, if_generation, at_once)
+            except WouldWait:
+                rest = [(key, ranges), *left]
+                found += await threads.io(
+                    lambda: [self._read_one(*each, if_generation, None) for each in rest],  # noqa: B023 - run before the next turn
+                    abandon_on_cancel=True,
+                )
+                break
+            found.append(values)
+            at_once -= sum(len(value) for value in values or ())
+        if if_generation is not None:
+            for key, values in zip(wanted, found, strict=True):
+                if values is None:
+                    await self.check_generation(key, if_generation)
         return found
+
+    def _read_one(
+        self, key: Key, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
+    ) -> Sequence[Buffer] | None:
+        parts = _parts_if_usable(key)
+        if parts is None:
+            return None
+        with translated("reading", key):
+            return self._tree.read(parts, ranges, if_generation, at_once)
 
     async def _look(self, function: Callable[..., T], *args: object) -> T:
         return function(*args) if self._tree.local else await threads.io(function, *args, abandon_on_cancel=True)
