@@ -347,7 +347,7 @@ async def test_small_cached_values_are_read_without_a_thread(path: Path, monkeyp
         assert hops in ([], ["portion"])
         hops.clear()
         await store.get(Key("d/large"))
-        assert hops == ["read"]
+        assert len(hops) == 1
 
 
 @pytest.mark.parametrize("why", ["uncached", "remote"])
@@ -453,20 +453,12 @@ async def test_what_a_dead_writer_left_behind_is_hidden_and_removed(path: Path) 
 @trio_test
 async def test_a_folder_removed_under_a_writer_is_made_again(path: Path) -> None:
     async with opened(path) as store:
-        stop = threading.Event()
-
-        def remove() -> None:
-            while not stop.is_set():
-                shutil.rmtree(path / "d", ignore_errors=True)
-
-        thread = threading.Thread(target=remove)
-        thread.start()
-        try:
-            for _ in range(50):
-                await store.set(Key("d/e/k"), b"x")
-        finally:
-            stop.set()
-            thread.join()
+        for _ in range(50):
+            # One removal for each write: how often they meet is left to chance, but a writer is never outrun for good.
+            remover = threading.Thread(target=shutil.rmtree, args=(path / "d",), kwargs={"ignore_errors": True})
+            remover.start()
+            await store.set(Key("d/e/k"), b"x")
+            remover.join()
         await store.set(Key("d/e/k"), b"x")
         assert await contents(store) == {"d/e/k": b"x"}
 

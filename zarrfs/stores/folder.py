@@ -217,10 +217,7 @@ class FolderStore(Store):
                 values = self._read_one(key, ranges, if_generation, at_once)
             except WouldWait:
                 rest = [(key, ranges), *left]
-                found += await threads.io(
-                    lambda: [self._read_one(*each, if_generation, None) for each in rest],  # noqa: B023 - run before the next turn
-                    abandon_on_cancel=True,
-                )
+                found += await threads.io(self._read_waiting, rest, if_generation, abandon_on_cancel=True)
                 break
             found.append(values)
             at_once -= sum(len(value) for value in values or ())
@@ -229,6 +226,11 @@ class FolderStore(Store):
                 if values is None:
                     await self.check_generation(key, if_generation)
         return found
+
+    def _read_waiting(
+        self, wanted: Sequence[tuple[Key, Sequence[ByteRange]]], if_generation: Generation | None
+    ) -> list[Sequence[Buffer] | None]:
+        return [self._read_one(key, ranges, if_generation, None) for key, ranges in wanted]
 
     def _read_one(
         self, key: Key, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
