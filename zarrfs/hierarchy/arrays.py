@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,14 @@ from zarrfs.stores.base import Buffer
 Elements = np.ndarray[Any, np.dtype[Any]]
 
 _serials = itertools.count(1)
+
+
+class ChunkPart(NamedTuple):
+    """The part ``selection`` of chunk ``coords``, wanted in ``out``, which has its shape."""
+
+    coords: Coords
+    out: Elements
+    selection: Selection
 
 
 class Array:
@@ -52,9 +61,11 @@ class Array:
 
     async def read_chunk(self, coords: Coords) -> Elements | None:
         """A chunk at its full shape; None when it is not stored. Raises `ChunkDecodeError` naming the chunk."""
-        data = await self._stored(coords)
+        data = (await self._stored([coords]))[0]
         if data is None:
             return None
+        if isinstance(data, ZarrfsError):
+            raise data
         shape = self.metadata.chunk_grid.chunk_shape(coords)
         try:
             elements: Elements = await threads.cpu(self.metadata.chunk_nbytes(coords), self.chain.decode, data, shape)
@@ -63,18 +74,16 @@ class Array:
         self._counters.chunks_decoded += 1
         return elements
 
-    async def read_chunk_into(self, coords: Coords, out: Elements, selection: Selection) -> bool:
-        """Decode a chunk and put the part of it that ``selection`` names into ``out``; False when it is not stored."""
-        data = await self._stored(coords)
-        if data is None:
-            return False
-        shape = self.metadata.chunk_grid.chunk_shape(coords)
-        try:
-            await threads.cpu(self.metadata.chunk_nbytes(coords), self.chain.decode_into, data, shape, out, selection)
-        except ChunkDecodeError as error:
-            raise self._naming(error, "decoding", coords) from error
-        self._counters.chunks_decoded += 1
-        return True
+    async def read_chunks_into(self, parts: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
+        """Decode several chunks, and put the part that was asked for of each into its place; for each whether it is stored, or why it
+        could not be read. They are got in one store operation and decoded in one thread: few hops where chunks are small."""
+        if not parts:
+            return []
+        stored = await self._stored([part.coords for part in parts])
+        nbytes = sum(self.metadata.chunk_nbytes(part.coords) for part in parts)
+        results = await threads.cpu(nbytes, self._decode_into, parts, stored)
+        self._counters.chunks_decoded += sum(result is True for result in results)
+        return results
 
     async def write_chunk(self, coords: Coords, data: Buffer) -> None:
         """Encode and store a chunk; ``data`` is all its elements in C order, little-endian, at the full chunk shape.
@@ -98,15 +107,34 @@ class Array:
         self._counters.chunks_encoded += 1
         return encoded
 
-    async def _stored(self, coords: Coords) -> Buffer | None:
-        """The stored bytes, of which no more are read than a chunk of this shape can have."""
-        limit = self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(coords))
-        data = await self.chunks.get(coords, ByteRange(0, limit + 1))
-        if data is not None and len(data) > limit:
-            raise ChunkDecodeError(
-                f"chunk {coords} of {self.path} is stored in more than {limit} bytes: no such chunk has so many", key=self.path
+    async def _stored(self, coords: Sequence[Coords]) -> list[Buffer | ChunkDecodeError | None]:
+        """The stored bytes of chunks, of which no more are read than a chunk of this shape can have."""
+        limit = max(self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(each)) for each in coords)
+        values = await self.chunks.get_several(coords, ByteRange(0, limit + 1))
+        return [
+            ChunkDecodeError(
+                f"chunk {each} of {self.path} is stored in more than {limit} bytes: no such chunk has so many", key=self.path
             )
-        return data
+            if value is not None and len(value) > limit
+            else value
+            for each, value in zip(coords, values, strict=True)
+        ]
+
+    def _decode_into(
+        self, parts: Sequence[ChunkPart], stored: Sequence[Buffer | ChunkDecodeError | None]
+    ) -> list[bool | ZarrfsError]:
+        results: list[bool | ZarrfsError] = []
+        for part, data in zip(parts, stored, strict=True):
+            if data is None or isinstance(data, ChunkDecodeError):
+                results.append(data if data is not None else False)
+                continue
+            try:
+                self.chain.decode_into(data, self.metadata.chunk_grid.chunk_shape(part.coords), part.out, part.selection)
+            except ChunkDecodeError as error:
+                results.append(self._naming(error, "decoding", part.coords))
+            else:
+                results.append(True)
+        return results
 
     def _encode(self, coords: Coords, data: Buffer) -> Buffer:
         metadata = self.metadata

@@ -13,6 +13,9 @@ import trio
 from zarrfs.model.chunk_grid import Coords
 
 Array = np.ndarray[Any, np.dtype[Any]]
+# What an entry costs beside its elements: the chunks of a sparse array are many, and hold nothing.
+_ENTRY_NBYTES = 512
+
 CacheKey = tuple[int, Coords]
 """The array's serial number and a chunk's coordinates."""
 
@@ -21,6 +24,10 @@ CacheKey = tuple[int, Coords]
 class _Entry:
     array: Array | None
     generation: str | None
+
+    @property
+    def nbytes(self) -> int:
+        return _ENTRY_NBYTES + (self.array.nbytes if self.array is not None else 0)
 
 
 @dataclass(slots=True)
@@ -90,15 +97,14 @@ class ChunkCache:
 
     def _insert(self, key: CacheKey, entry: _Entry) -> None:
         self._remove(key)
-        size = entry.array.nbytes if entry.array is not None else 0
-        if size > self.limit:
+        if entry.nbytes > self.limit:
             return
         self._entries[key] = entry
-        self.nbytes += size
+        self.nbytes += entry.nbytes
         while self.nbytes > self.limit:
             self._remove(next(iter(self._entries)))
 
     def _remove(self, key: CacheKey) -> None:
         entry = self._entries.pop(key, None)
-        if entry is not None and entry.array is not None:
-            self.nbytes -= entry.array.nbytes
+        if entry is not None:
+            self.nbytes -= entry.nbytes

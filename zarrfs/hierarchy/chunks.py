@@ -7,7 +7,7 @@ one: one store key a chunk.
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, in_grid
@@ -24,6 +24,10 @@ class ChunkStore(abc.ABC):
     @abc.abstractmethod
     async def get(self, coords: Coords, byte_range: ByteRange = WHOLE) -> Buffer | None:
         """The encoded chunk, or a part of it; None when it is not stored."""
+
+    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | None]:
+        """Several encoded chunks, or the same part of each, in the order asked for. This fallback gets one after the other."""
+        return [await self.get(each, byte_range) for each in coords]
 
     @abc.abstractmethod
     async def stat(self, coords: Coords) -> KeyStat | None:
@@ -63,6 +67,9 @@ class StoredChunks(ChunkStore):
         if byte_range == WHOLE:
             return await self._store.get(key)
         return (await self._store.get_partial_values([(key, byte_range)]))[0]
+
+    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | None]:
+        return await self._store.get_partial_values([(self.key(each), byte_range) for each in coords])
 
     async def stat(self, coords: Coords) -> KeyStat | None:
         return await self._store.stat(self.key(coords))

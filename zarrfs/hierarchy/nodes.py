@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class _Known:
     digest: bytes
     expires: float
     opened: OpenArray | None = None
+    documents_ns: int | None = None
+    chunks_ns: int | None = None
 
 
 class Hierarchy:
@@ -91,6 +94,19 @@ class Hierarchy:
             known.opened = OpenArray(array, ArrayReader(array, self._readers))
             self._by_chunk_prefix[known.node.chunk_prefix] = path
         return known.opened
+
+    def documents_mtime_ns(self, path: NodePath) -> int | None:
+        """When the newest document of a node that was looked up was written, where the store keeps times."""
+        known = self._known.get(path)
+        return known.documents_ns if known is not None else None
+
+    async def mtime_ns(self, path: NodePath) -> int | None:
+        """The newest time that is known of the array at ``path`` without asking for every chunk: of its documents, of the names in its
+        folder, and of chunks that were changed through this mount."""
+        known = await self._lookup(path)
+        prefix = known.node.chunk_prefix if isinstance(known.node, ArrayNode) else path.prefix
+        times = (known.documents_ns, known.chunks_ns, await self._store.prefix_mtime_ns(prefix))
+        return max((each for each in times if each is not None), default=None)
 
     async def children(self, path: NodePath) -> list[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
@@ -151,6 +167,7 @@ class Hierarchy:
                 coords = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
                 if coords is not None:
                     known.opened.reader.discard(coords)
+                    known.chunks_ns = time.time_ns()
                     changes.append(NodeChange(path, coords))
             if not prefix:
                 return changes
@@ -200,23 +217,27 @@ class Hierarchy:
     async def _learn(self, path: NodePath) -> _Known:
         epoch = self._epoch
         before = self._known.get(path)
-        node, digest = await self._read(path)
+        node, digest, documents_ns = await self._read(path)
         # A change that came while the documents were read: what was read counts for this caller, and is not remembered.
         expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
         if before is not None and before.digest == digest and type(before.node) is type(node):
             before.expires = expires
+            before.documents_ns = documents_ns
             return before
         if before is not None and before.opened is not None:
             before.opened.superseded = True
             before.opened.reader.discard()
-        known = self._known[path] = _Known(node, digest, expires)
+        chunks_ns = before.chunks_ns if before is not None else None
+        known = self._known[path] = _Known(node, digest, expires, documents_ns=documents_ns, chunks_ns=chunks_ns)
         self._known.move_to_end(path)
         while len(self._known) > _MAX_NODES:
             self._known.popitem(last=False)
         return known
 
-    async def _read(self, path: NodePath) -> tuple[Node | None, bytes]:
+    async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None]:
+        """The node, a digest of its documents, and the newest time of them."""
         digest = hashlib.blake2b(digest_size=16)
+        newest: int | None = None
         layouts = await self._layouts_for(path)
         for layout in layouts:
             documents = await self._documents(layout.document_keys(path))
@@ -226,17 +247,20 @@ class Hierarchy:
             for key, value in documents.items():
                 digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "surrogateescape"))
                 digest.update(value)
+                stat = await self._store.stat(key)
+                if stat is not None and stat.mtime_ns is not None:
+                    newest = max(newest or 0, stat.mtime_ns)
             try:
                 node = layout.parse(path, documents)
             except MetadataError as error:
                 self._counters.nodes_parsed += 1
-                return UnsupportedNode(path=path, dialect=layout.dialect.name, reason=str(error)), digest.digest()
+                return UnsupportedNode(path=path, dialect=layout.dialect.name, reason=str(error)), digest.digest(), newest
             if node is not None:
                 self._counters.nodes_parsed += 1
-                return node, digest.digest()
+                return node, digest.digest(), newest
         if path == ROOT or await self._is_prefix(layouts, path):
-            return GroupNode(path=path, dialect=layouts[0].dialect.name, explicit=False), digest.digest()
-        return None, digest.digest()
+            return GroupNode(path=path, dialect=layouts[0].dialect.name, explicit=False), digest.digest(), None
+        return None, digest.digest(), None
 
     async def _is_prefix(self, layouts: Iterable[Layout], path: NodePath) -> bool:
         return self._store.listable and any(

@@ -4,7 +4,8 @@ Two strategies behind one `ArrayReader.read`:
 
 * **Slabs**, for a reader that goes forward: the rows of chunks around the place where it reads are decoded once, straight into their
   places of a recycled buffer, and the following reads are answered from there without a copy. The next slab is filled ahead.
-  However little memory is allowed, one pass decodes each chunk once: a slab larger than the limit lies in a file.
+  However little memory is allowed, one pass decodes each chunk once: slabs that an open file goes through are not displaced by
+  others, and those that the memory has no room for lie in files.
 * **Chunks**, for a reader that jumps: a cache of decoded chunks, of which the parts that were asked for are copied out.
 
 Which one is used is decided for each open file by where it reads (`Position`). Both are safe for concurrent readers: a chunk is being
@@ -14,17 +15,17 @@ decoded at most once at any time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import trio
 
 from zarrfs.errors import ZarrfsError
-from zarrfs.hierarchy.arrays import Array, Elements, fill, part
+from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.slabs import Slab, SlabPool
+from zarrfs.hierarchy.slabs import Slab, SlabKey, SlabPool
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
 from zarrfs.model.slab import SlabGrid
@@ -38,17 +39,25 @@ SLAB_NBYTES = 8 * 1024 * 1024
 # The kernel's readahead sends requests ahead and out of order within about this window.
 _WINDOW_NBYTES = 4 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
+# Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
+_BATCH_NBYTES = 4 * 1024 * 1024
 
 StartSoon = Callable[..., None]
 
 
-class Position:
-    """Where one open file has been read, to tell a pass from jumps. Starts as a pass from the beginning."""
+# The slab before, since the kernel's requests come out of order; the one being read; the next.
+_SLABS_HELD = 3
 
-    __slots__ = ("_end", "reads")
+
+class Position:
+    """Where one open file has been read, to tell a pass from jumps. Starts as a pass from the beginning. Holds the last few slabs that
+    the pass went through, which are not displaced meanwhile."""
+
+    __slots__ = ("_end", "_held", "reads")
 
     def __init__(self) -> None:
         self._end = 0
+        self._held: list[Slab] = []
         self.reads = 0
 
     def goes_on(self, start: int, stop: int) -> bool:
@@ -59,6 +68,25 @@ class Position:
             return True
         self._end = stop
         return False
+
+    def hold(self, slab: Slab) -> Slab | None:
+        """The pass goes through this slab, or soon will; the slab that it is done with, if any."""
+        if slab in self._held:
+            return None
+        slab.readers += 1
+        self._held.append(slab)
+        if len(self._held) <= _SLABS_HELD:
+            return None
+        passed = self._held.pop(0)
+        passed.readers -= 1
+        return passed
+
+    def let_go(self) -> list[Slab]:
+        """The pass is over; the slabs that it held."""
+        held, self._held = self._held, []
+        for slab in held:
+            slab.readers -= 1
+        return held
 
 
 class ReaderPool:
@@ -87,18 +115,21 @@ class ArrayReader:
         self._slab_grid = SlabGrid(metadata.shape, metadata.chunk_grid, self._itemsize, SLAB_NBYTES)
         self._handles = 0
         self._valid_until = float("-inf")
+        self._has_no_room = False
 
-    def opened(self) -> None:
-        """A file over this array was opened. What was decoded before counts while files are open and for the pool's ``ttl``; the
-        first one after that starts afresh, so that changes behind the mount are seen."""
-        if self._handles == 0 and trio.current_time() > self._valid_until:
+    def opened(self) -> Position:
+        """A file over this array was opened: where it will be read. What was decoded before counts for the pool's ``ttl``; the first
+        file that is opened after that starts afresh, so that changes behind the mount are seen."""
+        if trio.current_time() > self._valid_until:
             self.discard()
             self._valid_until = trio.current_time() + self._pool.ttl
         self._handles += 1
+        return Position()
 
-    def closed(self) -> None:
+    def closed(self, position: Position) -> None:
         """A file over this array was closed."""
         self._handles -= 1
+        self._let_go(position)
 
     async def chunk(self, coords: Coords, generation: str | None = None) -> Elements | None:
         """A decoded chunk at its full shape, through the cache; read-only; None when it is not stored."""
@@ -124,30 +155,33 @@ class ArrayReader:
             first = self._slab_grid.slab_at(offset // self._itemsize)
             last = self._slab_grid.slab_at((offset + size - 1) // self._itemsize)
             if first == last:
-                view = await self._from_slab(first, offset, size, ahead=position.reads > 1)
+                view = await self._from_slab(first, offset, size, position, ahead=position.reads > 1)
                 if view is not None:
                     return view
             else:
-                return await self._across_slabs(first, last, offset, size)
+                return await self._across_slabs(first, last, offset, size, position)
+        else:
+            self._let_go(position)
         return await self._from_chunks(offset, size)
 
     # --- slabs --------------------------------------------------------------------------------------------------------------
 
-    async def _across_slabs(self, first: int, last: int, offset: int, size: int) -> Buffer:
+    async def _across_slabs(self, first: int, last: int, offset: int, size: int, position: Position) -> Buffer:
         out = bytearray(size)
         done = 0
         for index in range(first, last + 1):
             end = min(offset + size, self._slab_grid.extent(index)[1] * self._itemsize)
             start = offset + done
-            view = await self._from_slab(index, start, end - start, ahead=index == last)
+            view = await self._from_slab(index, start, end - start, position, ahead=index == last)
             out[done : end - offset] = view if view is not None else await self._from_chunks(start, end - start)
             done = end - offset
         return out
 
-    async def _from_slab(self, index: int, offset: int, size: int, *, ahead: bool) -> memoryview | None:
-        slab = self._slab(index)
+    async def _from_slab(self, index: int, offset: int, size: int, position: Position, *, ahead: bool) -> memoryview | None:
+        slab = await self._slab(index)
         if slab is None:
             return None
+        self._held(slab, position)
         if not slab.complete:
             slab.pins += 1
             try:
@@ -155,21 +189,33 @@ class ArrayReader:
             finally:
                 slab.pins -= 1
         if ahead:
-            self._fill_ahead(index, slab)
+            self._fill_ahead(index, slab, position)
         start = offset - slab.first * self._itemsize
         return slab.memory.data[start : start + size]
 
-    def _slab(self, index: int) -> Slab | None:
-        key = (self.array.serial, index)
-        slab = self._pool.slabs.get(key)
-        if slab is None:
-            first, stop = self._slab_grid.extent(index)
-            try:
-                slab = self._pool.slabs.add(key, first, stop, (stop - first) * self._itemsize, most=2 * self._handles + 1)
-            except (OSError, ValueError) as error:
-                log.warning("no room for a slab of %d bytes, reading %s chunk by chunk: %s", stop - first, self.array.path, error)
-                return None
-        return slab
+    async def _slab(self, index: int) -> Slab | None:
+        try:
+            return await self._pool.slabs.get_or_add(*self._extent(index))
+        except OSError as error:
+            if not self._has_no_room:
+                log.warning("there is no room for a row of chunks of %s, which is read chunk by chunk: %s", self.array.path, error)
+                self._has_no_room = True
+            return None
+
+    def _extent(self, index: int) -> tuple[SlabKey, int, int, int]:
+        first, stop = self._slab_grid.extent(index)
+        return (self.array.serial, index), first, stop, (stop - first) * self._itemsize
+
+    def _let_go(self, position: Position) -> None:
+        for slab in position.let_go():
+            # What lies in memory may be read again and is given up when memory is needed; a file on the disk is not left behind.
+            if slab.spilled:
+                self._pool.slabs.passed(slab)
+
+    def _held(self, slab: Slab, position: Position) -> None:
+        passed = position.hold(slab)
+        if passed is not None:
+            self._pool.slabs.passed(passed)
 
     def _touched(self, slab: Slab, offset: int, size: int) -> list[Coords]:
         metadata = self.array.metadata
@@ -178,58 +224,110 @@ class ArrayReader:
         return [coords for coords in plan.coords() if coords not in slab.filled]
 
     async def _fill(self, slab: Slab, coords: Iterable[Coords]) -> None:
-        await for_each(coords, lambda each: self._fill_chunk(slab, each), _WIDTH)
+        """Fill in these chunks; returns when they are there, whoever fills them."""
+        wanted = [each for each in coords if each not in slab.filled]
+        while wanted:
+            batches = self._batches([each for each in wanted if each not in slab.filling])
+            for batch in batches:
+                slab.filling.update(dict.fromkeys(batch, trio.Event()))
+            try:
+                await for_each(batches, lambda batch: self._fill_batch(slab, batch), _WIDTH)
+            finally:
+                for batch in batches:
+                    self._filled(slab, batch)
+            for each in wanted:
+                while (underway := slab.filling.get(each)) is not None:
+                    await underway.wait()
+            # What somebody else could not fill is tried here too: the error is this reader's as well.
+            wanted = [each for each in wanted if each not in slab.filled]
 
-    async def _fill_chunk(self, slab: Slab, coords: Coords) -> None:
-        while (underway := slab.filling.get(coords)) is not None:
-            await underway.wait()
-        if coords in slab.filled:
-            return
-        done = slab.filling[coords] = trio.Event()
+    def _batches(self, coords: Sequence[Coords]) -> list[Sequence[Coords]]:
+        """Chunks that are got and decoded together: as many batches as can be worked on at once, but none too large."""
+        if not coords:
+            return []
+        chunk_nbytes = max(1, self.array.metadata.chunk_nbytes(coords[0]))
+        size = max(1, min(-(-len(coords) // CPU_THREADS), _BATCH_NBYTES // chunk_nbytes))
+        return [coords[start : start + size] for start in range(0, len(coords), size)]
+
+    async def _fill_batch(self, slab: Slab, batch: Sequence[Coords]) -> None:
         try:
-            row = self._slab_grid.row(self._slab_grid.row_of(coords))
-            piece = self._slab_grid.piece(coords)
-            start = (row.start - slab.first) * self._itemsize
-            box = slab.memory[start : start + (row.stop - row.start) * self._itemsize]
-            out = part(box.view(self.array.metadata.data_type.dtype).reshape(row.shape), piece.row_selection)
-            cached, elements = self._pool.cache.peek((self.array.serial, coords))
-            if cached and elements is not None:
-                out[...] = elements[piece.chunk_selection]
-            elif cached or not await self.array.read_chunk_into(coords, out, piece.chunk_selection):
-                fill(self.array.metadata, out)
-            slab.filled.add(coords)
-            slab.decoded(out.nbytes)
+            places = [self._place(slab, each) for each in batch]
+            unread: list[ChunkPart] = []
+            for place in places:
+                cached, elements = self._pool.cache.peek((self.array.serial, place.coords))
+                if not cached:
+                    unread.append(place)
+                elif elements is not None:
+                    place.out[...] = elements[place.selection]
+                else:
+                    fill(self.array.metadata, place.out)
+            read = dict(zip([place.coords for place in unread], await self.array.read_chunks_into(unread), strict=True))
+            failed: ZarrfsError | None = None
+            for place in places:
+                result = read.get(place.coords, True)
+                if isinstance(result, ZarrfsError):
+                    failed = failed or result
+                    continue
+                if not result:
+                    fill(self.array.metadata, place.out)
+                slab.filled.add(place.coords)
+                slab.decoded(place.out.nbytes)
+            slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
+            if failed is not None:
+                raise failed
         finally:
-            del slab.filling[coords]
-            done.set()
+            self._filled(slab, batch)
 
-    def _fill_ahead(self, index: int, slab: Slab) -> None:
-        """Complete this slab, then the next one, in the background; errors are left to the reader that needs the chunk."""
+    def _filled(self, slab: Slab, batch: Sequence[Coords]) -> None:
+        """A batch is over, one way or the other: who waits for its chunks looks again."""
+        for each in batch:
+            underway = slab.filling.pop(each, None)
+            if underway is not None:
+                underway.set()
+
+    def _place(self, slab: Slab, coords: Coords) -> ChunkPart:
+        """Where in the slab's memory a chunk goes, and which part of it."""
+        row = self._slab_grid.row(self._slab_grid.row_of(coords))
+        piece = self._slab_grid.piece(coords)
+        start = (row.start - slab.first) * self._itemsize
+        box = slab.memory[start : start + (row.stop - row.start) * self._itemsize]
+        out = part(box.view(self.array.metadata.data_type.dtype).reshape(row.shape), piece.row_selection)
+        return ChunkPart(coords, out, piece.chunk_selection)
+
+    def _fill_ahead(self, index: int, slab: Slab, position: Position) -> None:
+        """Complete this slab, then the next one, in the background; errors are left to the reader that needs the chunk.
+
+        Only in memory: who reads the first bytes of a huge array does not want a file of its first row of chunks.
+        """
         start_soon = self._pool.start_soon
-        if start_soon is None:
+        if start_soon is None or slab.spilled:
             return
-        if not slab.complete and not slab.filling:
-            start_soon(self._complete, index)
-        elif (
-            slab.complete
-            and index + 1 < self._slab_grid.slabs
-            and self._pool.slabs.fits_two(slab.memory.nbytes)
-            and self._pool.slabs.get((self.array.serial, index + 1)) is None
-        ):
-            self._slab(index + 1)
-            # The one being read is used last, so that the one ahead never displaces it.
-            self._pool.slabs.get(slab.key)
-            start_soon(self._complete, index + 1)
+        following: Slab | None = slab
+        if slab.complete:
+            if index + 1 == self._slab_grid.slabs:
+                return
+            extent = self._extent(index + 1)
+            following = self._pool.slabs.get(extent[0]) or self._pool.slabs.add_in_memory(*extent)
+            if following is None:
+                return
+            self._held(following, position)
+        if following is not None and not following.complete and not following.ahead and not following.spilled:
+            following.ahead = True
+            start_soon(self._complete, following)
 
-    async def _complete(self, index: int) -> None:
-        slab = self._pool.slabs.get((self.array.serial, index))
-        if slab is None:
-            return
+    async def _complete(self, slab: Slab) -> None:
+        def missing() -> Iterator[Coords]:
+            for number in self._slab_grid.row_numbers(slab.key[1]):
+                for coords in self._slab_grid.coords(number):
+                    if slab.stale or not self._handles:
+                        slab.ahead = False
+                        return
+                    if coords not in slab.filled:
+                        yield coords
+
         slab.pins += 1
         try:
-            for number in self._slab_grid.row_numbers(index):
-                await self._fill(slab, [coords for coords in self._slab_grid.coords(number) if coords not in slab.filled])
-            slab.complete = True
+            await self._fill(slab, missing())
         except ZarrfsError as error:
             log.debug("filling ahead stopped: %s", error)
         finally:

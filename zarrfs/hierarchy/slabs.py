@@ -1,12 +1,13 @@
-"""Slab buffers: recycled memory for sequential readers, and a file where one slab is larger than the memory allowed.
+"""Slab buffers: recycled memory for sequential readers, and a file where the memory allowed does not suffice.
 
 Fresh memory is the dear part of reading (docs/design/003-readers.md), so buffers go back to the pool and are used again, touched.
 """
 
 from __future__ import annotations
 
-import logging
+import errno
 import mmap
+import os
 import tempfile
 from collections import OrderedDict
 from typing import Any
@@ -14,10 +15,9 @@ from typing import Any
 import numpy as np
 import trio
 
+from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.model.chunk_grid import Coords
-
-log = logging.getLogger(__name__)
 
 SlabKey = tuple[int, int]
 """The array's serial number and the slab's index."""
@@ -26,24 +26,31 @@ Memory = np.ndarray[Any, np.dtype[np.uint8]]
 
 # A file-backed slab is unmapped from us after this many bytes were decoded into it; the page cache keeps them.
 _TRIM_NBYTES = 16 * 1024 * 1024
+# What a slab costs beside its elements; the least that one counts for.
+_LEAST_NBYTES = 4096
+_MAX_FREE = 32
 
 
 class Slab:
     """One slab being filled and read. ``first``, ``stop``: its elements; ``memory``: their bytes, valid where ``filled`` says.
 
-    ``pins`` counts the readers that await something while they need it; only an unpinned slab is recycled.
+    ``pins`` counts the tasks that await something while they need its memory, ``readers`` the open files that go through it: neither
+    is displaced by other slabs. ``stale`` once what it holds was discarded; ``ahead`` once it is being completed in the background.
     """
 
-    def __init__(self, key: SlabKey, first: int, stop: int, memory: Memory, mapping: mmap.mmap | None) -> None:
+    def __init__(self, key: SlabKey, first: int, stop: int, nbytes: int, buffer: Memory, mapping: mmap.mmap | None) -> None:
         self.key = key
         self.first = first
         self.stop = stop
-        self.memory = memory
+        self.buffer = buffer
+        self.memory = buffer[:nbytes]
         self.filled: set[Coords] = set()
         self.filling: dict[Coords, trio.Event] = {}
         self.complete = False
+        self.ahead = False
         self.stale = False
         self.pins = 0
+        self.readers = 0
         self._mapping = mapping
         self._since_trim = 0
 
@@ -51,6 +58,11 @@ class Slab:
     def spilled(self) -> bool:
         """Whether it lies in a file."""
         return self._mapping is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody would miss it."""
+        return not (self.pins or self.readers or self.filling)
 
     def decoded(self, nbytes: int) -> None:
         """``nbytes`` were put into it: a spilled slab lets go of resident pages from time to time."""
@@ -61,7 +73,11 @@ class Slab:
 
 
 class SlabPool:
-    """The slabs of a mount, least recently used last to stay, within ``limit`` bytes of memory; larger ones go to ``directory``."""
+    """The slabs of a mount, within ``limit`` bytes of memory, the least recently used given up first.
+
+    A slab that is in use is never given up, so that every pass decodes each chunk once: when those in use take all the memory, the
+    next one lies in a file in ``directory``.
+    """
 
     def __init__(self, limit: int, counters: HierarchyCounters, directory: str | None = None) -> None:
         self.limit = limit
@@ -69,6 +85,7 @@ class SlabPool:
         self._counters = counters
         self._directory = directory
         self._slabs: OrderedDict[SlabKey, Slab] = OrderedDict()
+        self._making: dict[SlabKey, trio.Event] = {}
         self._free: list[Memory] = []
 
     def get(self, key: SlabKey) -> Slab | None:
@@ -78,85 +95,99 @@ class SlabPool:
             self._slabs.move_to_end(key)
         return slab
 
-    def fits_two(self, nbytes: int) -> bool:
-        """Whether a slab of ``nbytes`` can be filled ahead without giving up the one that is being read."""
-        return 2 * nbytes <= self.limit
+    def add_in_memory(self, key: SlabKey, first: int, stop: int, nbytes: int) -> Slab | None:
+        """A new, empty slab for elements ``first`` to ``stop``; None when those in use leave no memory for it, or while
+        `get_or_add` makes it."""
+        if key in self._making:
+            return None
+        buffer = self._buffer(max(nbytes, _LEAST_NBYTES))
+        return None if buffer is None else self._added(Slab(key, first, stop, nbytes, buffer, None))
 
-    def add(self, key: SlabKey, first: int, stop: int, nbytes: int, *, most: int) -> Slab:
-        """A new, empty slab for elements ``first`` to ``stop``; an array has ``most`` slabs at once, so that a pass over it goes
-        through few, touched buffers. Raises OSError when the slab has to go to a file and there is no room."""
-        mapping = None
-        self._shed(key[0], most - 1)
-        if nbytes > self.limit:
-            self._drop_spilled()
-            with tempfile.TemporaryFile(dir=self._directory) as file:
-                file.truncate(nbytes)
-                mapping = mmap.mmap(file.fileno(), nbytes)
-            memory: Memory = np.frombuffer(mapping, np.uint8)
-            self._counters.slabs_spilled += 1
-        else:
-            memory = self._memory(nbytes)
-        slab = self._slabs[key] = Slab(key, first, stop, memory, mapping)
-        self._counters.slabs_filled += 1
-        return slab
+    async def get_or_add(self, key: SlabKey, first: int, stop: int, nbytes: int) -> Slab:
+        """The slab; a new one in memory or, when there is none left, in a file. Raises OSError when there is no room either.
 
-    def discard(self, serial: int, coords_slab: int | None = None) -> None:
-        """Forget the slabs of an array, or one of them; readers that hold one now keep it until they are done."""
-        keys = [key for key in self._slabs if key[0] == serial] if coords_slab is None else [(serial, coords_slab)]
+        Does not wait unless the slab has to lie in a file.
+        """
+        while True:
+            slab = self.get(key)
+            if slab is None:
+                slab = self.add_in_memory(key, first, stop, nbytes)
+            if slab is not None:
+                return slab
+            if key not in self._making:
+                break
+            await self._making[key].wait()
+        made = self._making[key] = trio.Event()
+        try:
+            mapping = await threads.io(_reserve, self._directory, nbytes)
+        finally:
+            del self._making[key]
+            made.set()
+        self._counters.slabs_spilled += 1
+        return self._added(Slab(key, first, stop, nbytes, np.frombuffer(mapping, np.uint8), mapping))
+
+    def discard(self, serial: int, index: int | None = None) -> None:
+        """Forget the slabs of an array, or one of them; whoever needs the memory of one now keeps it until he is done."""
+        keys = [key for key in self._slabs if key[0] == serial] if index is None else [(serial, index)]
         for key in keys:
             slab = self._slabs.get(key)
             if slab is not None:
-                slab.stale = True
                 self._remove(slab)
 
-    def _memory(self, nbytes: int) -> Memory:
-        for index, memory in enumerate(self._free):
-            if nbytes <= memory.nbytes <= 2 * nbytes:
-                return self._free.pop(index)[:nbytes] if memory.nbytes == nbytes else self._cut(index, nbytes)
-        while self.nbytes + nbytes > self.limit and (self._free or self._evict()):
-            while self._free and self.nbytes + nbytes > self.limit:
-                candidate = self._free.pop()
-                if nbytes <= candidate.nbytes <= 2 * nbytes:
-                    return candidate[:nbytes]
-                self.nbytes -= candidate.nbytes
-        self.nbytes += nbytes
-        return np.empty(nbytes, np.uint8)
+    def passed(self, slab: Slab) -> None:
+        """An open file is done with a slab: the next one is to use its memory, which is still in the processor's caches."""
+        if slab.idle and not slab.stale:
+            self._remove(slab)
 
-    def _cut(self, index: int, nbytes: int) -> Memory:
-        memory = self._free.pop(index)
-        self.nbytes -= memory.nbytes - nbytes
-        return memory[:nbytes]
+    def _added(self, slab: Slab) -> Slab:
+        self._slabs[slab.key] = slab
+        self._counters.slabs_filled += 1
+        return slab
 
-    def _shed(self, serial: int, most: int) -> None:
-        """Let go of the least recently used slabs of an array beyond ``most``."""
-        idle = [slab for key, slab in self._slabs.items() if key[0] == serial]
-        for slab in idle[: max(0, len(idle) - most)]:
-            if not slab.pins and not slab.filling:
-                self._remove(slab)
+    def _buffer(self, nbytes: int) -> Memory | None:
+        buffer = self._recycled(nbytes)
+        while buffer is None and self.nbytes + nbytes > self.limit:
+            if self._free:
+                self.nbytes -= self._free.pop().nbytes
+                continue
+            displaced = next((slab for slab in self._slabs.values() if slab.idle and not slab.spilled), None)
+            if displaced is None:
+                return None
+            self._remove(displaced)
+            buffer = self._recycled(nbytes)
+        if buffer is None:
+            self.nbytes += nbytes
+            buffer = np.empty(nbytes, np.uint8)
+        return buffer
 
-    def _evict(self) -> bool:
-        """Let go of the least recently used slab that nobody is using; False when there is none."""
-        for slab in self._slabs.values():
-            if not slab.pins and not slab.filling and not slab.spilled:
-                self._remove(slab)
-                return True
-        return False
+    def _recycled(self, nbytes: int) -> Memory | None:
+        """A buffer that was used before and is not much too large. It counts whole, however little of it is used."""
+        for index, buffer in enumerate(self._free):
+            if nbytes <= buffer.nbytes <= 2 * nbytes:
+                return self._free.pop(index)
+        return None
 
     def _remove(self, slab: Slab) -> None:
         del self._slabs[slab.key]
+        slab.stale = True
         if slab.spilled:
             return
-        if slab.pins or slab.filling:
-            # Somebody still reads or fills it: its memory is left to the garbage collector.
-            self.nbytes -= slab.memory.nbytes
+        if slab.pins or slab.filling or len(self._free) >= _MAX_FREE:
+            # Somebody may still read or fill it: its memory is left to the garbage collector.
+            self.nbytes -= slab.buffer.nbytes
         else:
-            self._free.append(slab.memory)
+            self._free.append(slab.buffer)
 
-    def _drop_spilled(self) -> None:
-        for slab in [slab for slab in self._slabs.values() if slab.spilled and not slab.pins]:
-            self._remove(slab)
 
-    def release_free(self) -> None:
-        """Give memory that no slab uses back to the system."""
-        self.nbytes -= sum(memory.nbytes for memory in self._free)
-        self._free.clear()
+def _reserve(directory: str | None, nbytes: int) -> mmap.mmap:
+    """An unlinked, mapped file whose blocks are there: writing into a mapping on a full disk is a signal that ends the process.
+
+    Raises OSError rather than take more than half of what is free: whoever declares a huge array must not fill the disk.
+    """
+    with tempfile.TemporaryFile(dir=directory) as file:
+        status = os.fstatvfs(file.fileno())
+        free = status.f_bavail * status.f_frsize
+        if nbytes > free // 2:
+            raise OSError(errno.ENOSPC, f"{nbytes} bytes are more than half of what is free there ({free} bytes)", directory)
+        os.posix_fallocate(file.fileno(), 0, nbytes)
+        return mmap.mmap(file.fileno(), nbytes)

@@ -7,7 +7,6 @@ buffer. While one slab is in memory, a reader that goes forward through the file
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,6 +73,10 @@ class SlabGrid:
         first = slab * self.rows_per_slab
         return range(first, min(first + self.rows_per_slab, self.rows))
 
+    def chunks(self, slab: int) -> int:
+        """Number of chunks in a slab."""
+        return len(self.row_numbers(slab)) * math.prod(self._grid.grid_shape(self._shape)[self._axis + 1 :])
+
     def row_of(self, coords: Coords) -> int:
         """The row that chunk ``coords`` belongs to."""
         if not coords:
@@ -105,9 +108,7 @@ class SlabGrid:
             lead, index = divmod(lead, extent)
             leading.append(index)
         head = (*reversed(leading), along)
-        grid_shape = self._grid.grid_shape(self._shape)
-        for tail in itertools.product(*(range(extent) for extent in grid_shape[self._axis + 1 :])):
-            yield (*head, *tail)
+        yield from _below(head, self._grid.grid_shape(self._shape)[self._axis + 1 :])
 
     def row(self, number: int) -> Row:
         """One row."""
@@ -119,3 +120,12 @@ class SlabGrid:
         base = lead * self._shape[self._axis]
         shape = (*(1,) * self._axis, end - begin, *self._shape[self._axis + 1 :])
         return Row((base + begin) * self._inner, (base + end) * self._inner, shape)
+
+
+def _below(head: Coords, extents: Shape) -> Iterator[Coords]:
+    """``head`` and everything below it, in C order; not `itertools.product`, which makes lists of all the indices first."""
+    if not extents:
+        yield head
+        return
+    for index in range(extents[0]):
+        yield from _below((*head, index), extents[1:])

@@ -111,7 +111,7 @@ class ChunksGroup(GroupDirectory):
     def is_folder(self, node: HierarchyNode) -> bool:
         return isinstance(node, GroupNode) or (isinstance(node, ArrayNode) and _reason(node) is None)
 
-    def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
+    async def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
         if isinstance(node, GroupNode):
             return Shown(name, True, lambda: ChunksGroup(self.context, node.path))
         if isinstance(node, ArrayNode):
@@ -339,13 +339,14 @@ async def _set_times(store: Store, opened: OpenArray, coords: Coords, mtime_ns: 
 
 
 def _shown_documents(context: ViewContext, path: NodePath, documents: dict[str, bytes]) -> list[Shown]:
+    mtime_ns = context.hierarchy.documents_mtime_ns(path) or context.mounted_ns
     return [
         Shown(
             name,
             False,
-            lambda name=name, data=data: text(_ident(path, name), data, mtime_ns=context.mounted_ns),  # type: ignore[misc]
+            lambda name=name, data=data: text(_ident(path, name), data, mtime_ns=mtime_ns),  # type: ignore[misc]
             len(data),
-            context.mounted_ns,
+            mtime_ns,
         )
         for name, data in sorted(documents.items())
     ]

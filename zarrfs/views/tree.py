@@ -81,7 +81,7 @@ class GroupDirectory(Directory):
                 return shown.make()
         node = await self._child_called(name)
         if node is not None:
-            shown = self.show(name, node, set())
+            shown = await self.show(name, node, set())
             if shown.name == name:
                 return shown.make()
         for shown in await self._shown():
@@ -97,7 +97,7 @@ class GroupDirectory(Directory):
         """Files that stand for the group itself."""
         return ()
 
-    def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
+    async def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
         """The entry for the child ``node``, whose name in the folder is ``name`` as far as it is free."""
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class GroupDirectory(Directory):
         taken.update(shown.name for shown in await self.documents())
         every = []
         for name, node in children:
-            shown = self.show(names.name_of(name), node, taken)
+            shown = await self.show(names.name_of(name), node, taken)
             if shown.is_directory:
                 shown.mtime_ns = await self.context.store.prefix_mtime_ns(node.path.prefix)
             every.append(shown)

@@ -51,12 +51,12 @@ class WholeArrayGroup(GroupDirectory):
             # The usual name of an array's file, without listing the folder; a real group of that name goes first.
             node, taken = await self._child_called(name[: -len(suffix)]), await self._child_called(name)
             if isinstance(node, ArrayNode) and not isinstance(taken, GroupNode):
-                shown = self.show(name[: -len(suffix)], node, set())
+                shown = await self.show(name[: -len(suffix)], node, set())
                 if shown.name == name:
                     return shown.make()
         return await super().lookup(name)
 
-    def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
+    async def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
         if isinstance(node, GroupNode):
             return Shown(name, True, lambda: WholeArrayGroup(self.context, node.path, self.container))
         if isinstance(node, ArrayNode):
@@ -70,7 +70,7 @@ class WholeArrayGroup(GroupDirectory):
                     False,
                     lambda: WholeArrayFile(self.context, node.path, self.container),
                     layout.size,
-                    self.context.mounted_ns,
+                    await _mtime_ns(self.context, node.path),
                 )
         return self.show_unsupported(name, node, taken)
 
@@ -99,7 +99,7 @@ class WholeArrayRoot(WholeArrayGroup):
 
     async def _only(self) -> Shown | None:
         node = await self.context.hierarchy.node(ROOT)
-        return self.show(self.context.store_name, node, set()) if isinstance(node, ArrayNode | UnsupportedNode) else None
+        return await self.show(self.context.store_name, node, set()) if isinstance(node, ArrayNode | UnsupportedNode) else None
 
 
 class WholeArrayFile(File):
@@ -112,13 +112,14 @@ class WholeArrayFile(File):
         self.ident = f"{container.name}{path}{container.suffix}"
 
     async def attributes(self) -> Attributes:
-        return self._attributes((await self._opened())[1])
+        _, layout = await self._opened()
+        return await _attributes(self._context, self._path, layout)
 
     async def open(self, flags: OpenFlags) -> Handle:
         if flags.write:
             raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
         opened, layout = await self._opened()
-        return _WholeArrayHandle(opened, layout, self._attributes(layout))
+        return _WholeArrayHandle(self._context, opened, layout)
 
     async def _opened(self) -> tuple[OpenArray, FileLayout]:
         opened = await self._context.hierarchy.array(self._path)
@@ -126,19 +127,16 @@ class WholeArrayFile(File):
             raise no_such_entry(self.ident)
         return opened, self._container.layout(opened.array.metadata)
 
-    def _attributes(self, layout: FileLayout) -> Attributes:
-        return Attributes(False, layout.size, self._context.mounted_ns, writable=False)
-
 
 class _WholeArrayHandle(Handle):
-    def __init__(self, opened: OpenArray, layout: FileLayout, attributes: Attributes) -> None:
+    def __init__(self, context: ViewContext, opened: OpenArray, layout: FileLayout) -> None:
+        self._context = context
         self._opened = opened
         self._layout = layout
-        self._attributes = attributes
         self._position = opened.reader.opened()
 
     async def attributes(self) -> Attributes:
-        return self._attributes
+        return await _attributes(self._context, self._opened.array.path, self._layout)
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._opened.superseded:
@@ -160,6 +158,14 @@ class _WholeArrayHandle(Handle):
 
     async def release(self) -> None:
         self._opened.reader.closed(self._position)
+
+
+async def _attributes(context: ViewContext, path: NodePath, layout: FileLayout) -> Attributes:
+    return Attributes(False, layout.size, await _mtime_ns(context, path), writable=False)
+
+
+async def _mtime_ns(context: ViewContext, path: NodePath) -> int:
+    return await context.hierarchy.mtime_ns(path) or context.mounted_ns
 
 
 def _plugin(container: Container) -> ViewPlugin:
