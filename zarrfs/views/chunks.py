@@ -257,7 +257,9 @@ class DecodedChunk(Content):
 
     async def load(self) -> Buffer | None:
         self._require_current()
-        elements = await self._opened.reader.chunk(self._coords)
+        # What was decoded before may be another value than the one that a part of is about to be changed.
+        stat = await self._opened.array.chunks.stat(self._coords)
+        elements = None if stat is None else await self._opened.reader.chunk(self._coords, stat.generation)
         if elements is None and self._context.fill:
             elements = _filled(self._opened, self._coords)
         return None if elements is None else _as_bytes(elements)
