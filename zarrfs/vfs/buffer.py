@@ -17,8 +17,8 @@ class StagedBytes:
     """Bytes that are written at any offset, cut and read. Sync; a gap that a write leaves is zeros.
 
     Above ``limit`` bytes they move to a file in ``directory`` (the system's default when None), which has no name and is gone when
-    the process is. Raises `StoreFull` when that folder has no space, `FileTooLarge` when no file can be so large; what was staged
-    before the failing write is still there.
+    the process is. Raises `StoreFull` when that folder has no space, `FileTooLarge` when no file can be so large; what the
+    failing write did not reach is as it was.
     """
 
     def __init__(self, data: Buffer = b"", *, limit: int = SPILL_NBYTES, directory: str | None = None) -> None:
@@ -28,7 +28,11 @@ class StagedBytes:
         self._limit = limit
         self._directory = directory
         if data:
-            self.write(0, data)
+            try:
+                self.write(0, data)
+            except BaseException:
+                self.close()
+                raise
 
     def __len__(self) -> int:
         return self._size

@@ -25,7 +25,7 @@ import enum
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 import trio
 
@@ -246,7 +246,8 @@ class Staged:
             raise FileTooLarge(f"{self.content.ident} has exactly {limit} bytes", key=self.content.ident)
         async with self.lock:
             staged = await self._loaded(whole_follows=offset == 0 and len(data) == limit)
-            staged.write(offset, data)
+            with self._clean_if_refused():
+                staged.write(offset, data)
             self._touch(State.DIRTY)
         return len(data)
 
@@ -260,7 +261,8 @@ class Staged:
                 self._replace(StagedBytes(limit=self.area.spill_nbytes, directory=self.area.directory), State.TRUNCATED)
                 return
             staged = await self._loaded()
-            staged.truncate(size)
+            with self._clean_if_refused():
+                staged.truncate(size)
             self._touch(State.DIRTY)
 
     def drop(self) -> None:
@@ -348,6 +350,16 @@ class Staged:
             lent.close()
         self._lent = False
         return self._bytes
+
+    @contextmanager
+    def _clean_if_refused(self) -> Iterator[None]:
+        """What was loaded for a change that could not be staged is not staged either."""
+        try:
+            yield
+        except ZarrfsError:
+            if self._state is State.CLEAN and not self.orphan:
+                self.drop()
+            raise
 
     def _staged_bytes(self, data: Buffer) -> StagedBytes:
         return StagedBytes(data, limit=self.area.spill_nbytes, directory=self.area.directory)
