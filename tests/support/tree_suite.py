@@ -758,6 +758,17 @@ async def a_small_value_replaced_behind_the_mount_is_read_whole(d: Driver) -> No
 
 
 @scenario
+async def a_part_of_a_chunk_is_changed_in_the_value_that_is_there_now(d: Driver) -> None:
+    for view in (d.raw, d.chunks):
+        assert await d.read(f"{view}/a/0.0") == CHUNK
+        await d.put("a/0.0", OTHER)
+        async with d.opened(f"{view}/a/0.0", os.O_WRONLY) as fd:
+            await d.pwrite(fd, b"wxyz", 4)
+        assert await d.stored("a/0.0") == OTHER[:4] + b"wxyz" + OTHER[8:]
+        await d.put("a/0.0", CHUNK)
+
+
+@scenario
 async def a_key_that_appears_behind_the_mount_is_there(d: Driver) -> None:
     assert not await d.exists(f"{d.raw}/k")
     await d.put("k", b"x")

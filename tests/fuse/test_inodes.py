@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.support.unhurried import unhurried
+from zarrfs.fuse.inodes import ROOT_INO, Inode, InodeTable, stamp_of
+from zarrfs.vfs.node import Attributes, Directory
+
+
+class Nowhere(Directory):
+    """A root that nothing is asked of."""
+
+    async def attributes(self) -> Attributes:
+        raise NotImplementedError
+
+    async def lookup(self, name: str) -> Directory:
+        raise NotImplementedError
+
+    def entries(self) -> object:  # type: ignore[override]
+        raise NotImplementedError
+
+
+def table() -> InodeTable:
+    return InodeTable(Nowhere())
+
+
+def test_a_number_is_the_same_after_it_was_forgotten_and_in_the_next_mount() -> None:
+    first, second = table(), table()
+    number = first.refer(first.root, "raw").ino
+    first.forget(number, 1)
+    assert len(first) == 1
+    assert first.refer(first.root, "raw").ino == number == second.refer(second.root, "raw").ino == second.number("raw")
+
+
+def test_lookups_are_counted() -> None:
+    inodes = table()
+    inode = inodes.refer(inodes.root, "raw")
+    assert inodes.refer(inodes.root, "raw") is inode
+    inodes.forget(inode.ino, 1)
+    assert inodes[inode.ino] is inode
+    inodes.opened(inode)
+    inodes.forget(inode.ino, 1)
+    assert inodes[inode.ino] is inode
+    inodes.closed(inode)
+    assert len(inodes) == 1
+
+
+def test_what_is_not_known_can_be_forgotten() -> None:
+    inodes = table()
+    inodes.forget(12345, 1)
+    inodes.forget(ROOT_INO, 100)
+    assert inodes.find("") is inodes.root
+
+
+def test_another_stamp_is_another_file() -> None:
+    inodes = table()
+    old = inodes.refer(inodes.root, "k", stamp=1)
+    assert inodes.refer(inodes.root, "k", stamp=1) is old
+    new = inodes.refer(inodes.root, "k", stamp=2)
+    assert new.ino != old.ino
+    assert inodes.find("k") is new
+    old.stamp = 0
+    assert inodes.refer(inodes.root, "k", stamp=2) is new
+    inodes.forget(new.ino, 2)
+    inodes.forget(old.ino, 2)
+    assert len(inodes) == 1
+
+
+def test_the_name_of_a_vanished_file_is_anothers() -> None:
+    inodes = table()
+    old = inodes.refer(inodes.root, "k")
+    inodes.vanished(old)
+    assert inodes.find("k") is None
+    assert inodes.refer(inodes.root, "k").ino != old.ino
+
+
+def test_what_lies_below_a_moved_folder_moves_with_it() -> None:
+    inodes = table()
+    folder = inodes.refer(inodes.root, "a")
+    below = inodes.refer(folder, "b")
+    deep = inodes.refer(below, "c")
+    beside = inodes.refer(inodes.root, "ab")
+    deep.node = beside.node = inodes.root.node
+    inodes.move(folder, inodes.root, "z")
+    assert [inodes.find(path) for path in ("z", "z/b", "z/b/c", "ab")] == [folder, below, deep, beside]
+    assert inodes.find("a/b/c") is None
+    assert deep.node is None
+    assert beside.node is not None
+    assert inodes.refer(below, "c") is deep
+    another = inodes.refer(inodes.root, "a")
+    assert inodes.refer(another, "b").ino != below.ino
+
+
+def test_stamps_tell_files_apart_and_ignore_folders() -> None:
+    assert stamp_of(Attributes(True, 5, 6)) == 0
+    stamps = {stamp_of(Attributes(False, size, mtime)) for size in range(10) for mtime in (None, 0, 1, 2)}
+    assert len(stamps) == 40
+    assert 0 not in stamps
+
+
+NAMES = st.sampled_from("abc")
+
+
+class InodeMachine(RuleBasedStateMachine):
+    """References, forgetting, moving and vanishing, in a folder tree of a few names. The model is a dict of what exists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inodes = table()
+        self.known: dict[int, Inode] = {}
+        self.named: dict[str, int] = {}
+
+    def folder(self, data: st.DataObject) -> Inode:
+        return data.draw(st.sampled_from([self.inodes.root, *(self.known[ino] for ino in self.named.values())]))
+
+    @rule(data=st.data(), name=NAMES)
+    def refer(self, data: st.DataObject, name: str) -> None:
+        folder = self.folder(data)
+        path = f"{folder.path}/{name}".lstrip("/")
+        inode = self.inodes.refer(folder, name)
+        assert inode.ino == self.named.get(path, inode.ino)
+        assert self.known.setdefault(inode.ino, inode) is inode
+        self.named[path] = inode.ino
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        # As the kernel: not before all that lies below is forgotten.
+        leaves = [each for each in self.known.values() if all(other.parent is not each for other in self.known.values())]
+        inode = data.draw(st.sampled_from(leaves))
+        self.inodes.forget(inode.ino, inode.lookups)
+        del self.known[inode.ino]
+        self.named = {path: ino for path, ino in self.named.items() if ino != inode.ino}
+
+    @precondition(lambda self: self.named)
+    @rule(data=st.data())
+    def vanish(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(self.named)))
+        inode = self.known[self.named[path]]
+        if all(other.parent is not inode for other in self.known.values()):
+            self.inodes.vanished(inode)
+            del self.named[path]
+
+    @precondition(lambda self: self.named)
+    @rule(data=st.data(), name=NAMES)
+    def move(self, data: st.DataObject, name: str) -> None:
+        old = data.draw(st.sampled_from(sorted(self.named)))
+        inode, folder = self.known[self.named[old]], self.folder(data)
+        new = f"{folder.path}/{name}".lstrip("/")
+        if folder is inode or folder.lies_below(inode) or any(path == new or path.startswith(f"{new}/") for path in self.named):
+            return
+        self.inodes.move(inode, folder, name)
+        self.named = {
+            new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path: ino for path, ino in self.named.items()
+        }
+
+    @invariant()
+    def paths_and_numbers_agree(self) -> None:
+        assert len(self.inodes) == len(self.known) + 1
+        for path, ino in self.named.items():
+            assert self.inodes.find(path) is self.known[ino]
+            assert self.known[ino].path == path
+
+
+InodeMachine.TestCase.settings = settings(unhurried, stateful_step_count=30)
+TestInodes = InodeMachine.TestCase

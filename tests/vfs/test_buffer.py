@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.unhurried import unhurried
+from zarrfs.errors import FileTooLarge, StoreFull
+from zarrfs.vfs.buffer import StagedBytes
+
+
+@unhurried
+@given(
+    st.binary(max_size=30),
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(0, 40), st.binary(max_size=12) | st.none())),
+)
+def test_bytes_are_those_of_a_file(data: bytes, limit: int, changes: list[tuple[int, bytes | None]]) -> None:
+    staged, model = StagedBytes(data, limit=limit), data
+    for offset, piece in changes:
+        if piece is None:
+            staged.truncate(offset)
+            model = model[:offset].ljust(offset, b"\0")
+        elif piece:
+            staged.write(offset, piece)
+            model = model.ljust(offset, b"\0")
+            model = model[:offset] + piece + model[offset + len(piece) :]
+        assert len(staged) == len(model)
+        assert bytes(staged.whole()) == model
+        assert staged.read(0, 100) == model
+        assert staged.read(3, 4) == model[3:7]
+        assert staged.in_memory_nbytes in (0, len(model))
+    staged.close()
+    assert len(staged) == 0
+
+
+def test_above_the_limit_no_memory_is_held() -> None:
+    staged = StagedBytes(bytes(100), limit=100)
+    assert staged.in_memory_nbytes == 100
+    staged.write(100, b"x")
+    assert staged.in_memory_nbytes == 0
+    assert staged.read(99, 10) == b"\0x"
+    staged.close()
+
+
+def test_a_size_that_no_file_has_is_too_large() -> None:
+    staged = StagedBytes(b"x", limit=10)
+    with pytest.raises(FileTooLarge):
+        staged.truncate(2**63 - 1)
+    with pytest.raises(FileTooLarge):
+        staged.write(2**63 - 2, b"xx")
+    assert bytes(staged.whole()) == b"x"
+    staged.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", tmp_path], check=False, capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) -> None:
+    (small_disk / "rest").write_bytes(bytes(50_000))
+    staged = StagedBytes(b"before", limit=20_000, directory=str(small_disk))
+    staged.write(6, bytes(15_000))
+    with pytest.raises(StoreFull):
+        staged.write(20_000, b"x")
+    assert staged.in_memory_nbytes == 15_006
+    (small_disk / "rest").unlink()
+    staged.write(20_000, b"x")
+    assert staged.in_memory_nbytes == 0
+    with pytest.raises(StoreFull):
+        staged.write(20_001, bytes(200_000))
+    assert staged.read(0, 8) == b"before\0\0"
+    assert len(staged) == 20_001
+    staged.close()
+    with pytest.raises(StoreFull):
+        StagedBytes(bytes(200_000), limit=10, directory=str(small_disk))
+    with pytest.raises(StoreFull):
+        StagedBytes(b"x" * 11, limit=10, directory=str(small_disk / "missing"))

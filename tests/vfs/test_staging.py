@@ -1,0 +1,632 @@
+"""Each state of a staged file, and each way from one to another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from tests.support.contents import FakeContent
+from zarrfs.errors import (
+    ChunkSizeMismatch,
+    FileTooLarge,
+    NoSuchEntry,
+    NotPermitted,
+    StaleEntry,
+    StoreError,
+    StoreFull,
+    StoreTimeout,
+)
+from zarrfs.vfs.node import READ_ONLY, OpenFlags
+from zarrfs.vfs.staging import Staged, StagedFile, StagingArea, State
+
+WRITE = OpenFlags(read=False, write=True)
+BOTH = OpenFlags(write=True)
+TRUNCATE = OpenFlags(read=False, write=True, truncate=True)
+
+
+def in_trio(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(**fixtures: object) -> None:
+        async def main() -> None:
+            await test(**fixtures)
+
+        trio.run(main)
+
+    return run
+
+
+class Bench:
+    """One file over a fake content, in an area that remembers what it lost."""
+
+    def __init__(self, value: bytes | None = None, *, fixed_size: int | None = None, **options: object) -> None:
+        self.lost: list[tuple[str, BaseException]] = []
+        self.area = StagingArea(on_failure=lambda ident, error: self.lost.append((ident, error)), **options)  # type: ignore[arg-type]
+        self.content = FakeContent(value, fixed_size=fixed_size)
+        self.file = StagedFile(self.area, self.content)
+
+    @property
+    def staged(self) -> Staged:
+        staged = self.area.get(self.content.ident)
+        assert staged is not None
+        return staged
+
+    @property
+    def state(self) -> State:
+        return self.staged.state
+
+
+# --- clean ----------------------------------------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_a_file_that_is_only_read_stages_nothing() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(READ_ONLY)
+    assert await handle.read(1, 3) == b"alu"
+    assert bench.state is State.CLEAN
+    assert bench.staged.size is None
+    await handle.flush()
+    await handle.release()
+    assert bench.content.published == 0
+    assert bench.area.get("raw/k") is None
+
+
+@in_trio
+async def test_opening_for_writing_alone_publishes_nothing() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(BOTH)
+    await handle.flush()
+    await handle.fsync()
+    await handle.release()
+    assert (bench.content.published, bench.content.loaded, bench.content.synced) == (0, 0, 1)
+
+
+@in_trio
+async def test_what_is_not_there_cannot_be_opened() -> None:
+    bench = Bench()
+    with pytest.raises(NoSuchEntry):
+        await bench.file.open(BOTH)
+    with pytest.raises(NoSuchEntry):
+        await bench.file.attributes()
+    assert bench.area.open_handles == 0
+
+
+@in_trio
+async def test_a_file_that_may_not_be_written() -> None:
+    bench = Bench(b"value")
+    file = StagedFile(bench.area, bench.content, writable=False)
+    with pytest.raises(NotPermitted):
+        await file.open(WRITE)
+    with pytest.raises(NotPermitted):
+        await file.truncate(0)
+    handle = await file.open(READ_ONLY)
+    with pytest.raises(NotPermitted):
+        await handle.write(0, b"x")
+    with pytest.raises(NotPermitted):
+        await handle.truncate(0)
+    await handle.release()
+
+
+# --- truncated ------------------------------------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_o_trunc_is_not_published_at_flush_but_at_the_last_release() -> None:
+    bench = Bench(b"value")
+    first, second = await bench.file.open(TRUNCATE), await bench.file.open(READ_ONLY)
+    assert bench.state is State.TRUNCATED
+    assert await second.read(0, 10) == b""
+    await first.flush()
+    await first.release()
+    assert bench.content.value == b"value"
+    await second.release()
+    assert bench.content.value == b""
+
+
+@in_trio
+async def test_creation_is_published_at_fsync() -> None:
+    bench = Bench()
+    handle = await bench.file.create(WRITE)
+    assert bench.state is State.TRUNCATED
+    assert (await bench.file.attributes()).size == 0
+    await handle.flush()
+    assert bench.content.value is None
+    await handle.fsync()
+    assert bench.content.value == b""
+    assert bench.content.synced == 1
+    assert bench.state is State.CLEAN
+    await handle.release()
+    assert bench.content.published == 1
+
+
+@in_trio
+async def test_truncation_to_zero_by_descriptor_is_like_o_trunc() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"x")
+    await handle.truncate(0)
+    assert bench.state is State.TRUNCATED
+    await handle.flush()
+    assert bench.content.value == b"value"
+    await handle.release()
+    assert bench.content.value == b""
+
+
+# --- dirty ----------------------------------------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_a_write_after_o_trunc_loads_nothing_and_is_published_at_flush() -> None:
+    bench = Bench(b"old value")
+    handle = await bench.file.open(TRUNCATE)
+    await handle.write(0, b"new")
+    assert bench.state is State.DIRTY
+    assert bench.area.dirty_nbytes == 3
+    await handle.flush()
+    assert bench.content.value == b"new"
+    assert bench.content.loaded == 0
+    assert bench.state is State.CLEAN
+    await handle.release()
+    assert bench.content.published == 1
+
+
+@in_trio
+async def test_a_write_of_a_part_loads_the_rest_once() -> None:
+    bench = Bench(b"0123456789")
+    handle = await bench.file.open(WRITE)
+    await handle.write(2, b"ab")
+    await handle.write(6, b"cd")
+    assert bench.content.loaded == 1
+    await handle.flush()
+    assert bench.content.value == b"01ab45cd89"
+    await handle.release()
+
+
+@in_trio
+async def test_a_write_of_all_of_a_fixed_size_loads_nothing() -> None:
+    bench = Bench(b"01234567", fixed_size=8)
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"abcdefgh")
+    await handle.flush()
+    assert bench.content.value == b"abcdefgh"
+    assert bench.content.loaded == 0
+    await handle.release()
+
+
+@in_trio
+async def test_cutting_and_growing() -> None:
+    bench = Bench(b"0123456789")
+    handle = await bench.file.open(BOTH)
+    await handle.truncate(4)
+    assert bench.state is State.DIRTY
+    await handle.truncate(6)
+    assert await handle.read(0, 10) == b"0123\0\0"
+    assert (await handle.attributes()).size == 6
+    await handle.flush()
+    assert bench.content.value == b"0123\0\0"
+    await handle.release()
+
+
+@in_trio
+async def test_what_no_flush_saw_is_published_at_release() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(WRITE)
+    await handle.flush()
+    await handle.write(0, b"V")
+    await handle.release()
+    assert bench.content.value == b"Value"
+
+
+@in_trio
+async def test_a_release_that_is_not_the_last_publishes_nothing() -> None:
+    bench = Bench(b"value")
+    first, second = await bench.file.open(WRITE), await bench.file.open(READ_ONLY)
+    await first.write(0, b"V")
+    await first.release()
+    assert bench.content.value == b"value"
+    assert await second.read(0, 10) == b"Value"
+    await second.release()
+    assert bench.content.value == b"Value"
+
+
+@in_trio
+async def test_a_flush_of_a_reader_publishes_nothing() -> None:
+    bench = Bench(b"value")
+    writer, reader = await bench.file.open(WRITE), await bench.file.open(READ_ONLY)
+    await writer.write(0, b"V")
+    await reader.flush()
+    assert bench.content.value == b"value"
+    await reader.release()
+    await writer.release()
+
+
+@in_trio
+async def test_truncation_by_path_is_published_at_once_and_with_it_what_others_staged() -> None:
+    bench = Bench(b"0123456789")
+    await bench.file.truncate(0)
+    assert bench.content.value == b""
+    assert bench.area.get("raw/k") is None
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"abc")
+    await bench.file.truncate(2)
+    assert bench.content.value == b"ab"
+    await handle.release()
+
+
+@in_trio
+async def test_a_fixed_size_is_not_exceeded() -> None:
+    bench = Bench(b"01234567", fixed_size=8)
+    handle = await bench.file.open(BOTH)
+    for wrong in (handle.write(0, bytes(9)), handle.write(8, b"x"), handle.truncate(9), bench.file.truncate(9)):
+        with pytest.raises(FileTooLarge):
+            await wrong
+    assert bench.state is State.CLEAN
+    await handle.release()
+    assert bench.content.value == b"01234567"
+
+
+@in_trio
+async def test_times_are_kept_through_publishing() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"V")
+    await bench.file.set_mtime(17)
+    assert (await bench.file.attributes()).mtime_ns == 17
+    assert bench.content.mtime_ns is None
+    await handle.flush()
+    assert bench.content.mtime_ns == 17
+    await handle.write(1, b"A")
+    assert (await bench.file.attributes()).mtime_ns != 17
+    await handle.release()
+    await bench.file.set_mtime(18)
+    assert bench.content.mtime_ns == 18
+
+
+@in_trio
+async def test_what_could_not_be_staged_leaves_the_file_clean(tmp_path: Path) -> None:
+    bench = Bench(b"value", spill_nbytes=10, directory=str(tmp_path / "missing"))
+    handle = await bench.file.open(BOTH)
+    for refused in (handle.write(20, b"x"), handle.truncate(20)):
+        with pytest.raises(StoreFull):
+            await refused
+        assert bench.state is State.CLEAN
+        assert bench.staged.size is None
+    assert await handle.read(0, 10) == b"value"
+    await handle.release()
+    assert bench.content.published == 0
+
+
+# --- publishing -----------------------------------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_writers_wait_for_a_publish_and_readers_do_not() -> None:
+    bench = Bench(b"value")
+    bench.content.waits = trio.Event()
+    handle = await bench.file.open(BOTH)
+    await handle.write(0, b"V")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(handle.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.state is State.PUBLISHING
+        assert bench.area.is_publishing("raw/k")
+        assert await handle.read(0, 10) == b"Value"
+        nursery.start_soon(handle.write, 1, b"ALUE")
+        await trio.testing.wait_all_tasks_blocked()
+        assert await handle.read(0, 10) == b"Value"
+        bench.content.waits.set()
+    assert bench.content.value == b"Value"
+    assert bench.state is State.DIRTY
+    assert await handle.read(0, 10) == b"VALUE"
+    await handle.release()
+    assert bench.content.value == b"VALUE"
+
+
+@in_trio
+async def test_two_flushes_at_once_publish_once() -> None:
+    bench = Bench(b"value")
+    first, second = await bench.file.open(WRITE), await bench.file.open(WRITE)
+    await first.write(0, b"V")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first.flush)
+        nursery.start_soon(second.flush)
+    assert bench.content.published == 1
+    await first.release()
+    await second.release()
+
+
+@in_trio
+async def test_a_release_is_not_cancelled() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"V")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await bench.staged.release()
+    assert bench.content.value == b"Value"
+
+
+@in_trio
+async def test_readers_of_the_old_value_move_on_when_the_new_one_is_published() -> None:
+    bench = Bench(b"old value")
+    reader = await bench.file.open(READ_ONLY)
+    assert await reader.read(0, 3) == b"old"
+    writer = await bench.file.open(TRUNCATE)
+    await writer.write(0, b"new")
+    await writer.flush()
+    await writer.release()
+    assert await reader.read(0, 10) == b"new"
+    assert (await reader.attributes()).size == 3
+    bench.content.value = b"through another view"
+    bench.area.changed("raw/k")
+    assert await reader.read(0, 7) == b"through"
+    await reader.release()
+
+
+@in_trio
+async def test_durable_publishes_are_synced() -> None:
+    bench = Bench(b"value", durable=True)
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"V")
+    await handle.flush()
+    assert bench.content.synced == 1
+    await handle.write(0, b"v")
+    await handle.release()
+    assert bench.content.synced == 2
+
+
+# --- failed ---------------------------------------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_a_failure_is_told_again_and_the_staged_bytes_are_kept() -> None:
+    bench = Bench(b"value")
+    bench.content.refuses = StoreFull("full")
+    handle = await bench.file.open(BOTH)
+    await handle.write(0, b"VALUE")
+    for operation in (handle.flush, handle.flush, handle.fsync):
+        with pytest.raises(StoreFull):
+            await operation()
+        assert bench.state is State.FAILED
+        assert await handle.read(0, 10) == b"VALUE"
+    assert bench.content.value == b"value"
+    bench.content.refuses = None
+    await handle.flush()
+    assert bench.content.value == b"VALUE"
+    assert bench.state is State.CLEAN
+    await handle.release()
+    assert bench.lost == []
+
+
+@in_trio
+@pytest.mark.logs("could not be stored and is lost")
+async def test_what_still_fails_at_the_last_release_is_dropped_and_recorded() -> None:
+    bench = Bench(b"value")
+    bench.content.refuses = error = StoreFull("full")
+    first, second = await bench.file.open(BOTH), await bench.file.open(READ_ONLY)
+    await first.write(0, b"V")
+    with pytest.raises(StoreFull):
+        await first.flush()
+    await first.release()
+    assert bench.lost == []
+    assert await second.read(0, 10) == b"Value"
+    await second.release()
+    assert bench.lost == [("raw/k", error)]
+    assert bench.area.get("raw/k") is None
+    assert bench.area.dirty_nbytes == 0
+    assert bench.content.value == b"value"
+
+
+@in_trio
+@pytest.mark.logs("could not be stored and is lost")
+async def test_a_defect_while_publishing_at_release_is_recorded_too() -> None:
+    bench = Bench(b"value")
+    bench.content.refuses = error = ZeroDivisionError("a defect")
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"V")
+    await handle.release()
+    assert bench.lost == [("raw/k", error)]
+    assert bench.area.get("raw/k") is None
+
+
+@in_trio
+async def test_a_size_that_cannot_be_is_mended_by_writing_more() -> None:
+    bench = Bench(b"01234567", fixed_size=8)
+    handle = await bench.file.open(TRUNCATE)
+    await handle.write(0, b"abc")
+    with pytest.raises(ChunkSizeMismatch) as caught:
+        await handle.flush()
+    # The error, and all that it refers to, lives on.
+    await handle.write(3, b"defgh")
+    await handle.flush()
+    assert caught.value.key == "raw/k"
+    assert bench.content.value == b"abcdefgh"
+    await handle.release()
+
+
+@in_trio
+async def test_a_store_that_has_not_answered_is_not_handed_other_bytes_later() -> None:
+    bench = Bench(b"")
+    bench.content.refuses = StoreTimeout("no answer")
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"first")
+    with pytest.raises(StoreTimeout):
+        await handle.flush()
+    held = bench.content.held
+    bench.content.refuses = None
+    await handle.write(0, b"other, and longer")
+    assert held == b"first"
+    await handle.truncate(2)
+    await handle.flush()
+    assert held == b"first"
+    assert bench.content.value == b"ot"
+    await handle.release()
+
+
+@in_trio
+async def test_a_store_that_has_not_answered_is_not_handed_other_bytes_from_disk(tmp_path: Path) -> None:
+    bench = Bench(b"", spill_nbytes=4, directory=str(tmp_path))
+    bench.content.refuses = StoreTimeout("no answer")
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"first")
+    with pytest.raises(StoreTimeout):
+        await handle.flush()
+    held = bench.content.held
+    await handle.write(0, b"other")
+    assert bytes(held) == b"first"
+    bench.content.refuses = None
+    await handle.release()
+    assert bench.content.value == b"other"
+
+
+@in_trio
+async def test_a_truncation_by_path_that_cannot_be_published_leaves_nothing_staged() -> None:
+    bench = Bench(b"01234567", fixed_size=8)
+    with pytest.raises(ChunkSizeMismatch):
+        await bench.file.truncate(3)
+    assert bench.area.get("raw/k") is None
+    assert bench.content.value == b"01234567"
+    assert bench.lost == []
+
+
+@in_trio
+async def test_a_publish_that_is_cancelled_has_failed() -> None:
+    bench = Bench(b"value")
+    bench.content.waits = trio.Event()
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"V")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(handle.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert bench.state is State.FAILED
+    bench.content.waits = None
+    await handle.release()
+    assert bench.content.value == b"Value"
+
+
+# --- names that are lost and changed --------------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_an_orphan_keeps_its_bytes_and_publishes_nothing() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(BOTH)
+    async with bench.area.unnaming("raw/k"):
+        await bench.content.erase()
+    assert bench.area.get("raw/k") is None
+    assert await handle.read(0, 10) == b"value"
+    assert (await handle.attributes()).nlink == 0
+    await handle.write(0, b"V")
+    await handle.flush()
+    await handle.fsync()
+    await handle.set_mtime(17)
+    await handle.release()
+    assert (bench.content.value, bench.content.published, bench.content.mtime_ns) == (None, 0, None)
+
+
+@in_trio
+async def test_a_name_that_could_not_be_taken_away_is_still_the_files() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(BOTH)
+    with pytest.raises(StoreError):
+        async with bench.area.unnaming("raw/k"):
+            raise StoreError("no")
+    assert bench.state is State.CLEAN
+    assert (await handle.attributes()).nlink == 1
+    await handle.write(0, b"V")
+    with pytest.raises(StoreError):
+        async with bench.area.unnaming("raw/k"):
+            raise StoreError("no")
+    assert bench.state is State.DIRTY
+    await handle.release()
+    assert bench.content.value == b"Value"
+
+
+@in_trio
+@pytest.mark.logs("cannot be kept for those who have it open")
+async def test_an_orphan_whose_value_could_not_be_kept_is_stale_and_not_empty() -> None:
+    bench = Bench(b"value")
+
+    async def load() -> bytes:
+        raise StoreError("unreadable")
+
+    bench.content.load = load  # type: ignore[method-assign]
+    handle = await bench.file.open(BOTH)
+    async with bench.area.unnaming("raw/k"):
+        pass
+    assert (await handle.attributes()).nlink == 0
+    with pytest.raises(StaleEntry):
+        await handle.read(0, 10)
+    with pytest.raises(StaleEntry):
+        await handle.write(0, b"x")
+    await handle.release()
+
+
+@in_trio
+async def test_a_renamed_file_is_published_under_its_new_name_only() -> None:
+    bench = Bench(b"value")
+    new = FakeContent(b"value", ident="raw/new")
+    handle = await bench.file.open(BOTH)
+    async with trio.open_nursery() as nursery:
+        async with bench.area.renaming("raw/k", new):
+            nursery.start_soon(handle.write, 0, b"V")
+            await trio.testing.wait_all_tasks_blocked()
+            bench.content.value = None
+    assert bench.area.get("raw/k") is None
+    assert bench.area.get("raw/new") is not None
+    await handle.flush()
+    assert (bench.content.value, new.value) == (None, b"Value")
+    await handle.release()
+    assert bench.area.get("raw/new") is None
+
+
+@in_trio
+async def test_files_of_a_renamed_folder_move_with_it() -> None:
+    bench = Bench()
+    contents = {name: FakeContent(b"", ident=f"raw/{name}") for name in ("a/x", "a/b/y", "ab/z")}
+    handles = [await StagedFile(bench.area, content).open(WRITE) for content in contents.values()]
+    bench.area.rekey_below("raw/a/", lambda content: FakeContent(ident=content.ident.replace("raw/a/", "raw/new/")))
+    assert bench.area.get("raw/new/x") and bench.area.get("raw/new/b/y") and bench.area.get("raw/ab/z")
+    assert bench.area.get("raw/a/x") is None
+    for handle in handles:
+        await handle.release()
+
+
+# --- all of them ----------------------------------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_publishing_all_tries_all() -> None:
+    bench = Bench()
+    names = ["defect", "full", "good"]
+    contents = {name: FakeContent(b"old", ident=f"raw/{name}") for name in names}
+    contents["full"].refuses = StoreFull("full")
+    contents["defect"].refuses = ZeroDivisionError("a defect")
+    handles = [await StagedFile(bench.area, content).open(TRUNCATE) for content in contents.values()]
+    failed = await bench.area.publish_all()
+    assert [ident for ident, _ in failed] == ["raw/defect", "raw/full"]
+    assert contents["good"].value == b""
+    assert contents["good"].synced == 1
+    contents["defect"].refuses = None
+    with pytest.raises(StoreFull):
+        await bench.area.publish_below("raw/")
+    assert contents["defect"].value == b""
+    contents["full"].refuses = None
+    for handle in handles:
+        await handle.release()
+
+
+@in_trio
+async def test_what_is_staged_is_listed_by_prefix() -> None:
+    bench = Bench()
+    handles = [await StagedFile(bench.area, FakeContent(ident=ident)).create(WRITE) for ident in ("raw/a/x", "raw/b", "chunks/a/0")]
+    assert [staged.content.ident for staged in bench.area.unpublished_below("raw/")] == ["raw/a/x", "raw/b"]
+    for handle in handles:
+        await handle.release()
+    assert list(bench.area.unpublished_below("")) == []
