@@ -17,6 +17,8 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], widt
 
     async def work(scope: trio.CancelScope) -> None:
         for item in iterator:
+            # What is answered from memory waits for nothing, and there may be many such items.
+            await trio.lowlevel.checkpoint()
             try:
                 await act(item)
             except Exception as error:  # noqa: BLE001 - raised again below, ungrouped

@@ -14,6 +14,7 @@ decoded at most once at any time.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -42,11 +43,10 @@ _WIDTH = CPU_THREADS + 1
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 4 * 1024 * 1024
 
-StartSoon = Callable[..., None]
-
-
 # The slab before, since the kernel's requests come out of order; the one being read; the next.
 _SLABS_HELD = 3
+
+StartSoon = Callable[..., None]
 
 
 class Position:
@@ -241,6 +241,9 @@ class ArrayReader:
             # What somebody else could not fill is tried here too: the error is this reader's as well.
             wanted = [each for each in wanted if each not in slab.filled]
 
+    def _nbytes_per_chunk(self, slab: Slab) -> int:
+        return slab.memory.nbytes // self._slab_grid.chunks(slab.key[1])
+
     def _batches(self, coords: Sequence[Coords]) -> list[Sequence[Coords]]:
         """Chunks that are got and decoded together: as many batches as can be worked on at once, but none too large."""
         if not coords:
@@ -300,7 +303,7 @@ class ArrayReader:
         Only in memory: who reads the first bytes of a huge array does not want a file of its first row of chunks.
         """
         start_soon = self._pool.start_soon
-        if start_soon is None or slab.spilled:
+        if start_soon is None or slab.spilled or self._slab_grid.chunks(index) > SlabGrid.MAX_CHUNKS:
             return
         following: Slab | None = slab
         if slab.complete:
@@ -325,9 +328,13 @@ class ArrayReader:
                     if coords not in slab.filled:
                         yield coords
 
+        # A few batches at a time, so that it ends soon after the last file is closed.
+        portion = max(2 * _WIDTH, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab)))
+        todo = missing()
         slab.pins += 1
         try:
-            await self._fill(slab, missing())
+            while some := list(itertools.islice(todo, portion)):
+                await self._fill(slab, some)
         except ZarrfsError as error:
             log.debug("filling ahead stopped: %s", error)
         finally:

@@ -34,7 +34,11 @@ class Piece:
 
 
 class SlabGrid:
-    """How an array of ``shape`` on ``grid`` divides into slabs of about ``target_nbytes`` bytes (at least one row of chunks)."""
+    """How an array of ``shape`` on ``grid`` divides into slabs: at least one row of chunks each, more as far as they fit into
+    ``target_nbytes`` and `MAX_CHUNKS`."""
+
+    MAX_CHUNKS = 1 << 16
+    """Chunks of a few bytes each: what is kept of a chunk then outweighs its elements."""
 
     def __init__(self, shape: Shape, grid: ChunkGrid, itemsize: int, target_nbytes: int) -> None:
         self._shape = shape
@@ -48,7 +52,9 @@ class SlabGrid:
         self.rows = self._leading * self._rows_of_axis
         size = math.prod(shape)
         row_nbytes = max(1, size * itemsize // max(1, self.rows))
-        self.rows_per_slab = max(1, min(target_nbytes // row_nbytes, max(1, self.rows)))
+        self._chunks_per_row = math.prod(grid_shape[self._axis + 1 :])
+        most = min(target_nbytes // row_nbytes, self.MAX_CHUNKS // max(1, self._chunks_per_row), self.rows)
+        self.rows_per_slab = max(1, most)
 
     @property
     def slabs(self) -> int:
@@ -75,7 +81,7 @@ class SlabGrid:
 
     def chunks(self, slab: int) -> int:
         """Number of chunks in a slab."""
-        return len(self.row_numbers(slab)) * math.prod(self._grid.grid_shape(self._shape)[self._axis + 1 :])
+        return len(self.row_numbers(slab)) * self._chunks_per_row
 
     def row_of(self, coords: Coords) -> int:
         """The row that chunk ``coords`` belongs to."""
