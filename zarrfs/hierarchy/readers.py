@@ -38,10 +38,11 @@ log = logging.getLogger(__name__)
 # One slab is worth a buffer of this size at least, where the array has so much.
 SLAB_NBYTES = 8 * 1024 * 1024
 # The kernel's readahead sends requests ahead and out of order within about this window.
-_WINDOW_NBYTES = 4 * 1024 * 1024
+WINDOW_NBYTES = 4 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 4 * 1024 * 1024
+_PORTION = 1024
 
 # The slab before, since the kernel's requests come out of order; the one being read; the next.
 _SLABS_HELD = 3
@@ -53,9 +54,10 @@ class Position:
     """Where one open file has been read, to tell a pass from jumps. Starts as a pass from the beginning. Holds the last few slabs that
     the pass went through, which are not displaced meanwhile."""
 
-    __slots__ = ("_end", "_held", "reads")
+    __slots__ = ("_end", "_held", "_window_nbytes", "reads")
 
-    def __init__(self) -> None:
+    def __init__(self, window_nbytes: int = WINDOW_NBYTES) -> None:
+        self._window_nbytes = window_nbytes
         self._end = 0
         self._held: list[Slab] = []
         self.reads = 0
@@ -63,7 +65,7 @@ class Position:
     def goes_on(self, start: int, stop: int) -> bool:
         """Note a read of bytes ``start`` to ``stop``; whether it continues the pass."""
         self.reads += 1
-        if abs(start - self._end) <= _WINDOW_NBYTES:
+        if abs(start - self._end) <= self._window_nbytes:
             self._end = max(self._end, stop)
             return True
         self._end = stop
@@ -90,18 +92,25 @@ class Position:
 
 
 class ReaderPool:
-    """What the readers of a mount share: the cache, the slabs, and a nursery in which slabs are filled ahead."""
+    """What the readers of a mount share: the cache, the slabs and about how large one is, within how many bytes of the last read the
+    next one goes on, and a nursery in which slabs are filled ahead."""
 
-    def __init__(self, cache: ChunkCache, slabs: SlabPool, *, ttl: float, start_soon: StartSoon | None = None) -> None:
+    def __init__(
+        self,
+        cache: ChunkCache,
+        slabs: SlabPool,
+        *,
+        ttl: float,
+        start_soon: StartSoon | None = None,
+        slab_nbytes: int = SLAB_NBYTES,
+        window_nbytes: int = WINDOW_NBYTES,
+    ) -> None:
         self.cache = cache
         self.slabs = slabs
         self.ttl = ttl
         self.start_soon = start_soon
-
-    def discard(self, serial: int) -> None:
-        """Forget everything decoded of an array."""
-        self.cache.discard(serial)
-        self.slabs.discard(serial)
+        self.slab_nbytes = slab_nbytes
+        self.window_nbytes = window_nbytes
 
 
 class ArrayReader:
@@ -112,7 +121,7 @@ class ArrayReader:
         self._pool = pool
         self._itemsize = array.metadata.data_type.itemsize
         metadata = array.metadata
-        self._slab_grid = SlabGrid(metadata.shape, metadata.chunk_grid, self._itemsize, SLAB_NBYTES)
+        self._slab_grid = SlabGrid(metadata.shape, metadata.chunk_grid, self._itemsize, pool.slab_nbytes)
         self._handles = 0
         self._valid_until = float("-inf")
         self._has_no_room = False
@@ -124,7 +133,7 @@ class ArrayReader:
             self.discard()
             self._valid_until = trio.current_time() + self._pool.ttl
         self._handles += 1
-        return Position()
+        return Position(self._pool.window_nbytes)
 
     def closed(self, position: Position) -> None:
         """A file over this array was closed."""
@@ -329,7 +338,7 @@ class ArrayReader:
                         yield coords
 
         # A few batches at a time, so that it ends soon after the last file is closed.
-        portion = max(2 * _WIDTH, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab)))
+        portion = max(2 * _WIDTH, min(_PORTION, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab))))
         todo = missing()
         slab.pins += 1
         try:

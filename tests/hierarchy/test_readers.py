@@ -1,0 +1,338 @@
+"""Readers held against NumPy: any array, any reads, any memory; and how often they decode."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock, trio_test
+
+from tests.support.arrays import Example, Reading, examples, reading, store_of
+from tests.support.stores import WaitingStore
+from tests.support.trees import READ_ONLY, tree_over, walk
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.errors import ChunkDecodeError
+from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.keys import Key
+from zarrfs.model.data_type import from_name
+from zarrfs.model.metadata import CodecSpec
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import File
+
+LIMITS = st.sampled_from([0, 4096, 3 * 4096, 1 << 20])
+unhurried = settings(deadline=None, max_examples=100)
+
+
+async def read_pass(opened: OpenArray, step: int) -> bytes:
+    """The whole array, forwards, ``step`` bytes at a time."""
+    position = opened.reader.opened()
+    nbytes = opened.array.metadata.nbytes
+    parts = []
+    for offset in range(0, nbytes, step):
+        parts.append(bytes(await opened.reader.read(offset, min(step, nbytes - offset), position)))
+        await trio.lowlevel.checkpoint()
+    opened.reader.closed(position)
+    return b"".join(parts)
+
+
+@unhurried
+@given(example=examples(), limits=st.tuples(LIMITS, LIMITS), data=st.data())
+def test_any_reads_of_any_array_give_its_elements(example: Example, limits: tuple[int, int], data: st.DataObject) -> None:
+    expected = example.elements.tobytes()
+    offsets = st.integers(0, max(0, len(expected) - 1))
+    one_reader = st.lists(st.tuples(offsets, st.integers(1, 200)), max_size=12)
+    readers = data.draw(st.lists(one_reader, min_size=1, max_size=3), label="reads")
+    ahead = data.draw(st.booleans(), label="ahead")
+
+    async def main() -> None:
+        async with trio.open_nursery() as background:
+            start_soon = background.start_soon if ahead else None
+            r = reading(await store_of(example), slab_limit=limits[0], cache_limit=limits[1], start_soon=start_soon)
+            opened = await r.array()
+
+            async def read(ranges: list[tuple[int, int]]) -> None:
+                position = opened.reader.opened()
+                for offset, size in ranges:
+                    stop = min(offset + size, len(expected))
+                    assert bytes(await opened.reader.read(offset, stop - offset, position)) == expected[offset:stop]
+                    await trio.lowlevel.checkpoint()
+                opened.reader.closed(position)
+
+            async with trio.open_nursery() as nursery:
+                for ranges in readers:
+                    nursery.start_soon(read, ranges)
+        assert r.slabs.nbytes <= max(limits[0], 0)
+        assert r.cache.nbytes <= limits[1]
+
+    trio.run(main)
+
+
+@unhurried
+@given(example=examples(), limit=LIMITS, step=st.integers(1, 300), ahead=st.booleans())
+def test_a_pass_decodes_each_chunk_once(example: Example, limit: int, step: int, ahead: bool) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as background:
+            r = reading(await store_of(example), slab_limit=limit, start_soon=background.start_soon if ahead else None)
+            assert await read_pass(await r.array(), step) == example.elements.tobytes()
+        assert r.counters.chunks_decoded == len(example.stored)
+
+    trio.run(main)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    several=st.lists(examples(max_ndim=2, max_extent=12), min_size=2, max_size=4),
+    limit=LIMITS,
+    step=st.integers(8, 100),
+    seed=st.integers(0, 1000),
+)
+def test_passes_over_several_arrays_at_once_do_not_displace_each_other(
+    several: list[Example], limit: int, step: int, seed: int
+) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as background:
+            r = reading(await store_of(*several), slab_limit=limit, start_soon=background.start_soon)
+            order = list(zip("abcdefgh", several, strict=False))
+            random.Random(seed).shuffle(order)
+
+            async def check(name: str, example: Example) -> None:
+                assert await read_pass(await r.array(name), step) == example.elements.tobytes()
+
+            async with trio.open_nursery() as nursery:
+                for each in order:
+                    nursery.start_soon(check, *each)
+        assert r.counters.chunks_decoded == sum(len(each.stored) for each in several)
+
+    trio.run(main)
+
+
+@settings(deadline=None, max_examples=30)
+@given(example=examples(max_ndim=2, max_extent=12), limit=LIMITS, jitter=st.randoms(use_true_random=False))
+def test_requests_out_of_order_within_the_window_decode_each_chunk_once(
+    example: Example, limit: int, jitter: random.Random
+) -> None:
+    """As the kernel's readahead sends them: a few at once, none far from the rest."""
+    expected = example.elements.tobytes()
+
+    async def main() -> None:
+        r = reading(await store_of(example), slab_limit=limit)
+        opened = await r.array()
+        position = opened.reader.opened()
+
+        async def read(offset: int) -> None:
+            stop = min(offset + 8, len(expected))
+            assert bytes(await opened.reader.read(offset, stop - offset, position)) == expected[offset:stop]
+
+        offsets = list(range(0, len(expected), 8))
+        for start in range(0, len(offsets), 4):
+            portion = offsets[start : start + 4]
+            jitter.shuffle(portion)
+            async with trio.open_nursery() as nursery:
+                for offset in portion:
+                    nursery.start_soon(read, offset)
+        opened.reader.closed(position)
+        assert r.counters.chunks_decoded == len(example.stored)
+
+    trio.run(main)
+
+
+# --- the case of the issue: one row of chunks is the whole array, and much larger than the memory -----------------------------
+
+
+async def wide_store() -> tuple[MemoryStore, bytes]:
+    """8192 x 8192 float32 in chunks of (8192, 64), every chunk of one number; the first row of elements."""
+    chain = CodecChain.build((CodecSpec("bytes", {"endian": "little"}), CodecSpec("numcodecs.lz4", {})), from_name("float32"))
+    store = MemoryStore()
+    document = (
+        b'{"zarr_format": 2, "shape": [8192, 8192], "chunks": [8192, 64], "dtype": "<f4", "order": "C", "fill_value": 0,'
+        b' "filters": null, "compressor": {"id": "lz4", "acceleration": 1}}'
+    )
+    await store.set(Key("a/.zarray"), document)
+    row = np.zeros(8192, "<f4")
+    chunk = np.zeros((8192, 64), "<f4")
+    for column in range(128):
+        chunk[...] = row[column * 64 : (column + 1) * 64] = column
+        await store.set(Key(f"a/0.{column}"), bytes(chain.encode(chunk)))
+    return store, row.tobytes()
+
+
+@trio_test
+async def test_columns_of_chunks_are_decoded_once_under_64_mib(tmp_path: Path) -> None:
+    store, row = await wide_store()
+    async with tree_over(store, memory_limit="64MiB", cache_dir=str(tmp_path)) as tree:
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, File)
+        handle = await file.open(READ_ONLY)
+        size = (await handle.attributes()).size
+        header = size - 8192 * 8192 * 4
+        step = 128 * 8192 * 4
+        await handle.read(0, header)
+        for offset in range(header, size, step):
+            assert memoryview(await handle.read(offset, step)) == row * 128
+        await handle.release()
+        assert tree.stats()["chunks_decoded"] == 128
+        assert tree.stats()["slab_bytes"] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- errors -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@trio_test
+async def test_a_bad_chunk_fails_its_own_ranges_only(ahead: bool) -> None:
+    example = Example((8, 6), (2, 3))
+    store = await store_of(example)
+    await store.set(Key("a/1.1"), b"short")
+    expected = example.elements.tobytes()
+    async with trio.open_nursery() as background:
+        r = reading(store, start_soon=background.start_soon if ahead else None)
+        opened = await r.array()
+        position = opened.reader.opened()
+        bad = {offset for row in (2, 3) for offset in range(row * 12 + 6, row * 12 + 12)}
+        for offset in range(len(expected)):
+            if offset in bad:
+                with pytest.raises(ChunkDecodeError, match=r"chunk \(1, 1\) of /a"):
+                    await opened.reader.read(offset, 1, position)
+            else:
+                assert bytes(await opened.reader.read(offset, 1, position)) == expected[offset : offset + 1]
+        opened.reader.closed(position)
+    assert r.counters.chunks_decoded == 7
+
+
+@trio_test
+async def test_a_chunk_that_was_mended_is_read_at_the_next_try() -> None:
+    example = Example((4,), (4,))
+    store = await store_of(example)
+    await store.set(Key("a/0"), b"short")
+    r = reading(store)
+    opened = await r.array()
+    position = opened.reader.opened()
+    with pytest.raises(ChunkDecodeError):
+        await opened.reader.read(0, 8, position)
+    await store.set(Key("a/0"), example.values("a")["a/0"])
+    assert bytes(await opened.reader.read(0, 8, position)) == example.elements.tobytes()
+
+
+@trio_test
+async def test_where_there_is_no_room_for_a_slab_chunks_are_read_one_by_one(expect_logs: object) -> None:
+    """A row of chunks that no disk holds; the missing chunks cost nothing."""
+    expect_logs("there is no room for a row of chunks of /a")  # type: ignore[operator]
+    example = Example((2, 1 << 50), (2, 1 << 10), "|u1")
+    store = MemoryStore()
+    small = Example((2, 4096), (2, 1 << 10), "|u1", frozenset({(0, 1), (0, 2), (0, 3)}))
+    values = small.values("a")
+    values["a/.zarray"] = Example.values(Example((0, 0), (2, 1 << 10), "|u1"), "a")["a/.zarray"].replace(
+        b'"shape": [0, 0]', f'"shape": {list(example.shape)}'.encode()
+    )
+    for key, value in values.items():
+        await store.set(Key(key), value)
+    r = reading(store)
+    opened = await r.array()
+    position = opened.reader.opened()
+    assert bytes(await opened.reader.read(0, 4096, position)) == small.elements[0].tobytes()
+    assert bytes(await opened.reader.read(1 << 50, 100, position)) == small.elements[1, :100].tobytes()
+    opened.reader.closed(position)
+
+
+# --- sharing ------------------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_two_readers_of_one_chunk_decode_it_once() -> None:
+    example = Example((6,), (3,))
+    store = WaitingStore(await store_of(example), "get_partial_values")
+    store.waits.clear()
+    r = reading(store)
+    opened = await r.array()
+    store.waits.add("get_partial_values")
+    expected = example.elements.tobytes()
+
+    async def read(offset: int) -> None:
+        position = opened.reader.opened()
+        assert bytes(await opened.reader.read(offset, 2, position)) == expected[offset : offset + 2]
+        opened.reader.closed(position)
+
+    async with trio.open_nursery() as nursery:
+        for offset in (0, 2, 4, 0, 2):
+            nursery.start_soon(read, offset)
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.waiting == ["a/0"]
+        store.let_go()
+    assert r.counters.chunks_decoded == 1
+
+
+async def first_bytes(r: Reading, name: str = "a") -> bytes:
+    opened = await r.array(name)
+    position = opened.reader.opened()
+    data = bytes(await opened.reader.read(0, 2, position))
+    opened.reader.closed(position)
+    return data
+
+
+@trio_test
+async def test_a_change_through_the_mount_is_seen_at_once() -> None:
+    store = await store_of(Example((4,), (2,)))
+    r = reading(store)
+    opened = await r.array()
+    position = opened.reader.opened()
+    assert bytes(await opened.reader.read(0, 8, position)) == np.arange(1, 5, dtype="<i2").tobytes()
+    await store.set(Key("a/1"), np.array([8, 9], "<i2").tobytes())
+    r.hierarchy.changed("a/1", is_prefix=False)
+    assert bytes(await opened.reader.read(0, 8, position)) == np.array([1, 2, 8, 9], "<i2").tobytes()
+    opened.reader.closed(position)
+
+
+def test_a_change_behind_the_mount_is_seen_by_a_file_opened_after_the_ttl() -> None:
+    async def main(keep_one_open: bool) -> None:
+        store = await store_of(Example((4,), (2,)))
+        r = reading(store, ttl=10)
+        one, two, nine = (np.array([n], "<i2").tobytes() for n in (1, 2, 9))
+        if keep_one_open:
+            (await r.array()).reader.opened()
+        assert await first_bytes(r) == one
+        await store.set(Key("a/0"), nine + two)
+        assert await first_bytes(r) == one
+        await trio.sleep(11)
+        assert await first_bytes(r) == nine
+
+    for keep_one_open in (False, True):
+        trio.run(main, keep_one_open, clock=MockClock(autojump_threshold=0))
+
+
+@trio_test
+async def test_filling_ahead_ends_with_the_last_reader() -> None:
+    example = Example((4096,), (1,), "|u1")
+    store = WaitingStore(await store_of(example), "get_partial_values")
+    store.waits.clear()
+    async with trio.open_nursery() as background:
+        r = reading(store, slab_nbytes=4096, start_soon=background.start_soon)
+        opened = await r.array()
+        position = opened.reader.opened()
+        await opened.reader.read(0, 1, position)
+        await opened.reader.read(1, 1, position)
+        store.waits.add("get_partial_values")
+        await trio.testing.wait_all_tasks_blocked()
+        opened.reader.closed(position)
+        store.let_go()
+    assert r.counters.chunks_decoded < 4096
+    assert await read_pass(opened, 512) == example.elements.tobytes()
+    assert r.counters.chunks_decoded == 4096
+
+
+@trio_test
+async def test_a_jump_decodes_only_what_it_needs() -> None:
+    example = Example((64, 64), (8, 8))
+    r = reading(await store_of(example))
+    opened = await r.array()
+    position = opened.reader.opened()
+    expected = example.elements.tobytes()
+    for offset in (4000, 1000, 7000, 1000):
+        assert bytes(await opened.reader.read(offset, 4, position)) == expected[offset : offset + 4]
+    assert r.counters.chunks_decoded == 3
+    opened.reader.closed(position)

@@ -1,0 +1,120 @@
+"""Arrays in memory: a store that holds one or several as Zarr v2, the elements they hold, and a hierarchy to read them through."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tests.support.small_stores import array_document
+from zarrfs.hierarchy.cache import ChunkCache
+from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
+from zarrfs.hierarchy.readers import ReaderPool, StartSoon
+from zarrfs.hierarchy.slabs import SlabPool
+from zarrfs.keys import Key, NodePath
+from zarrfs.stores.base import Store
+from zarrfs.stores.memory import MemoryStore
+
+FILL = 7
+
+
+@dataclass(frozen=True)
+class Example:
+    """An uncompressed array. What lies beyond its edge is junk in the store; chunks that are ``missing`` are not stored."""
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str = "<i2"
+    missing: frozenset[tuple[int, ...]] = frozenset()
+
+    @property
+    def grid(self) -> list[tuple[int, ...]]:
+        """Coordinates of all chunks."""
+        return list(itertools.product(*(range(-(-n // c)) for n, c in zip(self.shape, self.chunks, strict=True))))
+
+    @property
+    def stored(self) -> list[tuple[int, ...]]:
+        """Coordinates of the chunks that are stored."""
+        return [coords for coords in self.grid if coords not in self.missing]
+
+    @property
+    def elements(self) -> np.ndarray[Any, Any]:
+        """What a reader has to see."""
+        whole = np.arange(1, math.prod(self.shape) + 1).astype(self.dtype).reshape(self.shape)
+        for coords in self.missing:
+            whole[self._box(coords)] = FILL
+        return whole
+
+    def values(self, name: str) -> dict[str, bytes]:
+        """The keys and values of the array as node ``/name``."""
+        values = {f"{name}/.zarray": array_document(self.shape, self.chunks, self.dtype, fill_value=FILL)}
+        elements = self.elements
+        for coords in self.stored:
+            chunk = np.full(self.chunks, -1).astype(self.dtype)
+            inside = elements[self._box(coords)]
+            chunk[tuple(slice(0, n) for n in inside.shape)] = inside
+            values[f"{name}/{'.'.join(map(str, coords)) or '0'}"] = chunk.tobytes()
+        return values
+
+    def _box(self, coords: tuple[int, ...]) -> tuple[slice, ...]:
+        return tuple(slice(i * c, (i + 1) * c) for i, c in zip(coords, self.chunks, strict=True))
+
+
+@st.composite
+def examples(draw: st.DrawFn, max_ndim: int = 4, max_extent: int = 7) -> Example:
+    """Any small array."""
+    shape = tuple(draw(st.lists(st.integers(0, max_extent), max_size=max_ndim)))
+    chunks = tuple(draw(st.integers(1, max_extent)) for _ in shape)
+    example = Example(shape, chunks, draw(st.sampled_from(["|u1", "<i2", "<f8", "<c16"])))
+    missing = draw(st.frozensets(st.sampled_from(example.grid), max_size=4)) if example.grid else frozenset()
+    return Example(shape, chunks, example.dtype, missing)
+
+
+@dataclass
+class Reading:
+    """A hierarchy over a store, and what can be counted of it."""
+
+    store: Store
+    hierarchy: Hierarchy
+    counters: HierarchyCounters
+    slabs: SlabPool
+    cache: ChunkCache
+
+    async def array(self, name: str = "a") -> OpenArray:
+        """The array at ``/name``."""
+        opened = await self.hierarchy.array(NodePath(f"/{name}"))
+        assert opened is not None
+        return opened
+
+
+def reading(
+    store: Store,
+    *,
+    slab_limit: int = 1 << 20,
+    cache_limit: int = 1 << 20,
+    slab_nbytes: int = 64,
+    window_nbytes: int = 32,
+    ttl: float = 10,
+    start_soon: StartSoon | None = None,
+) -> Reading:
+    """Readers over ``store`` whose sizes are small, so that small arrays meet every limit."""
+    counters = HierarchyCounters()
+    cache, slabs = ChunkCache(cache_limit), SlabPool(slab_limit, counters)
+    pool = ReaderPool(cache, slabs, ttl=ttl, start_soon=start_soon, slab_nbytes=slab_nbytes, window_nbytes=window_nbytes)
+    return Reading(store, Hierarchy(store, pool, counters, ttl=ttl), counters, slabs, cache)
+
+
+async def store_of(*examples: Example, names: Iterable[str] = "abcdefgh") -> MemoryStore:
+    """The examples as ``/a``, ``/b``, ... of a store."""
+    store = MemoryStore()
+    await store.set(Key(".zgroup"), b'{"zarr_format":2}')
+    for name, example in zip(names, examples, strict=False):
+        for key, value in example.values(name).items():
+            await store.set(Key(key), value)
+    return store
