@@ -22,6 +22,7 @@ from trio.testing import trio_test
 
 from tests.support.stores import contents, fill, names
 from zarrfs.errors import (
+    GenerationMismatch,
     KeyConflict,
     KeyTooLong,
     KeyUnusable,
@@ -31,6 +32,7 @@ from zarrfs.errors import (
 )
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores import folder, folder_lock, folder_tree, os_errors
+from zarrfs.stores.base import WouldWait
 from zarrfs.stores.folder import FolderStore
 from zarrfs.stores.opening import open_store
 
@@ -552,6 +554,7 @@ def test_every_error_names_the_key_and_the_reason(number: int) -> None:
 _TRACED = """
 import sys, trio
 from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import WouldWait
 from zarrfs.stores.folder import FolderStore
 
 async def main():
@@ -609,6 +612,7 @@ def test_only_sync_syncs_and_it_syncs_all_that_is_needed(path: Path, tmp_path: P
 _INCREMENTS = """
 import sys, trio
 from zarrfs.keys import Key
+from zarrfs.stores.base import WouldWait
 from zarrfs.stores.folder import FolderStore
 
 async def main():
@@ -792,3 +796,21 @@ async def test_fsync_of_a_folder_makes_its_names_durable(tmp_path: Path) -> None
         os.fsync = real
     assert synced[0] == str(tmp_path / "a")
     await store.aclose()
+
+
+@trio_test
+async def test_what_is_at_hand_is_answered_at_once_and_the_rest_is_not_begun(path: Path) -> None:
+    async with opened(path) as store:
+        await store.set(Key("small"), b"abc")
+        await store.set(Key("large"), bytes(folder.INLINE_NBYTES + 1))
+        stat = store.stat_now(Key("small"))
+        assert stat is not None
+        assert stat.size == 3
+        assert store.stat_now(Key("missing")) is None
+        with suppress(WouldWait):  # where the file system does not say what is cached
+            ranges = [(Key("small"), ByteRange(1, 1)), (Key("missing"), WHOLE)]
+            assert store.get_partial_values_now(ranges) == [b"b", None]
+        with pytest.raises(WouldWait):
+            store.get_partial_values_now([(Key("large"), WHOLE)])
+        with pytest.raises(GenerationMismatch):
+            store.get_partial_values_now([(Key("missing"), WHOLE)], if_generation="1")

@@ -385,6 +385,9 @@ class Operations(pyfuse3.Operations):
 
     @_guarded
     async def flush(self, fh: pyfuse3.FileHandleT) -> None:
+        if not self._writable:
+            # The kernel takes this for "never ask again", and close(2) for success: a request less for each file that is read.
+            raise pyfuse3.FUSEError(errno.ENOSYS)
         await self._files[fh].handle.flush()
         await self.notifier.drained()
 

@@ -62,6 +62,10 @@ class Change:
         return isinstance(self.place, Prefix)
 
 
+class WouldWait(Exception):
+    """The answer is not at hand: ask the form of the operation that can wait."""
+
+
 class Store(abc.ABC):
     """A backend. ``url`` names it for people, without secrets."""
 
@@ -104,6 +108,19 @@ class Store(abc.ABC):
             for key in values:
                 await self.check_generation(key, if_generation)
         return parts
+
+    def get_partial_values_now(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        """`get_partial_values` of what is at hand (in memory, in the page cache); else `WouldWait`, and nothing was done.
+
+        For callers that would else pay more for waiting than for the answer. A transformer has to forward it by itself.
+        """
+        raise WouldWait
+
+    def stat_now(self, key: Key) -> KeyStat | None:
+        """`stat` where the answer is at hand; else `WouldWait`."""
+        raise WouldWait
 
     @abc.abstractmethod
     async def stat(self, key: Key) -> KeyStat | None:

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from zarrfs import threads
-from zarrfs.errors import KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
+from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin
+from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 from zarrfs.stores.folder_lock import FolderLocks
-from zarrfs.stores.folder_tree import FolderTree, Parts, WouldWait, generation_of, parts_of
+from zarrfs.stores.folder_tree import FolderTree, Parts, generation_of, parts_of
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.os_errors import translated
 
@@ -56,33 +56,31 @@ class FolderStore(Store):
     # --- readable -----------------------------------------------------------------------------------------------------------
 
     async def get(self, key: Key) -> Buffer | None:
-        found = await self._read(key, (WHOLE,), None)
-        return None if found is None else found[0]
+        return (await self.get_partial_values([(key, WHOLE)]))[0]
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        """Each file is opened once: all parts of a value are of one generation."""
-        places: dict[Key, list[int]] = {}
-        for place, (key, _) in enumerate(key_ranges):
-            places.setdefault(key, []).append(place)
-        parts: list[Buffer | None] = [None] * len(key_ranges)
-        values = await self._read_several(
-            {key: [key_ranges[place][1] for place in each] for key, each in places.items()}, if_generation
-        )
-        for wanted, found in zip(places.values(), values, strict=True):
-            if found is not None:
-                for place, value in zip(wanted, found, strict=True):
-                    parts[place] = value
-        return parts
+        """Each file is opened once: all parts of a value are of one generation. Several values are read in one thread."""
+        try:
+            return self.get_partial_values_now(key_ranges, if_generation=if_generation)
+        except WouldWait:
+            return await threads.io(self._read, key_ranges, if_generation, None, abandon_on_cancel=True)
+
+    def get_partial_values_now(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        if not self._tree.local:
+            raise WouldWait
+        return self._read(key_ranges, if_generation, INLINE_NBYTES // max(1, len(key_ranges)))
 
     async def stat(self, key: Key) -> KeyStat | None:
-        parts = _parts_if_usable(key)
-        if parts is None:
-            return None
-        with translated("looking up", key):
-            found = await self._look(self._tree.stat, parts)
-        return None if found is None else KeyStat(found.st_size, found.st_mtime_ns, generation_of(found))
+        return self._stat(key) if self._tree.local else await threads.io(self._stat, key, abandon_on_cancel=True)
+
+    def stat_now(self, key: Key) -> KeyStat | None:
+        if not self._tree.local:
+            raise WouldWait
+        return self._stat(key)
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
@@ -200,46 +198,41 @@ class FolderStore(Store):
 
     # --- where to wait ------------------------------------------------------------------------------------------------------
 
-    async def _read(self, key: Key, ranges: Sequence[ByteRange], if_generation: Generation | None) -> Sequence[Buffer] | None:
-        return (await self._read_several({key: ranges}, if_generation))[0]
+    def _read(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], if_generation: Generation | None, at_once: int | None
+    ) -> list[Buffer | None]:
+        """``at_once``: see `FolderTree.read`; for each value."""
+        if len(key_ranges) == 1:
+            key, byte_range = key_ranges[0]
+            alone = self._read_value(key, (byte_range,), if_generation, at_once)
+            return [None if alone is None else alone[0]]
+        places: dict[Key, list[int]] = {}
+        for place, (key, _) in enumerate(key_ranges):
+            places.setdefault(key, []).append(place)
+        parts: list[Buffer | None] = [None] * len(key_ranges)
+        for key, wanted in places.items():
+            found = self._read_value(key, [key_ranges[place][1] for place in wanted], if_generation, at_once)
+            for place, value in zip(wanted, found or (), strict=found is not None):
+                parts[place] = value
+        return parts
 
-    async def _read_several(
-        self, wanted: Mapping[Key, Sequence[ByteRange]], if_generation: Generation | None
-    ) -> list[Sequence[Buffer] | None]:
-        """Inline as far as that goes; what is left, if anything, in one thread."""
-        found: list[Sequence[Buffer] | None] = []
-        left = iter(wanted.items())
-        at_once = INLINE_NBYTES
-        for key, ranges in left:
-            try:
-                if not self._tree.local:
-                    raise WouldWait
-                values = self._read_one(key, ranges, if_generation, at_once)
-            except WouldWait:
-                rest = [(key, ranges), *left]
-                found += await threads.io(self._read_waiting, rest, if_generation, abandon_on_cancel=True)
-                break
-            found.append(values)
-            at_once -= sum(len(value) for value in values or ())
-        if if_generation is not None:
-            for key, values in zip(wanted, found, strict=True):
-                if values is None:
-                    await self.check_generation(key, if_generation)
-        return found
-
-    def _read_waiting(
-        self, wanted: Sequence[tuple[Key, Sequence[ByteRange]]], if_generation: Generation | None
-    ) -> list[Sequence[Buffer] | None]:
-        return [self._read_one(key, ranges, if_generation, None) for key, ranges in wanted]
-
-    def _read_one(
+    def _read_value(
         self, key: Key, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
     ) -> Sequence[Buffer] | None:
         parts = _parts_if_usable(key)
+        with translated("reading", key):
+            found = None if parts is None else self._tree.read(parts, ranges, if_generation, at_once)
+        if found is None and if_generation is not None:
+            raise GenerationMismatch(f"{key!r} was removed by someone else", key=key)
+        return found
+
+    def _stat(self, key: Key) -> KeyStat | None:
+        parts = _parts_if_usable(key)
         if parts is None:
             return None
-        with translated("reading", key):
-            return self._tree.read(parts, ranges, if_generation, at_once)
+        with translated("looking up", key):
+            found = self._tree.stat(parts)
+        return None if found is None else KeyStat(found.st_size, found.st_mtime_ns, generation_of(found))
 
     async def _look(self, function: Callable[..., T], *args: object) -> T:
         return function(*args) if self._tree.local else await threads.io(function, *args, abandon_on_cancel=True)

@@ -38,6 +38,9 @@ class MemoryStore(Store):
         return None if found is None else found.content
 
     async def stat(self, key: Key) -> KeyStat | None:
+        return self.stat_now(key)
+
+    def stat_now(self, key: Key) -> KeyStat | None:
         found = self._find(key)
         return None if found is None else KeyStat(len(found.content), found.mtime_ns, found.generation)
 

@@ -18,7 +18,7 @@ import trio
 
 from zarrfs.errors import StoreTimeout
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
 from zarrfs.transformers.forwarding import ForwardingStore
 
 log = logging.getLogger(__name__)
@@ -51,13 +51,29 @@ class DeadlineStore(ForwardingStore):
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
+        try:
+            return self.get_partial_values_now(key_ranges, if_generation=if_generation)
+        except WouldWait:
+            pass
         key = key_ranges[0][0] if key_ranges else None
         return await self._read(
             f"reading parts of {key!r}", key, self.inner.get_partial_values(key_ranges, if_generation=if_generation)
         )
 
+    def get_partial_values_now(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        return self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
+
     async def stat(self, key: Key) -> KeyStat | None:
+        try:
+            return self.stat_now(key)
+        except WouldWait:
+            pass
         return await self._read(f"looking up {key!r}", key, self.inner.stat(key))
+
+    def stat_now(self, key: Key) -> KeyStat | None:
+        return self.inner.stat_now(key)
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 

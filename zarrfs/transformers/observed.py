@@ -63,6 +63,20 @@ class ObservedStore(ForwardingStore):
         self.counters.bytes_read += sum(len(value or b"") for value in values)
         return values
 
+    def get_partial_values_now(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        # Counted when it has answered: what would have to wait is asked again, and counted then.
+        values = self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
+        self.counters.get_partial_values += 1
+        self.counters.bytes_read += sum(len(value or b"") for value in values)
+        return values
+
+    def stat_now(self, key: Key) -> KeyStat | None:
+        stat = self.inner.stat_now(key)
+        self.counters.stat += 1
+        return stat
+
     async def stat(self, key: Key) -> KeyStat | None:
         self.counters.stat += 1
         return await self.inner.stat(key)

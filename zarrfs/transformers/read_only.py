@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
 from zarrfs.errors import StoreReadOnly
-from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import Buffer, Generation, Store
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
 from zarrfs.transformers.forwarding import ForwardingStore
 
 
@@ -18,6 +18,14 @@ class ReadOnlyStore(ForwardingStore):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.writable = False
+
+    def get_partial_values_now(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        return self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
+
+    def stat_now(self, key: Key) -> KeyStat | None:
+        return self.inner.stat_now(key)
 
     async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
         self._refuse(key)
