@@ -148,14 +148,15 @@ class Operations(pyfuse3.Operations):
         self._on_error = report
         self._files: dict[int, _OpenFile] = {}
         self._directories: dict[int, _OpenDirectory] = {}
+        self._releasing = 0
         self._next_handle = 1
         self._mounted_ns = time.time_ns()
         self._uid, self._gid = os.getuid(), os.getgid()
 
     @property
     def open_handles(self) -> int:
-        """Files that are open."""
-        return len(self._files)
+        """Files that are open, or whose last RELEASE is still at work."""
+        return len(self._files) + self._releasing
 
     # --- names --------------------------------------------------------------------------------------------------------------
 
@@ -399,9 +400,11 @@ class Operations(pyfuse3.Operations):
     @_guarded
     async def release(self, fh: pyfuse3.FileHandleT) -> None:
         opened = self._files.pop(fh)
+        self._releasing += 1
         try:
             await opened.handle.release()
         finally:
+            self._releasing -= 1
             self.inodes.closed(opened.inode)
 
     # --- the file system ----------------------------------------------------------------------------------------------------
