@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -45,6 +47,35 @@ def test_lookups_are_counted() -> None:
     assert inodes[inode.ino] is inode
     inodes.closed(inode)
     assert len(inodes) == 1
+
+
+def test_a_listed_entry_becomes_an_inode_when_it_is_used() -> None:
+    inodes = table()
+    folder = inodes.refer(inodes.root, "raw")
+    ino = inodes.listed(folder, "k", path="raw/k", stamp=7)
+    assert ino == inodes.number("raw/k")
+    inode = inodes[ino]
+    assert (inode.path, inode.stamp, inode.lookups) == ("raw/k", 7, 1)
+    assert inodes.listed(folder, "k", path="raw/k", stamp=7) == ino
+    assert inode.lookups == 2
+    other = inodes.listed(folder, "l", path="raw/l", stamp=0)
+    inodes.forget(other, 1)
+    inodes.forget(ino, 2)
+    assert len(inodes) == 2
+
+
+def test_a_listed_entry_costs_at_most_200_bytes() -> None:
+    inodes = table()
+    folder = inodes.refer(inodes.root, "raw")
+    tracemalloc.start()
+    try:
+        count = 50_000
+        for index in range(count):
+            name = f"{index:010d}"
+            inodes.listed(folder, name, path=f"raw/{name}", stamp=0x1234_5679 + index)
+        assert tracemalloc.get_traced_memory()[0] / count <= 200
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_not_known_can_be_forgotten() -> None:
@@ -123,6 +154,20 @@ class InodeMachine(RuleBasedStateMachine):
         assert inode.ino == self.named.get(path, inode.ino)
         assert self.known.setdefault(inode.ino, inode) is inode
         self.named[path] = inode.ino
+
+    @rule(data=st.data(), name=NAMES, stamp=st.integers(0, 2))
+    def list_once_more(self, data: st.DataObject, name: str, stamp: int) -> None:
+        """What a listing refers to is the same inode as what a lookup does, while its stamp is."""
+        folder = self.folder(data)
+        path = f"{folder.path}/{name}".lstrip("/")
+        known = self.known.get(self.named.get(path, 0))
+        ino = self.inodes.listed(folder, name, path=path, stamp=stamp)
+        if known is not None and not (stamp and known.stamp and known.stamp != stamp):
+            assert ino == known.ino
+        inode = self.inodes[ino]
+        assert inode.path == path
+        assert self.known.setdefault(ino, inode) is inode
+        self.named[path] = ino
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())

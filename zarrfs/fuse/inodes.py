@@ -4,13 +4,14 @@ An inode number is a digest of the entry's path in the mount, so that it is the 
 mount, and for tools that tell hard links and changes by it. Where the digest is taken (after a rename, or because the value was
 replaced behind the mount and is another file now) the next free one is.
 
-An `Inode` exists while the kernel holds lookups on it or a file of it is open. It is kept small, since a listing of a hundred thousand
-entries makes as many: the node object is made only when something is done with the entry.
+An `Inode` exists while the kernel holds lookups on it or a file of it is open. A listing of a hundred thousand entries makes the kernel
+hold as many: what was only listed is kept as a pair of its folder and a few bytes, and becomes an `Inode` when something is done with it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 
 from zarrfs.vfs.node import Attributes, Directory, Node
@@ -52,6 +53,10 @@ class Inode:
         return above is other
 
 
+_Listed = tuple[Inode, bytes]
+"""What was only listed, once: its folder, and its stamp and name in bytes. With its place in the table 190 bytes, for a name of 10."""
+
+
 class InodeTable:
     """All inodes of a mount, by number."""
 
@@ -59,21 +64,22 @@ class InodeTable:
         self.root = Inode(ROOT_INO, None, "")
         self.root.node = root
         self.root.lookups = 1
-        self._inodes: dict[int, Inode] = {ROOT_INO: self.root}
+        self._inodes: dict[int, Inode | _Listed] = {ROOT_INO: self.root}
         self._displaced: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._inodes)
 
     def __getitem__(self, ino: int) -> Inode:
-        return self._inodes[ino]
+        entry = self._inodes[ino]
+        return entry if isinstance(entry, Inode) else self._promoted(ino, entry)
 
     def find(self, path: str) -> Inode | None:
         """The inode at ``path``, if the kernel knows it."""
         if not path:
             return self.root
         ino = self._displaced.get(path)
-        inode = self._inodes.get(ino if ino is not None else _digest(path))
+        inode = self._get(ino if ino is not None else _digest(path))
         return inode if inode is not None and inode.path == path else None
 
     def refer(self, parent: Inode, name: str, *, path: str | None = None, stamp: int = 0) -> Inode:
@@ -83,7 +89,7 @@ class InodeTable:
         ino = self._displaced.get(path)
         if ino is None:
             ino = _digest(path)
-        inode = self._inodes.get(ino)
+        inode = self._get(ino)
         if inode is None:
             inode = self._inodes[ino] = Inode(ino, parent, name)
         elif inode.name != name or inode.parent is not parent or (stamp and inode.stamp and inode.stamp != stamp):
@@ -92,6 +98,14 @@ class InodeTable:
         inode.lookups += 1
         return inode
 
+    def listed(self, parent: Inode, name: str, *, path: str, stamp: int) -> int:
+        """As `refer`, for an entry of a listing: its number."""
+        ino = _digest(path)
+        if ino in self._inodes or path in self._displaced:
+            return self.refer(parent, name, path=path, stamp=stamp).ino
+        self._inodes[ino] = (parent, stamp.to_bytes(4, "little") + os.fsencode(name))
+        return ino
+
     def number(self, path: str) -> int:
         """The number that the entry at ``path`` has or would get."""
         displaced = self._displaced.get(path)
@@ -99,10 +113,12 @@ class InodeTable:
 
     def forget(self, ino: int, lookups: int) -> None:
         """The kernel drops ``lookups`` of its references."""
-        inode = self._inodes.get(ino)
-        if inode is not None:
-            inode.lookups -= lookups
-            self._collect(inode)
+        entry = self._inodes.get(ino)
+        if isinstance(entry, Inode):
+            entry.lookups -= lookups
+            self._collect(entry)
+        elif entry is not None:
+            del self._inodes[ino]
 
     def opened(self, inode: Inode) -> None:
         """A handle of it is open."""
@@ -116,7 +132,7 @@ class InodeTable:
     def move(self, inode: Inode, parent: Inode, name: str) -> None:
         """The entry has another name now, and all that lies below it; the kernel keeps their numbers. What was at that name is
         nobody's any more."""
-        moved = [each for each in self._inodes.values() if each is inode or each.lies_below(inode)]
+        moved = [inode, *(self[ino] for ino, entry in list(self._inodes.items()) if _lies_below(entry, inode))]
         for each in moved:
             self._displaced.pop(each.path, None)
         inode.parent, inode.name = parent, name
@@ -135,7 +151,17 @@ class InodeTable:
 
     def all(self) -> Iterator[Inode]:
         """Every inode."""
-        return iter(list(self._inodes.values()))
+        return (self[ino] for ino in list(self._inodes))
+
+    def _get(self, ino: int) -> Inode | None:
+        return self[ino] if ino in self._inodes else None
+
+    def _promoted(self, ino: int, listed: _Listed) -> Inode:
+        parent, packed = listed
+        inode = self._inodes[ino] = Inode(ino, parent, os.fsdecode(packed[4:]))
+        inode.stamp = int.from_bytes(packed[:4], "little")
+        inode.lookups = 1
+        return inode
 
     def _displace(self, parent: Inode, name: str, path: str) -> Inode:
         attempt = 1
@@ -159,6 +185,12 @@ def stamp_of(attributes: Attributes) -> int:
     if attributes.is_directory:
         return 0
     return (hash((attributes.size, attributes.mtime_ns)) & 0x3FFF_FFFE) | 1
+
+
+def _lies_below(entry: Inode | _Listed, folder: Inode) -> bool:
+    if isinstance(entry, Inode):
+        return entry.lies_below(folder)
+    return entry[0] is folder or entry[0].lies_below(folder)
 
 
 def _digest(path: str) -> int:

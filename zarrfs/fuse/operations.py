@@ -314,10 +314,10 @@ class Operations(pyfuse3.Operations):
             path = f"{folder}/{name}" if folder else name
             stamp = stamp_of(attributes)
             # The reference is the kernel's only if the entry fits: it is taken back when it does not.
-            inode = self.inodes.refer(listing.inode, name, path=path, stamp=stamp)
+            ino = self.inodes.listed(listing.inode, name, path=path, stamp=stamp)
             position += 1
-            if not pyfuse3.readdir_reply(token, _bytes(name), self._entry(inode.ino, attributes), position):
-                self.inodes.forget(inode.ino, 1)
+            if not pyfuse3.readdir_reply(token, _bytes(name), self._entry(ino, attributes), position):
+                self.inodes.forget(ino, 1)
                 return
 
     @_guarded
