@@ -19,7 +19,7 @@ import trio
 from zarrfs import registry
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.documents import MAX_NBYTES
-from zarrfs.errors import MetadataError, ZarrfsError
+from zarrfs.errors import MetadataError, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunks import StoredChunks
 from zarrfs.hierarchy.concurrency import for_each
@@ -77,6 +77,7 @@ class Hierarchy:
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
         self._layouts: tuple[Layout, ...] = ()
         self._layouts_expire = float("-inf")
+        self._layouts_underway: trio.Event | None = None
         self._layout_keys: frozenset[Key] = frozenset()
         self._epoch = 0
 
@@ -152,6 +153,9 @@ class Hierarchy:
     def _key_changed(self, key: Key) -> list[NodeChange]:
         if key in self._layout_keys:
             self._layouts_expire = float("-inf")
+            if not self._store.listable:
+                # Any node may be known from the consolidated copy that this is.
+                self.forget_all()
         changes = []
         for layout in self._layouts:
             path = layout.node_of_document(key)
@@ -171,6 +175,7 @@ class Hierarchy:
                     changes.append(NodeChange(path, coords))
             if not prefix:
                 return changes
+            self._expire_implied(prefix)
             prefix = Prefix(prefix[: prefix.rstrip("/").rfind("/") + 1])
 
     def _prefix_changed(self, prefix: Prefix) -> list[NodeChange]:
@@ -195,6 +200,15 @@ class Hierarchy:
         if path == ROOT:
             # The root's documents may carry a consolidated copy of all the others.
             self._layouts_expire = float("-inf")
+
+    def _expire_implied(self, prefix: Prefix) -> None:
+        """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
+        try:
+            known = self._known.get(NodePath("/" + prefix[:-1]))
+        except NameInvalid:
+            return
+        if known is not None and (known.node is None or (isinstance(known.node, GroupNode) and not known.node.explicit)):
+            known.expires = float("-inf")
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
@@ -231,7 +245,9 @@ class Hierarchy:
         known = self._known[path] = _Known(node, digest, expires, documents_ns=documents_ns, chunks_ns=chunks_ns)
         self._known.move_to_end(path)
         while len(self._known) > _MAX_NODES:
-            self._known.popitem(last=False)
+            forgotten = self._known.popitem(last=False)[1].node
+            if isinstance(forgotten, ArrayNode):
+                self._by_chunk_prefix.pop(forgotten.chunk_prefix, None)
         return known
 
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None]:
@@ -257,6 +273,9 @@ class Hierarchy:
                 return UnsupportedNode(path=path, dialect=layout.dialect.name, reason=str(error)), digest.digest(), newest
             if node is not None:
                 self._counters.nodes_parsed += 1
+                if not documents:
+                    # Known from a consolidated copy, which is not among its documents.
+                    digest.update(repr(node).encode("utf-8", "backslashreplace"))
                 return node, digest.digest(), newest
         if path == ROOT or await self._is_prefix(layouts, path):
             return GroupNode(path=path, dialect=layouts[0].dialect.name, explicit=False), digest.digest(), None
@@ -279,8 +298,25 @@ class Hierarchy:
         return sorted(layouts, key=lambda layout: layout.dialect.name != preferred)
 
     async def _layouts_now(self) -> tuple[Layout, ...]:
-        if self._layouts_expire > trio.current_time():
-            return self._layouts
+        while self._layouts_expire <= trio.current_time():
+            if self._layouts_underway is None:
+                return await self._open_layouts()
+            await self._layouts_underway.wait()
+        return self._layouts
+
+    async def _open_layouts(self) -> tuple[Layout, ...]:
+        epoch = self._epoch
+        done = self._layouts_underway = trio.Event()
+        try:
+            layouts = await self._read_layouts()
+        finally:
+            self._layouts_underway = None
+            done.set()
+        # As for nodes: what was read while something changed is not remembered.
+        self._layouts_expire = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
+        return layouts
+
+    async def _read_layouts(self) -> tuple[Layout, ...]:
         prefix = Prefix("")
         opened: list[Layout] = []
         created: list[Layout] = []
@@ -298,7 +334,6 @@ class Hierarchy:
             opened.extend(layout for layout in created if layout.per_node)
         self._layout_keys = frozenset(keys)
         self._layouts = tuple(opened)
-        self._layouts_expire = trio.current_time() + self._ttl
         return self._layouts
 
 
