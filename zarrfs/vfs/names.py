@@ -25,7 +25,12 @@ def name_of(part: str) -> str:
     escaped = MARK + quote_from_bytes(encoded).replace(".", "%2E")
     if len(escaped) <= MAX_NBYTES:
         return escaped
-    return _LONG + hashlib.blake2b(encoded, digest_size=20).hexdigest()
+    return digest_of(part)
+
+
+def digest_of(part: str) -> str:
+    """A name for a part that is too long to be one; only a listing tells what it stands for."""
+    return _LONG + hashlib.blake2b(os.fsencode(part), digest_size=20).hexdigest()
 
 
 def part_of(name: str) -> str | None:

@@ -17,7 +17,6 @@ from zarrfs.dialects.v2 import PLUGIN as V2
 from zarrfs.errors import (
     ChunkSizeMismatch,
     EntryExists,
-    MetadataError,
     NameInvalid,
     StaleEntry,
     StoreReadOnly,
@@ -39,7 +38,7 @@ from zarrfs.vfs.generated import text
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, lookup_file, no_such_entry
 from zarrfs.vfs.staging import StagedFile
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
-from zarrfs.views.tree import GroupDirectory, Shown, reason_file
+from zarrfs.views.tree import GroupDirectory, Shown, show_reason
 
 _DOCUMENTS = (".zarray", ".zgroup", ".zattrs")
 _LAYOUT = V2.create(Prefix(""))
@@ -108,10 +107,7 @@ class ChunksGroup(GroupDirectory):
             return ()
         return _shown_documents(self.context, self.path, documents_of(node))
 
-    def is_folder(self, node: HierarchyNode) -> bool:
-        return isinstance(node, GroupNode) or (isinstance(node, ArrayNode) and _reason(node) is None)
-
-    async def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
+    async def show(self, name: str, node: HierarchyNode) -> Shown:
         if isinstance(node, GroupNode):
             return Shown(name, True, lambda: ChunksGroup(self.context, node.path))
         if isinstance(node, ArrayNode):
@@ -119,7 +115,7 @@ class ChunksGroup(GroupDirectory):
             if reason is None:
                 return Shown(name, True, lambda: ChunksArray(self.context, node.path), writable=self.context.writable)
             node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason)
-        return self.show_unsupported(name, node, taken)
+        return self.show_unsupported(name, node)
 
 
 class ChunksRoot(ChunksGroup):
@@ -127,6 +123,10 @@ class ChunksRoot(ChunksGroup):
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context, ROOT)
+
+    async def attributes(self) -> Attributes:
+        other = await self._instead()
+        return await super().attributes() if other is None else await other.attributes()
 
     async def lookup(self, name: str) -> Node:
         other = await self._instead()
@@ -147,10 +147,14 @@ class ChunksRoot(ChunksGroup):
 
     async def _instead(self) -> Directory | None:
         node = await self.context.hierarchy.node(ROOT)
-        reason = node.reason if isinstance(node, UnsupportedNode) else _reason(node) if isinstance(node, ArrayNode) else None
-        if reason is not None:
-            return _ReasonDirectory(self.context, reason)
-        return ChunksArray(self.context, ROOT) if isinstance(node, ArrayNode) else None
+        if isinstance(node, ArrayNode):
+            reason = _reason(node)
+            if reason is None:
+                return ChunksArray(self.context, ROOT)
+            node = UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason)
+        if isinstance(node, UnsupportedNode):
+            return _ReasonDirectory(show_reason(self.view, self.context.store_name, node, self.context.mounted_ns))
+        return None
 
 
 class ChunksArray(Directory):
@@ -316,20 +320,19 @@ def _filled(opened: OpenArray, coords: Coords) -> Elements:
 class _ReasonDirectory(Directory):
     """The root of a view that the store's root cannot be shown in: one file with the reason."""
 
-    def __init__(self, context: ViewContext, reason: str) -> None:
-        self._context = context
+    def __init__(self, reason: Shown) -> None:
         self._reason = reason
 
     async def attributes(self) -> Attributes:
         return Attributes(True, writable=False)
 
     async def lookup(self, name: str) -> Node:
-        if name != f"{self._context.store_name}.unsupported.txt":
+        if name != self._reason.name:
             raise no_such_entry(name)
-        return reason_file("chunks/.unsupported.txt", self._reason, self._context.mounted_ns)
+        return self._reason.make()
 
     async def entries(self) -> AsyncIterator[Entry]:
-        yield f"{self._context.store_name}.unsupported.txt", False, len(self._reason) + 1, self._context.mounted_ns, False
+        yield self._reason.entry
 
 
 async def _set_times(store: Store, opened: OpenArray, coords: Coords, mtime_ns: int) -> None:
@@ -360,7 +363,7 @@ def _reason(node: ArrayNode) -> str | None:
         return f"the chunk grid of {node.path} has no Zarr v2 form"
     try:
         documents_of(node)
-    except (MetadataError, ZarrfsError) as error:
+    except ZarrfsError as error:
         return str(error)
     return None
 

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from zarrfs.keys import NodePath
-from zarrfs.model.metadata import GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
+from zarrfs.model.metadata import UnsupportedNode
 from zarrfs.vfs import names
 from zarrfs.vfs.generated import text
-from zarrfs.vfs.node import Attributes, Directory, Entry, File, Node, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 from zarrfs.views.base import ViewContext
 
 UNSUPPORTED_SUFFIX = ".unsupported.txt"
 
 
-def made_name(stem: str, suffix: str, taken: set[str]) -> str:
-    """``stem`` + ``suffix``, or the first of ``stem~1`` + ``suffix``, ... that no real node is called."""
-    name, count = stem + suffix, 0
-    while name in taken:
-        count += 1
-        name = f"{stem}~{count}{suffix}"
-    return name
+# For the number of a name that had to give way.
+_RESERVED_NBYTES = 6
 
 
-def reason_file(ident: str, reason: str, mtime_ns: int | None) -> File:
-    """The file that tells why a node cannot be shown."""
-    return text(ident, (reason + "\n").encode("utf-8", "backslashreplace"), mtime_ns=mtime_ns)
+def made_name(stem: str, suffix: str) -> str:
+    """What is called ``stem`` + ``suffix``, as far as no real node and no other made name is in the way (`free_names`)."""
+    if len(os.fsencode(stem + suffix)) > names.MAX_NBYTES - _RESERVED_NBYTES:
+        stem = names.digest_of(stem)
+    return stem + suffix
+
+
+def free_names(every: Sequence[Shown], documents: Iterable[str]) -> None:
+    """Give each entry of a folder a name of its own. Documents keep theirs, then real nodes, then made names in order; what finds its
+    name taken becomes ``stem~1`` + ``suffix``, or the first number that is free."""
+    taken = set(documents)
+    late: list[Shown] = []
+    for shown in sorted(every, key=lambda shown: bool(shown.suffix)):
+        if shown.name in taken:
+            late.append(shown)
+        taken.add(shown.name)
+    for shown in late:
+        stem = shown.name.removesuffix(shown.suffix)
+        shown.name = next(name for n in itertools.count(1) if (name := f"{stem}~{n}{shown.suffix}") not in taken)
+        taken.add(shown.name)
 
 
 class Shown:
     """A child of a group as a view shows it: a folder or a file, made when it is looked up.
 
-    The other members are what a listing tells without opening it, as in `zarrfs.vfs.node.Entry`.
+    ``suffix`` is what the view appended to the node's name to make ``name``. The other members are what a listing tells without opening
+    it, as in `zarrfs.vfs.node.Entry`.
     """
 
-    __slots__ = ("is_directory", "make", "mtime_ns", "name", "size", "writable")
+    __slots__ = ("is_directory", "make", "mtime_ns", "name", "size", "suffix", "writable")
 
     def __init__(
         self,
@@ -45,6 +60,7 @@ class Shown:
         size: int = 0,
         mtime_ns: int | None = None,
         writable: bool = False,
+        suffix: str = "",
     ) -> None:
         self.name = name
         self.is_directory = is_directory
@@ -52,6 +68,7 @@ class Shown:
         self.size = size
         self.mtime_ns = mtime_ns
         self.writable = writable
+        self.suffix = suffix
 
     @property
     def entry(self) -> Entry:
@@ -59,12 +76,22 @@ class Shown:
         return self.name, self.is_directory, self.size, self.mtime_ns, self.writable
 
 
-class GroupDirectory(Directory):
-    """A group: a folder of what ``show`` makes of each child.
+def show_reason(view: str, name: str, node: UnsupportedNode, mtime_ns: int | None) -> Shown:
+    """The entry for a node that cannot be shown: a file that tells why."""
+    reason = (node.reason + "\n").encode("utf-8", "backslashreplace")
+    ident = f"{view}{node.path}{UNSUPPORTED_SUFFIX}"
+    return Shown(
+        made_name(name, UNSUPPORTED_SUFFIX),
+        False,
+        lambda: text(ident, reason, mtime_ns=mtime_ns),
+        len(reason),
+        mtime_ns,
+        suffix=UNSUPPORTED_SUFFIX,
+    )
 
-    ``show(directory, child_path, name, node, taken)`` gives the entry for one child, or None to leave it out; ``taken`` are the names
-    of real folders, which made names must avoid.
-    """
+
+class GroupDirectory(Directory):
+    """A group: a folder of what ``show`` makes of each child."""
 
     view: str
 
@@ -81,7 +108,7 @@ class GroupDirectory(Directory):
                 return shown.make()
         node = await self._child_called(name)
         if node is not None:
-            shown = await self.show(name, node, set())
+            shown = await self.show(name, node)
             if shown.name == name:
                 return shown.make()
         for shown in await self._shown():
@@ -97,17 +124,13 @@ class GroupDirectory(Directory):
         """Files that stand for the group itself."""
         return ()
 
-    async def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
-        """The entry for the child ``node``, whose name in the folder is ``name`` as far as it is free."""
+    async def show(self, name: str, node: HierarchyNode) -> Shown:
+        """The entry for the child ``node``, called ``name`` where it is a folder, ``name`` and a suffix where it is a file."""
         raise NotImplementedError
 
-    def show_unsupported(self, name: str, node: UnsupportedNode, taken: set[str]) -> Shown:
+    def show_unsupported(self, name: str, node: UnsupportedNode) -> Shown:
         """The entry for a child that cannot be shown: a file with the reason."""
-        shown_name = made_name(name, UNSUPPORTED_SUFFIX, taken)
-        ident = f"{self.view}{node.path}{UNSUPPORTED_SUFFIX}"
-        size = len(node.reason.encode("utf-8", "backslashreplace")) + 1
-        mtime_ns = self.context.mounted_ns
-        return Shown(shown_name, False, lambda: reason_file(ident, node.reason, mtime_ns), size, mtime_ns)
+        return show_reason(self.view, name, node, self.context.mounted_ns)
 
     async def _child_called(self, name: str) -> HierarchyNode | None:
         """The child whose folder is called ``name``, without listing the others; None for names that are made."""
@@ -118,16 +141,11 @@ class GroupDirectory(Directory):
 
     async def _shown(self) -> list[Shown]:
         children = await self.context.hierarchy.children(self.path)
-        taken = {names.name_of(name) for name, node in children if self.is_folder(node)}
-        taken.update(shown.name for shown in await self.documents())
         every = []
         for name, node in children:
-            shown = await self.show(names.name_of(name), node, taken)
+            shown = await self.show(names.name_of(name), node)
             if shown.is_directory:
                 shown.mtime_ns = await self.context.store.prefix_mtime_ns(node.path.prefix)
             every.append(shown)
+        free_names(every, [shown.name for shown in await self.documents()])
         return every
-
-    def is_folder(self, node: HierarchyNode) -> bool:
-        """Whether the child is shown as a folder under its own name."""
-        return isinstance(node, GroupNode)

@@ -9,13 +9,16 @@ from zarrfs.containers.base import Container, FileLayout, Literal
 from zarrfs.errors import NotPermitted, NotRepresentable, StaleEntry
 from zarrfs.hierarchy.nodes import NodeChange, OpenArray
 from zarrfs.keys import ROOT, NodePath
-from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 from zarrfs.views.tree import GroupDirectory, Shown, made_name
+
+MAX_NBYTES = 2**63 - 1
+"""Of a file: the kernel's offsets are signed."""
 
 
 class WholeArrayView(View):
@@ -32,7 +35,7 @@ class WholeArrayView(View):
         for node in nodes:
             *folder, name = [names.name_of(part) for part in node.path[1:].split("/")]
             stem = self._context.store_name if node.path == ROOT else name
-            yield Affected((*folder, stem + self._container.suffix), gone=node.coords is None)
+            yield Affected((*folder, made_name(stem, self._container.suffix)), gone=node.coords is None)
             if node.coords is None and node.path != ROOT:
                 yield Affected((*folder, name), gone=True)
 
@@ -51,28 +54,29 @@ class WholeArrayGroup(GroupDirectory):
             # The usual name of an array's file, without listing the folder; a real group of that name goes first.
             node, taken = await self._child_called(name[: -len(suffix)]), await self._child_called(name)
             if isinstance(node, ArrayNode) and not isinstance(taken, GroupNode):
-                shown = await self.show(name[: -len(suffix)], node, set())
+                shown = await self.show(name[: -len(suffix)], node)
                 if shown.name == name:
                     return shown.make()
         return await super().lookup(name)
 
-    async def show(self, name: str, node: HierarchyNode, taken: set[str]) -> Shown:
+    async def show(self, name: str, node: HierarchyNode) -> Shown:
         if isinstance(node, GroupNode):
             return Shown(name, True, lambda: WholeArrayGroup(self.context, node.path, self.container))
         if isinstance(node, ArrayNode):
             try:
-                layout = self.container.layout(node.metadata)
+                layout = _layout(self.container, node.metadata)
             except NotRepresentable as error:
                 node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=str(error))
             else:
                 return Shown(
-                    made_name(name, self.container.suffix, taken),
+                    made_name(name, self.container.suffix),
                     False,
                     lambda: WholeArrayFile(self.context, node.path, self.container),
                     layout.size,
                     await _mtime_ns(self.context, node.path),
+                    suffix=self.container.suffix,
                 )
-        return self.show_unsupported(name, node, taken)
+        return self.show_unsupported(name, node)
 
 
 class WholeArrayRoot(WholeArrayGroup):
@@ -99,7 +103,7 @@ class WholeArrayRoot(WholeArrayGroup):
 
     async def _only(self) -> Shown | None:
         node = await self.context.hierarchy.node(ROOT)
-        return await self.show(self.context.store_name, node, set()) if isinstance(node, ArrayNode | UnsupportedNode) else None
+        return await self.show(self.context.store_name, node) if isinstance(node, ArrayNode | UnsupportedNode) else None
 
 
 class WholeArrayFile(File):
@@ -125,7 +129,7 @@ class WholeArrayFile(File):
         opened = await self._context.hierarchy.array(self._path)
         if opened is None:
             raise no_such_entry(self.ident)
-        return opened, self._container.layout(opened.array.metadata)
+        return opened, _layout(self._container, opened.array.metadata)
 
 
 class _WholeArrayHandle(Handle):
@@ -158,6 +162,13 @@ class _WholeArrayHandle(Handle):
 
     async def release(self) -> None:
         self._opened.reader.closed(self._position)
+
+
+def _layout(container: Container, metadata: ArrayMetadata) -> FileLayout:
+    layout = container.layout(metadata)
+    if layout.size > MAX_NBYTES:
+        raise NotRepresentable(f"a file of {layout.size} bytes is larger than any file can be ({MAX_NBYTES})")
+    return layout
 
 
 async def _attributes(context: ViewContext, path: NodePath, layout: FileLayout) -> Attributes:
