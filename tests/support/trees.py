@@ -24,9 +24,15 @@ _READ_NBYTES = 128 * 1024
 @asynccontextmanager
 async def tree_over(store: Store, url: str = "memory:", **options: Any) -> AsyncIterator[MountTree]:
     """A `MountTree` over ``store``, which stays open. ``options`` are those of the mount, as text."""
+    failed: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        yield MountTree(resolve(url, flags=options), store, nursery)
+        try:
+            yield MountTree(resolve(url, flags=options), store, nursery)
+        except Exception as error:  # noqa: BLE001 - raised again below, ungrouped
+            failed = error
         nursery.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
 
 
 @asynccontextmanager
