@@ -39,9 +39,9 @@ async def test_a_listing_shows_the_chunks_that_are_stored_inside_the_grid() -> N
         assert await names(tree, "chunks/a") == {".zarray", "0.0", "0.1", "1.1"}
         for name, (_, _, size, _, writable) in (await listing(tree, "chunks/a")).items():
             assert name == ".zarray" or (size, writable) == (12, True)
-        for name in ("1.0", "2.0", "0.0.0", "00.1", "note.txt", "0", "0.0/", "-1.0", "1e0.0", "٠.0"):
+        for name in ("1.0", "2.0", "0.0.0", "00.1", "note.txt", "0", "0.0.", "-1.0", "1e0.0", "\u0660.0"):
             with pytest.raises(NoSuchEntry):
-                await walk(tree, f"chunks/a/{name.rstrip('/')}" if name != "0.0/" else "chunks/a/0.0.")
+                await walk(tree, f"chunks/a/{name}")
 
 
 @pytest.mark.parametrize("separator", [".", "/"])
@@ -89,20 +89,18 @@ async def test_the_documents_are_those_of_an_uncompressed_v2_array() -> None:
         "dimension_names": ["y", "x"],
     }
     async with tree_over(await store_with({"a/zarr.json": json.dumps(v3).encode()})) as tree:
-        assert (
-            json.loads(await read(tree, "chunks/a/.zarray"))
-            == {
-                "zarr_format": 2,
-                "shape": [4, 4],
-                "chunks": [2, 3],
-                "dtype": "<f4",
-                "fill_value": "NaN",
-                "order": "C",
-                "compressor": None,
-                "filters": None,
-            }
-            or json.loads(await read(tree, "chunks/a/.zarray"))["dimension_separator"] == "."
-        )
+        document = json.loads(await read(tree, "chunks/a/.zarray"))
+        assert document.pop("dimension_separator", ".") == "."
+        assert document == {
+            "zarr_format": 2,
+            "shape": [4, 4],
+            "chunks": [2, 3],
+            "dtype": "<f4",
+            "fill_value": "NaN",
+            "order": "C",
+            "compressor": None,
+            "filters": None,
+        }
         assert json.loads(await read(tree, "chunks/a/.zattrs")) == {"a": [1, None], "_ARRAY_DIMENSIONS": ["y", "x"]}
         assert await names(tree, "chunks/a") == {".zarray", ".zattrs"}
 
@@ -221,6 +219,7 @@ async def test_what_is_no_chunk_cannot_be_created(name: str) -> None:
     assert await contents(store) == before
 
 
+@pytest.mark.logs("what was written to 'chunks/a/0' could not be stored and is lost")
 @trio_test
 async def test_a_chunk_of_the_wrong_size_leaves_the_store_as_it_was() -> None:
     store = await store_with(Example((4,), (2,)).values("a"))

@@ -1,0 +1,69 @@
+"""``.npy`` files are what NumPy writes and reads."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.containers.conformance import array
+from tests.support.data_types import data_types, shapes
+from tests.support.unhurried import unhurried
+from zarrfs.containers.base import Literal
+from zarrfs.containers.npy import PLUGIN
+from zarrfs.errors import NotRepresentable
+from zarrfs.model.data_type import DataType, from_name, from_numpy
+
+
+def written(data_type: DataType, shape: tuple[int, ...], elements: bytes) -> bytes:
+    """The file, with these bytes as elements."""
+    layout = PLUGIN.layout(array(shape, data_type))
+    return b"".join(
+        extent.data if isinstance(extent, Literal) else elements[extent.start : extent.start + extent.nbytes]
+        for extent in layout.extents
+    )
+
+
+@unhurried
+@given(data_type=data_types(), shape=shapes(max_ndim=3))
+def test_numpy_reads_type_shape_and_elements(data_type: DataType, shape: tuple[int, ...]) -> None:
+    count = int(np.prod(shape, dtype=object))
+    elements = np.resize(np.arange(251, dtype="u1"), count * data_type.itemsize) if count else np.zeros(0, "u1")
+    read = np.lib.format.read_array(io.BytesIO(written(data_type, shape, elements.tobytes())), allow_pickle=False)
+    assert read.shape == shape
+    assert read.dtype == data_type.npy_dtype
+    assert read.tobytes() == elements.tobytes()
+    assert read.flags.c_contiguous or read.size == 0
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "uint64", "float16", "complex128"])
+def test_the_bytes_are_numpys_own(name: str) -> None:
+    data_type = from_name(name)
+    values = np.arange(6).reshape(2, 3).astype(data_type.dtype)
+    theirs = io.BytesIO()
+    np.save(theirs, values)
+    assert written(data_type, (2, 3), values.tobytes()) == theirs.getvalue()
+
+
+def test_the_elements_are_aligned() -> None:
+    for shape in [(), (5,), (1,) * 32]:
+        assert PLUGIN.layout(array(shape, from_name("float64"))).extents[1].offset % 64 == 0
+
+
+def test_fields_too_many_for_the_first_version_of_the_format() -> None:
+    data_type = from_numpy(np.dtype([(f"a field with a long name, number {n}", "<i4") for n in range(2000)]))
+    content = written(data_type, (1,), bytes(8000))
+    assert np.lib.format.read_magic(io.BytesIO(content)) == (2, 0)
+    # NumPy asks its caller to trust so long a header.
+    assert np.lib.format.read_array(io.BytesIO(content), max_header_size=1 << 20).dtype == data_type.npy_dtype
+
+
+def test_names_of_fields_beyond_latin_1_are_read_back_or_refused() -> None:
+    data_type = from_numpy(np.dtype([("温度", "<f4")]))
+    try:
+        content = written(data_type, (1,), bytes(4))
+    except NotRepresentable:
+        return
+    assert np.lib.format.read_array(io.BytesIO(content)).dtype.names == ("温度",)
