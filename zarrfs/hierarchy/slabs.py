@@ -5,7 +5,6 @@ Fresh memory is the dear part of reading (docs/design/003-readers.md), so buffer
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import tempfile
@@ -188,6 +187,8 @@ def _reserve(directory: str | None, nbytes: int) -> mmap.mmap:
         status = os.fstatvfs(file.fileno())
         free = status.f_bavail * status.f_frsize
         if nbytes > free // 2:
-            raise OSError(errno.ENOSPC, f"{nbytes} bytes are more than half of what is free there ({free} bytes)", directory)
+            raise OSError(
+                f"{nbytes} bytes are more than half of what is free in {directory or tempfile.gettempdir()} ({free} bytes)"
+            )
         os.posix_fallocate(file.fileno(), 0, nbytes)
         return mmap.mmap(file.fileno(), nbytes)
