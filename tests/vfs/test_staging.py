@@ -112,6 +112,20 @@ async def test_a_file_that_may_not_be_written() -> None:
     await handle.release()
 
 
+@in_trio
+async def test_a_value_that_is_erased_under_a_reader_is_stale() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(READ_ONLY)
+    assert await handle.read(0, 1) == b"v"
+    bench.content.value = None
+    bench.area.changed("raw/k")
+    with pytest.raises(StaleEntry):
+        await handle.read(1, 3)
+    with pytest.raises(StaleEntry):
+        await handle.attributes()
+    await handle.release()
+
+
 # --- truncated ------------------------------------------------------------------------------------------------------------------
 
 

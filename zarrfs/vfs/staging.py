@@ -510,7 +510,9 @@ class StagedHandle(Handle):
             self._epoch = self._staged.epoch
             self._snapshot = await self._staged.content.snapshot()
             if self._snapshot is None:
-                raise NoSuchEntry(f"{self._staged.content.ident} is gone", key=self._staged.content.ident)
+                # Not NoSuchEntry: ENOENT is nothing that read(2) says.
+                ident = self._staged.content.ident
+                raise StaleEntry(f"{ident} was erased behind those who have it open", key=ident)
         return self._snapshot
 
     async def _drop_snapshot(self) -> None:
