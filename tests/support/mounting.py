@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zarrfs.config import MountConfig
+
 ROOT = Path(__file__).parents[2]
 _PATIENCE = 60
 
@@ -61,8 +63,8 @@ class Mounted:
         return zarrfs("umount", str(self.path))
 
     def drop_caches(self) -> None:
-        """Have the kernel forget every name and page that it need not keep (root only)."""
-        Path("/proc/sys/vm/drop_caches").write_text("3")
+        """Have the kernel forget every name that it need not keep (root only)."""
+        Path("/proc/sys/vm/drop_caches").write_text("2")
 
 
 def zarrfs(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -169,3 +171,23 @@ def shell(script: str, *arguments: Path | str, check: bool = True) -> subprocess
     """Run a shell script with ``$1``, ``$2``, ..."""
     words: Sequence[Path | str] = ("bash", "-c", script, "bash", *arguments)
     return run(*words, check=check)
+
+
+@contextmanager
+def mounted_slowly(store: Path, seconds: float, **options: Any) -> Iterator[Mounted]:
+    """As `mounted`, over a store each of whose gets and sets takes ``seconds`` (see ``slow_mount.py``)."""
+    with mountpoint() as path:
+        log_file = path.with_name("log")
+        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), **options)
+        command = [sys.executable, "-P", str(ROOT / "tests/support/slow_mount.py"), config.to_json(), str(seconds)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"mounted\n", log_file.read_text()
+                with killed_at_last(process.pid, path):
+                    mount = Mounted(path, store, log_file, process.pid)
+                    yield mount
+                    ended = mount.umount()
+                    assert ended.returncode == 0, f"{ended.stderr}\n{mount.log()}"
+            finally:
+                process.kill()
