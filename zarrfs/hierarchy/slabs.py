@@ -155,8 +155,12 @@ class SlabPool:
             self._remove(displaced)
             buffer = self._recycled(nbytes)
         if buffer is None:
+            try:
+                buffer = np.empty(nbytes, np.uint8)
+            except MemoryError:
+                # The limit is more than the system gives us; a file may still do.
+                return None
             self.nbytes += nbytes
-            buffer = np.empty(nbytes, np.uint8)
         return buffer
 
     def _recycled(self, nbytes: int) -> Memory | None:

@@ -1,0 +1,53 @@
+"""Hostile stores without a kernel: nothing crashes, hangs, takes memory or leaves the store, and sound neighbours read exactly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support import survey
+from tests.support.cases import Case
+from tests.support.hostile import CANARY, check, check_huge, folder_cases, write_huge
+from tests.support.trees import tree_of
+
+MEMORY_MIB = 256
+every_case = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in folder_cases()])
+
+
+@pytest.mark.logs("symbolic links and special files are treated as if they were not there")
+@every_case
+@trio_test
+async def test_bad_nodes_are_refused_and_sound_ones_read(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with tree_of(case.path) as tree:
+        found = await survey.of_tree(tree)
+    check(case, found)
+    assert os.listdir(tmp_path) == []
+
+
+def test_all_of_it_within_little_memory(tmp_path: Path) -> None:
+    """In a process of its own: what blosc and zlib allocate is seen by no tracer of Python's."""
+    huge = write_huge(tmp_path / "huge")
+    stores = [case.path for case in folder_cases()] + [huge]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = subprocess.run(
+        [sys.executable, survey.__file__, str(MEMORY_MIB), *map(str, stores)],
+        cwd=empty,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = survey.parse(done.stdout)
+    for case in folder_cases():
+        check(case, found[str(case.path)])
+    check_huge(found[str(huge)])
+    assert os.listdir(empty) == [], f"{CANARY}: something was run"
