@@ -40,6 +40,9 @@ SLAB_NBYTES = 8 * 1024 * 1024
 # The kernel's readahead sends requests ahead and out of order within about this window.
 WINDOW_NBYTES = 4 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
+# Filling ahead leaves a core to the reader and to our replies to it: with all of them it comes in bursts, between which they wait for
+# each other. A reader that catches up fills what is missing with the full width.
+_WIDTH_AHEAD = max(1, CPU_THREADS - 1)
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 4 * 1024 * 1024
 _PORTION = 1024
@@ -232,15 +235,15 @@ class ArrayReader:
         plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)
         return [coords for coords in plan.coords() if coords not in slab.filled]
 
-    async def _fill(self, slab: Slab, coords: Iterable[Coords]) -> None:
-        """Fill in these chunks; returns when they are there, whoever fills them."""
+    async def _fill(self, slab: Slab, coords: Iterable[Coords], width: int = _WIDTH) -> None:
+        """Fill in these chunks, ``width`` batches at once; returns when they are there, whoever fills them."""
         wanted = [each for each in coords if each not in slab.filled]
         while wanted:
             batches = self._batches([each for each in wanted if each not in slab.filling])
             for batch in batches:
                 slab.filling.update(dict.fromkeys(batch, trio.Event()))
             try:
-                await for_each(batches, lambda batch: self._fill_batch(slab, batch), _WIDTH)
+                await for_each(batches, lambda batch: self._fill_batch(slab, batch), width)
             finally:
                 for batch in batches:
                     self._filled(slab, batch)
@@ -343,7 +346,7 @@ class ArrayReader:
         slab.pins += 1
         try:
             while some := list(itertools.islice(todo, portion)):
-                await self._fill(slab, some)
+                await self._fill(slab, some, _WIDTH_AHEAD)
         except ZarrfsError as error:
             log.debug("filling ahead stopped: %s", error)
         finally:
