@@ -13,15 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, trio_test
 
-from tests.support.arrays import Example, Reading, examples, reading, store_of
-from tests.support.stores import WaitingStore
+from tests.support.arrays import WIDE, Example, Reading, examples, reading, store_of
+from tests.support.stores import WaitingStore, fill
 from tests.support.trees import READ_ONLY, tree_over, walk
-from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.hierarchy.nodes import OpenArray
 from zarrfs.keys import Key
-from zarrfs.model.data_type import from_name
-from zarrfs.model.metadata import CodecSpec
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import File
 
@@ -145,26 +142,11 @@ def test_requests_out_of_order_within_the_window_decode_each_chunk_once(
 # --- the case of the issue: one row of chunks is the whole array, and much larger than the memory -----------------------------
 
 
-async def wide_store() -> tuple[MemoryStore, bytes]:
-    """8192 x 8192 float32 in chunks of (8192, 64), every chunk of one number; the first row of elements."""
-    chain = CodecChain.build((CodecSpec("bytes", {"endian": "little"}), CodecSpec("numcodecs.lz4", {})), from_name("float32"))
-    store = MemoryStore()
-    document = (
-        b'{"zarr_format": 2, "shape": [8192, 8192], "chunks": [8192, 64], "dtype": "<f4", "order": "C", "fill_value": 0,'
-        b' "filters": null, "compressor": {"id": "lz4", "acceleration": 1}}'
-    )
-    await store.set(Key("a/.zarray"), document)
-    row = np.zeros(8192, "<f4")
-    chunk = np.zeros((8192, 64), "<f4")
-    for column in range(128):
-        chunk[...] = row[column * 64 : (column + 1) * 64] = column
-        await store.set(Key(f"a/0.{column}"), bytes(chain.encode(chunk)))
-    return store, row.tobytes()
-
-
 @trio_test
 async def test_columns_of_chunks_are_decoded_once_under_64_mib(tmp_path: Path) -> None:
-    store, row = await wide_store()
+    store = MemoryStore()
+    await fill(store, WIDE.values("a"))
+    row = WIDE.row
     async with tree_over(store, memory_limit="64MiB", cache_dir=str(tmp_path)) as tree:
         file = await walk(tree, "npy/a.npy")
         assert isinstance(file, File)

@@ -12,12 +12,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.support.small_stores import array_document
+from zarrfs.codecs.chain import CodecChain
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
 from zarrfs.hierarchy.readers import ReaderPool, StartSoon
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import Key, NodePath
+from zarrfs.model.data_type import from_name
+from zarrfs.model.metadata import CodecSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 
@@ -74,6 +77,39 @@ def examples(draw: st.DrawFn, max_ndim: int = 4, max_extent: int = 7) -> Example
     example = Example(shape, chunks, draw(st.sampled_from(["|u1", "<i2", "<f8", "<c16"])))
     missing = draw(st.frozensets(st.sampled_from(example.grid), max_size=4)) if example.grid else frozenset()
     return Example(shape, chunks, example.dtype, missing)
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A square of float32 in chunks as high as it is: one row of chunks is the whole array. All rows of elements are the same."""
+
+    extent: int
+    width: int
+
+    @property
+    def row(self) -> bytes:
+        """One row of elements."""
+        return (np.arange(self.extent, dtype="<f4") // self.width).tobytes()
+
+    @property
+    def count(self) -> int:
+        """How many chunks there are."""
+        return self.extent // self.width
+
+    def values(self, name: str) -> dict[str, bytes]:
+        """The keys and values of the array as node ``/name``, compressed to next to nothing."""
+        chain = CodecChain.build((CodecSpec("bytes", {"endian": "little"}), CodecSpec("numcodecs.lz4")), from_name("float32"))
+        document = array_document((self.extent,) * 2, (self.extent, self.width), "<f4", compressor={"id": "lz4", "acceleration": 1})
+        values = {f"{name}/.zarray": document}
+        chunk = np.empty((self.extent, self.width), "<f4")
+        for column in range(self.count):
+            chunk[...] = column
+            values[f"{name}/0.{column}"] = bytes(chain.encode(chunk))
+        return values
+
+
+WIDE = Wide(8192, 64)
+"""256 MiB in 128 chunks of 2 MiB."""
 
 
 @dataclass
