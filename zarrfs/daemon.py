@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 import pyfuse3
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # The kernel's readahead for this mount. Three times the speed of its default for sequential reads; more is not better.
 READ_AHEAD_KB = 1024
+# Seconds after which a thread that computes in Python gives way to the one that answers the kernel; ten times sooner than by default.
+SWITCH_INTERVAL = 0.0005
 _NAMED = 20
 
 
@@ -34,6 +37,7 @@ async def serve(config: MountConfig, ready: Callable[[], None]) -> int:
     `FuseUnavailable`, `UsageError`, ...), and at the end `NotPublished` when something could not be stored; else gives 0.
     """
     keep_freed_memory()
+    sys.setswitchinterval(SWITCH_INTERVAL)
     store = await open_store(config.store, config.read_only)
     try:
         async with trio.open_nursery() as background:
