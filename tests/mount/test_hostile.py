@@ -1,0 +1,44 @@
+"""Hostile stores through the kernel; see ``tests/views/test_hostile.py``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support import survey
+from tests.support.cases import Case
+from tests.support.hostile import check, check_huge, folder_cases, write_huge
+from tests.support.mounting import mounted, watchdog
+
+pytestmark = pytest.mark.fuse
+
+MEMORY_MIB = 256
+
+
+def resident_peak_mib(pid: int) -> int:
+    """The most memory that a process has had."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) // 1024
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in folder_cases()])
+def test_bad_nodes_are_refused_and_sound_ones_read(case: Case) -> None:
+    with mounted(case.path, "--read-only") as mount, watchdog(60):
+        found = survey.of_folder(mount.path)
+        check(case, found)
+        # Errors are told, and the mount goes on.
+        assert {each.error for each in found.values()} <= {None, "EIO"}
+        assert resident_peak_mib(mount.pid) < MEMORY_MIB
+        cwd = os.readlink(f"/proc/{mount.pid}/cwd")
+        assert not os.path.exists(os.path.join(cwd, "PICKLE_CANARY"))
+        assert "Traceback" not in mount.log()
+
+
+def test_what_is_larger_than_anything(tmp_path: Path) -> None:
+    huge = write_huge(tmp_path / "huge")
+    with mounted(huge, "--read-only", "--memory-limit", "64MiB", "--cache-dir", str(tmp_path / "cache")) as mount, watchdog(60):
+        check_huge(survey.of_folder(mount.path))
+        assert resident_peak_mib(mount.pid) < MEMORY_MIB
+        assert "Traceback" not in mount.log()
