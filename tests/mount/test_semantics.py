@@ -21,8 +21,7 @@ pytestmark = pytest.mark.fuse
 def examples() -> Iterator[tuple[str, str]]:
     """Commands and the output that the page shows for each."""
     for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL):
-        for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
-            yield command, output
+        yield from re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
 
 
 def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
@@ -36,7 +35,12 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
     try:
         for command, expected in examples():
             done = subprocess.run(
-                ["bash", "-c", command], cwd=mountpoint, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                ["bash", "-c", command],
+                cwd=mountpoint,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
             assert done.stdout.split() == expected.split(), f"$ {command}\n{done.stdout}"
             ran += 1

@@ -2,7 +2,8 @@
 
 A name is looked up one part at a time, each below the descriptor of the one before and with O_NOFOLLOW: a folder that is exchanged
 for a symbolic link meanwhile is refused, not followed. (openat2 with RESOLVE_BENEATH costs 3 microseconds against 2 for each part, and
-Python has no name for it.) Symbolic links, fifos, sockets and devices are treated as if they were not there, with one warning.
+Python has no name for it.) Symbolic links, fifos, sockets and devices are not listed, with one warning, and reading one is refused: were it
+taken for missing, a chunk behind it would read as fill value.
 
 Values are replaced, never written in place: a temporary file beside the target is filled and renamed over it, so that whoever has the
 old value open keeps it whole. The temporary name is one that no key may have. Its writer holds a flock on it: one that nobody holds
@@ -26,7 +27,7 @@ from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 
-from zarrfs.errors import GenerationMismatch, KeyConflict, KeyTooLong, KeyUnusable, StoreError
+from zarrfs.errors import GenerationMismatch, KeyConflict, KeyTooLong, KeyUnusable, StoreAccessDenied, StoreError
 from zarrfs.keys import ByteRange
 from zarrfs.stores.base import Buffer, DirEntry, Generation, WouldWait
 from zarrfs.stores.file_systems import is_local
@@ -170,9 +171,7 @@ class FolderTree:
         """Warn, once, when what is there is left out."""
         found = _lstat(folder, name)
         if found is not None and not (st.S_ISREG(found.st_mode) or st.S_ISDIR(found.st_mode)):
-            self.warn_once(
-                "left out", f"symbolic links and special files are treated as if they were not there (the first: {name!r})"
-            )
+            self.warn_once("left out", f"symbolic links and special files are neither listed nor followed (the first: {name!r})")
 
     def warn_once(self, topic: str, message: str) -> None:
         """Log ``message``, unless something was said about ``topic`` before."""
@@ -192,6 +191,7 @@ class FolderTree:
         """
         opened = self._open_value(parts)
         if opened is None:
+            self._demand_no_link(parts)
             return None
         try:
             stat = os.fstat(opened)
@@ -216,6 +216,29 @@ class FolderTree:
                     return None
                 return os.open(parts[-1], _VALUE, dir_fd=folder)
         return None
+
+    def _demand_no_link(self, parts: Parts) -> None:
+        """Raise `StoreAccessDenied` when a value is not there only because a link (or a special file) on the way to it is not
+        followed: taken for a missing chunk it would read as fill value, and data would be invented."""
+        folder = os.dup(self._root)
+        try:
+            for name in parts:
+                found = _lstat(folder, name)
+                if found is None or st.S_ISREG(found.st_mode):
+                    return
+                if not st.S_ISDIR(found.st_mode):
+                    self.notice(folder, name)
+                    raise StoreAccessDenied(
+                        f"{_place(parts)!r} is not read: {name!r} is a symbolic link or special file, and these are not followed",
+                        key=_place(parts),
+                    )
+                above, folder = folder, os.open(name, os.O_PATH | _FOLDER, dir_fd=folder)
+                os.close(above)
+        except OSError as error:
+            if error.errno not in ABSENT:
+                raise
+        finally:
+            os.close(folder)
 
     def _pread_cached(self, fd: int, start: int, stop: int) -> Buffer:
         if start == stop:
