@@ -32,7 +32,7 @@ from zarrfs.errors import (
     StoreNotFound,
 )
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.stores import folder, folder_lock, folder_tree, os_errors
+from zarrfs.stores import file_calls, folder, folder_lock, os_errors
 from zarrfs.stores.base import WouldWait
 from zarrfs.stores.folder import FolderStore
 from zarrfs.stores.opening import open_store
@@ -377,7 +377,7 @@ async def test_what_would_wait_is_read_in_a_thread(path: Path, why: str) -> None
 def test_a_file_that_shrinks_while_it_is_read(path: Path) -> None:
     (path / "k").write_bytes(b"123")
     with (path / "k").open("rb") as file, pytest.raises(StoreError, match="cut short"):
-        folder_tree._pread(file.fileno(), 0, 5, ("k",))
+        file_calls.pread(file.fileno(), 0, 5, ("k",))
 
 
 # --- failures -----------------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAcc
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 from zarrfs.stores.folder_lock import FolderLocks
-from zarrfs.stores.folder_tree import FolderTree, Parts, generation_of, parts_of
+from zarrfs.stores.folder_names import Parts, generation_of, parts_of
+from zarrfs.stores.folder_tree import FolderTree
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.os_errors import translated
 

@@ -2,8 +2,8 @@
 
 A name is looked up one part at a time, each below the descriptor of the one before and with O_NOFOLLOW: a folder that is exchanged
 for a symbolic link meanwhile is refused, not followed. (openat2 with RESOLVE_BENEATH costs 3 microseconds against 2 for each part, and
-Python has no name for it.) Symbolic links, fifos, sockets and devices are not listed, with one warning, and reading one is refused: were it
-taken for missing, a chunk behind it would read as fill value.
+Python has no name for it.) Symbolic links, fifos, sockets and devices are not listed, with one warning, and reading one is refused:
+were it taken for missing, a chunk behind it would read as fill value.
 
 Values are replaced, never written in place: a temporary file beside the target is filled and renamed over it, so that whoever has the
 old value open keeps it whole. The temporary name is one that no key may have. Its writer holds a flock on it: one that nobody holds
@@ -18,57 +18,26 @@ import errno
 import fcntl
 import logging
 import os
-import re
 import stat as st
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import islice
-from types import TracebackType
 
-from zarrfs.errors import GenerationMismatch, KeyConflict, KeyTooLong, KeyUnusable, StoreAccessDenied, StoreError
+from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import ByteRange
 from zarrfs.stores.base import Buffer, DirEntry, Generation, WouldWait
+from zarrfs.stores.file_calls import Closing, dress, lstat, nothing_if_absent, pread, unlink, write
 from zarrfs.stores.file_systems import is_local
+from zarrfs.stores.folder_names import TEMPORARY, Parts, generation_of, place_of
+from zarrfs.stores.folder_scan import Scan
 from zarrfs.stores.os_errors import ABSENT
 
 log = logging.getLogger(__name__)
-
-Parts = tuple[str, ...]
-"""The names on the way from the root folder to a file or folder; empty for the root folder itself."""
-
-NAME_MAX = 255
-_TEMPORARY = re.compile(r"\.zarrfs-[0-9a-f]{32}\.partial")
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _TRIES = 16
 """How often a step is begun anew when others remove what it has just made, or put new things into what it has just emptied."""
-
-
-def parts_of(place: str) -> Parts:
-    """The names that a key or prefix consists of. Raises `KeyUnusable` or `KeyTooLong` where a folder cannot hold one of them."""
-    if not place:
-        return ()
-    parts = tuple((place[:-1] if place[-1] == "/" else place).split("/"))
-    for part in parts:
-        if part in ("", ".", "..") or "\0" in part:
-            raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} cannot be a file name", key=place)
-        try:
-            nbytes = len(os.fsencode(part))
-        except UnicodeEncodeError as error:
-            raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} is not text", key=place) from error
-        if nbytes > NAME_MAX:
-            raise KeyTooLong(f"a folder cannot hold {place!r}: a name of {nbytes} bytes, where {NAME_MAX} are the most", key=place)
-        if part[0] == "." and _TEMPORARY.fullmatch(part):
-            raise KeyUnusable(f"a folder store needs names like {part!r} for itself", key=place)
-    return parts
-
-
-def generation_of(stat: os.stat_result) -> Generation:
-    """What tells one value from the next: where it lies, its size and its time."""
-    return f"{stat.st_dev:x}-{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
 
 
 class FolderTree:
@@ -100,10 +69,10 @@ class FolderTree:
 
     # --- looking up ---------------------------------------------------------------------------------------------------------
 
-    def folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> _Closing:
+    def folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> Closing:
         """A descriptor of the folder ``parts`` for a ``with`` block; with ``make`` it and those above it are made where they are
         missing."""
-        return _Closing(self.open_folder(parts, flags, make=make))
+        return Closing(self.open_folder(parts, flags, make=make))
 
     def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> int:
         """The same, for the caller to close."""
@@ -137,20 +106,20 @@ class FolderTree:
 
     def stat(self, parts: Parts) -> os.stat_result | None:
         """Of a value; None when there is none."""
-        with _nothing_if_absent:
+        with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 return self._value(folder, parts[-1])
         return None
 
     def folder_mtime_ns(self, parts: Parts) -> int | None:
         """When names in a folder last changed; None when it is not there."""
-        with _nothing_if_absent:
+        with nothing_if_absent:
             with self.folder(parts) as folder:
                 return os.fstat(folder).st_mtime_ns
         return None
 
     def _value(self, folder: int, name: str) -> os.stat_result | None:
-        found = _lstat(folder, name)
+        found = lstat(folder, name)
         if found is None or st.S_ISDIR(found.st_mode):
             return None
         if not st.S_ISREG(found.st_mode):
@@ -161,15 +130,15 @@ class FolderTree:
     def _room(self, folder: int, parts: Parts) -> os.stat_result | None:
         """The value that is about to be replaced, or None. Raises `KeyConflict` where something else stands in its place: what
         nobody sees is not ours to overwrite."""
-        found = _lstat(folder, parts[-1])
+        found = lstat(folder, parts[-1])
         if found is not None and not st.S_ISREG(found.st_mode):
             what = "a folder" if st.S_ISDIR(found.st_mode) else "a symbolic link or special file"
-            raise KeyConflict(f"{what} stands where the value of {_place(parts)!r} has to be", key=_place(parts))
+            raise KeyConflict(f"{what} stands where the value of {place_of(parts)!r} has to be", key=place_of(parts))
         return found
 
     def notice(self, folder: int, name: str) -> None:
         """Warn, once, when what is there is left out."""
-        found = _lstat(folder, name)
+        found = lstat(folder, name)
         if found is not None and not (st.S_ISREG(found.st_mode) or st.S_ISDIR(found.st_mode)):
             self.warn_once("left out", f"symbolic links and special files are neither listed nor followed (the first: {name!r})")
 
@@ -201,7 +170,7 @@ class FolderTree:
                 raise _changed(parts)
             spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
             if at_once is None:
-                return [_pread(opened, start, stop, parts) for start, stop in spans]
+                return [pread(opened, start, stop, parts) for start, stop in spans]
             if not self._reads_nowait or sum(stop - start for start, stop in spans) > at_once:
                 raise WouldWait
             return [self._pread_cached(opened, start, stop) for start, stop in spans]
@@ -210,7 +179,7 @@ class FolderTree:
 
     def _open_value(self, parts: Parts) -> int | None:
         # Looked at before it is opened: opening a device has effects of its own.
-        with _nothing_if_absent:
+        with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 if self._value(folder, parts[-1]) is None:
                     return None
@@ -223,14 +192,14 @@ class FolderTree:
         folder = os.dup(self._root)
         try:
             for name in parts:
-                found = _lstat(folder, name)
+                found = lstat(folder, name)
                 if found is None or st.S_ISREG(found.st_mode):
                     return
                 if not st.S_ISDIR(found.st_mode):
                     self.notice(folder, name)
                     raise StoreAccessDenied(
-                        f"{_place(parts)!r} is not read: {name!r} is a symbolic link or special file, and these are not followed",
-                        key=_place(parts),
+                        f"{place_of(parts)!r} is not read: {name!r} is a symbolic link or special file, and these are not followed",
+                        key=place_of(parts),
                     )
                 above, folder = folder, os.open(name, os.O_PATH | _FOLDER, dir_fd=folder)
                 os.close(above)
@@ -289,8 +258,8 @@ class FolderTree:
                 try:
                     with suppress(OSError):
                         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _write(fd, content)
-                    _dress(fd, old)
+                    write(fd, content)
+                    dress(fd, old)
                 finally:
                     os.close(fd)
                 if if_generation == "":
@@ -304,7 +273,7 @@ class FolderTree:
 
     def set_mtime(self, parts: Parts, mtime_ns: int) -> bool:
         """False when there is no such value."""
-        with _nothing_if_absent:
+        with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 found = self._value(folder, parts[-1]) is not None
                 if found:
@@ -321,19 +290,19 @@ class FolderTree:
 
     def remove(self, parts: Parts) -> None:
         """Remove a value; the folder it was in stays, since an empty folder may be someone's wish."""
-        with _nothing_if_absent:
+        with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 if self._value(folder, parts[-1]) is not None:
                     os.unlink(parts[-1], dir_fd=folder)
 
     def remove_folder(self, parts: Parts) -> None:
         """Remove an empty folder, and with it what was left behind under temporary names. Raises ENOTEMPTY."""
-        with _nothing_if_absent:
+        with nothing_if_absent:
             with self.folder(parts, os.O_RDONLY) as folder, os.scandir(folder) as entries:
                 names = [entry.name for entry in entries]
-                if all(_TEMPORARY.fullmatch(name) for name in names):
+                if all(TEMPORARY.fullmatch(name) for name in names):
                     for name in names:
-                        _unlink(folder, name)
+                        unlink(folder, name)
             with self.folder(parts[:-1]) as above:
                 os.rmdir(parts[-1], dir_fd=above)
 
@@ -367,7 +336,7 @@ class FolderTree:
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
                 else:
-                    _unlink(folder, entry.name)
+                    unlink(folder, entry.name)
         return below
 
     # --- moving -------------------------------------------------------------------------------------------------------------
@@ -382,7 +351,7 @@ class FolderTree:
             os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
             if old != new and replaced and moved and os.path.samestat(replaced, moved):
                 # rename(2) does nothing between two names of one file.
-                _unlink(source, old[-1])
+                unlink(source, old[-1])
         return True
 
     def rename_folder(self, old: Parts, new: Parts) -> bool:
@@ -432,8 +401,9 @@ class FolderTree:
 
     def scan(self, parts: Parts) -> Scan | None:
         """The values and folders in a folder; None when it is not there."""
-        with _nothing_if_absent:
-            return Scan(self, self.open_folder(parts, os.O_RDONLY))
+        with nothing_if_absent:
+            folder = self.open_folder(parts, os.O_RDONLY)
+            return Scan(folder, sweeps=self.local and self.writable, leave_out=self.notice)
         return None
 
     def list_folder(self, parts: Parts) -> list[DirEntry]:
@@ -447,108 +417,6 @@ class FolderTree:
             scan.close()
 
 
-class Scan:
-    """A listing of a folder in progress; one caller at a time."""
-
-    def __init__(self, tree: FolderTree, folder: int) -> None:
-        self._tree = tree
-        self._folder = folder
-        try:
-            self._entries = os.scandir(folder)
-        except BaseException:
-            os.close(folder)
-            raise
-
-    def portion(self, most: int | None) -> list[DirEntry] | None:
-        """What is to be listed of the next ``most`` names (None: of all); None at the end."""
-        entries = list(islice(self._entries, most))
-        if not entries:
-            return None
-        found: list[DirEntry] = []
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                if entry.is_file(follow_symlinks=False):
-                    if entry.name[0] == "." and _TEMPORARY.fullmatch(entry.name):
-                        self._sweep(entry.name)
-                        continue
-                    stat = entry.stat(follow_symlinks=False)
-                    found.append((entry.name, False, stat.st_size, stat.st_mtime_ns))
-                elif entry.is_dir(follow_symlinks=False):
-                    found.append((entry.name, True, 0, entry.stat(follow_symlinks=False).st_mtime_ns))
-                else:
-                    self._tree.notice(self._folder, entry.name)
-        return found
-
-    def close(self) -> None:
-        """Whether or not the end was reached."""
-        self._entries.close()
-        os.close(self._folder)
-
-    def _sweep(self, name: str) -> None:
-        """Remove a temporary file whose writer is dead. (Not where locks of other machines might not be seen.)"""
-        if not (self._tree.local and self._tree.writable):
-            return
-        with suppress(OSError):
-            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(name, dir_fd=self._folder)
-            finally:
-                os.close(fd)
-
-
-class _Closing:
-    """Closes a descriptor at the end of a block. Every lookup and read passes here: a generator costs four times as much."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def __enter__(self) -> int:
-        return self._fd
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        os.close(self._fd)
-
-
-class _NothingIfAbsent:
-    """Ends a block quietly where a lookup in it found that there is no such file."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
-        return isinstance(error, OSError) and error.errno in ABSENT
-
-
-_nothing_if_absent = _NothingIfAbsent()
-
-
-def _lstat(folder: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
-def _unlink(folder: int, name: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
-
-
-def _dress(fd: int, old: os.stat_result | None) -> None:
-    """Give a new file the mode of the one it replaces, and a time of its own, where the file system lets us."""
-    with suppress(OSError):
-        if old is not None and st.S_IMODE(os.fstat(fd).st_mode) != st.S_IMODE(old.st_mode):
-            os.fchmod(fd, st.S_IMODE(old.st_mode))
-    with suppress(OSError):
-        # The kernel's own times tick every few milliseconds and inode numbers are used again at once, so that two values of one
-        # size could have the same generation.
-        now = time.time_ns()
-        os.utime(fd, ns=(now, now))
-
-
 def _link(folder: int, temporary: str, parts: Parts) -> None:
     try:
         os.link(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -557,30 +425,5 @@ def _link(folder: int, temporary: str, parts: Parts) -> None:
     os.unlink(temporary, dir_fd=folder)
 
 
-def _place(parts: Parts) -> str:
-    return "/".join(parts)
-
-
 def _changed(parts: Parts) -> GenerationMismatch:
-    return GenerationMismatch(f"{_place(parts)!r} was changed by someone else", key=_place(parts))
-
-
-def _pread(fd: int, start: int, stop: int, parts: Parts) -> Buffer:
-    content = os.pread(fd, stop - start, start)
-    if len(content) == stop - start:
-        return content
-    # Linux reads at most 2 GiB in one call.
-    pieces = [content]
-    start += len(content)
-    while start < stop:
-        content = os.pread(fd, stop - start, start)
-        if not content:
-            raise StoreError(f"{_place(parts)!r} was cut short while it was read", key=_place(parts))
-        pieces.append(content)
-        start += len(content)
-    return b"".join(pieces)
-
-
-def _write(fd: int, content: memoryview) -> None:
-    while content:
-        content = content[os.write(fd, content) :]
+    return GenerationMismatch(f"{place_of(parts)!r} was changed by someone else", key=place_of(parts))

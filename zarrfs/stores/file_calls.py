@@ -1,0 +1,91 @@
+"""Small file operations that a folder store is made of. They raise `OSError`."""
+
+from __future__ import annotations
+
+import os
+import stat as st
+import time
+from contextlib import suppress
+from types import TracebackType
+
+from zarrfs.errors import StoreError
+from zarrfs.stores.base import Buffer
+from zarrfs.stores.folder_names import Parts, place_of
+from zarrfs.stores.os_errors import ABSENT
+
+
+class Closing:
+    """Closes a descriptor at the end of a block. Every lookup and read passes here: a generator costs four times as much."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        os.close(self._fd)
+
+
+class NothingIfAbsent:
+    """Ends a block quietly where a lookup in it found that there is no such file."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        return isinstance(error, OSError) and error.errno in ABSENT
+
+
+nothing_if_absent = NothingIfAbsent()
+
+
+def lstat(folder: int, name: str) -> os.stat_result | None:
+    """Of what has a name in the folder ``folder`` (a descriptor), not of what a link leads to; None when there is nothing."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def unlink(folder: int, name: str) -> None:
+    """Remove a file, if it is there."""
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+def dress(fd: int, old: os.stat_result | None) -> None:
+    """Give a new file the mode of the one it replaces, and a time of its own, where the file system lets us."""
+    with suppress(OSError):
+        if old is not None and st.S_IMODE(os.fstat(fd).st_mode) != st.S_IMODE(old.st_mode):
+            os.fchmod(fd, st.S_IMODE(old.st_mode))
+    with suppress(OSError):
+        # The kernel's own times tick every few milliseconds and inode numbers are used again at once, so that two values of one
+        # size could have the same generation.
+        now = time.time_ns()
+        os.utime(fd, ns=(now, now))
+
+
+def pread(fd: int, start: int, stop: int, parts: Parts) -> Buffer:
+    """Bytes ``start`` to ``stop`` of a file. Raises `StoreError` when it has become shorter."""
+    content = os.pread(fd, stop - start, start)
+    if len(content) == stop - start:
+        return content
+    # Linux reads at most 2 GiB in one call.
+    pieces = [content]
+    start += len(content)
+    while start < stop:
+        content = os.pread(fd, stop - start, start)
+        if not content:
+            raise StoreError(f"{place_of(parts)!r} was cut short while it was read", key=place_of(parts))
+        pieces.append(content)
+        start += len(content)
+    return b"".join(pieces)
+
+
+def write(fd: int, content: memoryview) -> None:
+    """All of ``content``."""
+    while content:
+        content = content[os.write(fd, content) :]

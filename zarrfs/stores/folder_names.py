@@ -1,0 +1,45 @@
+"""Store keys as names of files: what a folder can hold, and what tells one value of a file from the next. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from zarrfs.errors import KeyTooLong, KeyUnusable
+from zarrfs.stores.base import Generation
+
+Parts = tuple[str, ...]
+"""The names on the way from the root folder to a file or folder; empty for the root folder itself."""
+
+NAME_MAX = 255
+TEMPORARY = re.compile(r"\.zarrfs-[0-9a-f]{32}\.partial")
+"""Names of files that are being written: no key may have one, and none is listed."""
+
+
+def parts_of(place: str) -> Parts:
+    """The names that a key or prefix consists of. Raises `KeyUnusable` or `KeyTooLong` where a folder cannot hold one of them."""
+    if not place:
+        return ()
+    parts = tuple((place[:-1] if place[-1] == "/" else place).split("/"))
+    for part in parts:
+        if part in ("", ".", "..") or "\0" in part:
+            raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} cannot be a file name", key=place)
+        try:
+            nbytes = len(os.fsencode(part))
+        except UnicodeEncodeError as error:
+            raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} is not text", key=place) from error
+        if nbytes > NAME_MAX:
+            raise KeyTooLong(f"a folder cannot hold {place!r}: a name of {nbytes} bytes, where {NAME_MAX} are the most", key=place)
+        if part[0] == "." and TEMPORARY.fullmatch(part):
+            raise KeyUnusable(f"a folder store needs names like {part!r} for itself", key=place)
+    return parts
+
+
+def generation_of(stat: os.stat_result) -> Generation:
+    """What tells one value from the next: where it lies, its size and its time."""
+    return f"{stat.st_dev:x}-{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
+
+
+def place_of(parts: Parts) -> str:
+    """The key or prefix (without its trailing slash) that consists of ``parts``."""
+    return "/".join(parts)

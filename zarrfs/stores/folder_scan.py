@@ -1,0 +1,66 @@
+"""Listing a folder, a portion at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+
+from zarrfs.stores.base import DirEntry
+from zarrfs.stores.folder_names import TEMPORARY
+
+
+class Scan:
+    """A listing in progress of the folder that the descriptor ``folder`` stands for, which it closes; one caller at a time.
+
+    ``sweeps``: remove temporary files whose writer is dead (not where locks of other machines might not be seen).
+    ``leave_out(folder, name)`` is told of links and special files.
+    """
+
+    def __init__(self, folder: int, *, sweeps: bool, leave_out: Callable[[int, str], None]) -> None:
+        self._folder = folder
+        self._sweeps = sweeps
+        self._leave_out = leave_out
+        try:
+            self._entries = os.scandir(folder)
+        except BaseException:
+            os.close(folder)
+            raise
+
+    def portion(self, most: int | None) -> list[DirEntry] | None:
+        """What is to be listed of the next ``most`` names (None: of all); None at the end."""
+        entries = list(islice(self._entries, most))
+        if not entries:
+            return None
+        found: list[DirEntry] = []
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
+                    if entry.name[0] == "." and TEMPORARY.fullmatch(entry.name):
+                        self._sweep(entry.name)
+                        continue
+                    stat = entry.stat(follow_symlinks=False)
+                    found.append((entry.name, False, stat.st_size, stat.st_mtime_ns))
+                elif entry.is_dir(follow_symlinks=False):
+                    found.append((entry.name, True, 0, entry.stat(follow_symlinks=False).st_mtime_ns))
+                else:
+                    self._leave_out(self._folder, entry.name)
+        return found
+
+    def close(self) -> None:
+        """Whether or not the end was reached."""
+        self._entries.close()
+        os.close(self._folder)
+
+    def _sweep(self, name: str) -> None:
+        if not self._sweeps:
+            return
+        with suppress(OSError):
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(name, dir_fd=self._folder)
+            finally:
+                os.close(fd)
