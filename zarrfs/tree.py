@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 _ERRORS_KEPT = 1000
 
-Entries = Callable[[list[tuple[str, bool, bool]]], None]
-"""Called with (path in the mount, may have lost its name, changed by its own writer)."""
+Entries = Callable[[list[tuple[str, bool, bool, bool]]], None]
+"""Called with (path in the mount, may have lost its name, readers know what is in it, is another file for whoever has it open)."""
 
 
 class MountTree:
@@ -146,24 +146,28 @@ class MountTree:
         self.report("release", error)
         if self.on_affected is not None:
             # What was staged is gone, and the kernel has pages of it.
-            self.on_affected([(self._path(ident), True, False)])
+            self.on_affected([(self._path(ident), True, False, False)])
 
     def _on_change(self, change: Change) -> None:
         entries = list(self._affected(change))
         if self.on_affected is not None:
             self.on_affected(entries)
 
-    def _affected(self, change: Change) -> Iterator[tuple[str, bool, bool]]:
+    def _affected(self, change: Change) -> Iterator[tuple[str, bool, bool, bool]]:
         nodes = self.hierarchy.changed(change.place, is_prefix=change.is_prefix)
         for name, view in self._views.items():
             for affected in view.affected(change, nodes):
                 below = "/".join(affected.names)
                 ident = f"{name}/{below}"
-                own = self.staging.is_publishing(ident)
-                if not own:
-                    # Also for a new time: it makes another generation, by which open readers check what they read.
+                path = self._path(ident)
+                if (published := self.staging.publishing(ident)) is not None:
+                    yield path, affected.gone, published.verbatim, False
+                elif affected.content:
+                    yield path, affected.gone, False, self.staging.replaced(ident)
+                else:
+                    # A new time makes another generation, by which open readers check what they read.
                     self.staging.changed(ident)
-                yield self._path(ident), affected.gone, own or not affected.content
+                    yield path, affected.gone, True, False
 
     def _path(self, ident: str) -> str:
         """Where in the mount the file called ``ident`` is."""

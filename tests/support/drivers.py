@@ -153,6 +153,12 @@ class Driver(abc.ABC):
             while await self.stored(key) != value:
                 await trio.lowlevel.checkpoint()
 
+    async def vanishes(self, path: str) -> None:
+        """Return when ``path`` is gone. UNLINK holds a lock of the kernel and cannot wait until it has forgotten names elsewhere."""
+        with trio.fail_after(30):
+            while await self.exists(path):
+                await trio.lowlevel.checkpoint()
+
     async def exists(self, path: str) -> bool:
         try:
             await self.stat(path)

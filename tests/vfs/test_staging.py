@@ -328,7 +328,7 @@ async def test_writers_wait_for_a_publish_and_readers_do_not() -> None:
         nursery.start_soon(handle.flush)
         await trio.testing.wait_all_tasks_blocked()
         assert bench.state is State.PUBLISHING
-        assert bench.area.is_publishing("raw/k")
+        assert bench.area.publishing("raw/k") is bench.content
         assert await handle.read(0, 10) == b"Value"
         nursery.start_soon(handle.write, 1, b"ALUE")
         await trio.testing.wait_all_tasks_blocked()
@@ -376,9 +376,9 @@ async def test_readers_of_the_old_value_move_on_when_the_new_one_is_published() 
     await writer.release()
     assert await reader.read(0, 10) == b"new"
     assert (await reader.attributes()).size == 3
-    bench.content.value = b"through another view"
+    bench.content.value = b"with a new time"
     bench.area.changed("raw/k")
-    assert await reader.read(0, 7) == b"through"
+    assert await reader.read(0, 4) == b"with"
     await reader.release()
 
 
@@ -392,6 +392,44 @@ async def test_durable_publishes_are_synced() -> None:
     await handle.write(0, b"v")
     await handle.release()
     assert bench.content.synced == 2
+
+
+@in_trio
+async def test_readers_keep_the_old_value_when_another_view_replaces_it() -> None:
+    bench = Bench(b"old value")
+    old, untouched = await bench.file.open(BOTH), await bench.file.open(READ_ONLY)
+    assert await old.read(0, 3) == b"old"
+    bench.content.value = b"new value"
+    assert bench.area.replaced("raw/k")
+    new = await bench.file.open(READ_ONLY)
+    assert await new.read(0, 9) == b"new value"
+    assert await old.read(0, 9) == await untouched.read(0, 9) == b"old value"
+    assert (await old.attributes()).size == 9
+    assert bench.area.open_handles == 3
+    # Writing a part of it changes the value that is there now, which then is the handle's own.
+    await old.write(0, b"NEW")
+    assert bench.area.dirty_nbytes == 9
+    assert await bench.area.publish_all() == []
+    assert bench.content.value == b"NEW value"
+    assert await old.read(0, 9) == b"NEW value"
+    for handle in (old, untouched, new):
+        await handle.release()
+    assert bench.area.open_handles == 0
+
+
+@in_trio
+async def test_what_is_staged_is_not_superseded() -> None:
+    bench = Bench(b"old value")
+    writer, reader = await bench.file.open(WRITE), await bench.file.open(READ_ONLY)
+    await writer.write(0, b"OLD")
+    bench.content.value = b"another"
+    assert not bench.area.replaced("raw/k")
+    assert await reader.read(0, 9) == b"OLD value"
+    await writer.flush()
+    assert bench.content.value == b"OLD value"
+    await writer.release()
+    await reader.release()
+    assert not bench.area.replaced("raw/k")
 
 
 # --- failed ---------------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from zarrfs.vfs.node import Attributes, Directory, Node
 
 ROOT_INO = 1
 _RESERVED = 16
+_NAMELESS = "\0"
 
 
 class Inode:
@@ -44,6 +45,11 @@ class Inode:
             parts.append(inode.name)
             inode = inode.parent
         return "/".join(reversed(parts))
+
+    @property
+    def nameless(self) -> bool:
+        """Whether its name is another file's, or nobody's, by now."""
+        return self.name.startswith(_NAMELESS)
 
     def lies_below(self, other: Inode) -> bool:
         """Whether ``other`` is a folder on the way to this entry."""
@@ -92,7 +98,10 @@ class InodeTable:
         inode = self._get(ino)
         if inode is None:
             inode = self._inodes[ino] = Inode(ino, parent, name)
-        elif inode.name != name or inode.parent is not parent or (stamp and inode.stamp and inode.stamp != stamp):
+        elif inode.name != name or inode.parent is not parent:
+            inode = self._displace(parent, name, path)
+        elif stamp and inode.stamp and inode.stamp != stamp:
+            self.vanished(inode)
             inode = self._displace(parent, name, path)
         inode.stamp = stamp
         inode.lookups += 1
@@ -147,7 +156,7 @@ class InodeTable:
         path = inode.path
         if self._displaced.get(path) == inode.ino:
             del self._displaced[path]
-        inode.name = "\0" + inode.name
+        inode.name = _NAMELESS + inode.name
 
     def all(self) -> Iterator[Inode]:
         """Every inode."""
@@ -181,10 +190,16 @@ class InodeTable:
 
 
 def stamp_of(attributes: Attributes) -> int:
-    """The digest of what the kernel is told of a file; never 0. Small, so that it costs no more than it must."""
+    """The digest of what the kernel is told of a file; never 0. Small, so that it costs no more than it must: 8 bits are of the size
+    alone."""
     if attributes.is_directory:
         return 0
-    return (hash((attributes.size, attributes.mtime_ns)) & 0x3FFF_FFFE) | 1
+    return (hash((attributes.size,)) & 0xFF) << 22 | (hash((attributes.size, attributes.mtime_ns)) & 0x3F_FFFE) | 1
+
+
+def same_size(stamp: int, other: int) -> bool:
+    """Whether two stamps are of files of one size, as far as stamps tell."""
+    return stamp >> 22 == other >> 22
 
 
 def _lies_below(entry: Inode | _Listed, folder: Inode) -> bool:

@@ -30,7 +30,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.fuse.errno import QUIET, errno_of
-from zarrfs.fuse.inodes import Inode, InodeTable, stamp_of
+from zarrfs.fuse.inodes import Inode, InodeTable, same_size, stamp_of
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.vfs.names import MAX_NBYTES
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
@@ -70,11 +70,12 @@ def _guarded(
 
 
 class _OpenFile:
-    __slots__ = ("handle", "inode")
+    __slots__ = ("handle", "inode", "written")
 
     def __init__(self, inode: Inode, handle: Handle) -> None:
         self.inode = inode
         self.handle = handle
+        self.written = False
 
 
 class _OpenDirectory:
@@ -336,19 +337,30 @@ class Operations(pyfuse3.Operations):
     async def open(self, inode: pyfuse3.InodeT, flags: pyfuse3.FlagT, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         entry = self.inodes[inode]
         how = _open_flags(flags)
-        handle = await (await self._file(entry)).open(how)
+        # ESTALE has the kernel look the name up again: it finds another file, or nothing, which it may then create.
+        if entry.nameless:
+            raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
+        try:
+            handle = await (await self._file(entry)).open(how)
+        except NoSuchEntry as error:
+            raise StaleEntry(f"{entry.path!r} is gone", key=entry.path) from error
         if how.truncate:
             entry.stamp = 0
+            return self._opened(entry, handle, keep_cache=False)
         try:
-            if entry.stamp and not handle.direct and stamp_of(await handle.attributes()) != entry.stamp:
-                # The value was replaced since the kernel learnt its size. It looks the name up again, and finds another file.
+            stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
+            if entry.nameless or (entry.stamp and not _is_what_was_told(handle, entry.stamp, stamp)):
+                # The value was replaced since the kernel learnt its size.
                 entry.stamp = -1
-                raise StaleEntry(f"{entry.path!r} was replaced behind the mount", key=entry.path)
+                raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await handle.release()
             raise
-        return self._opened(entry, handle)
+        # If it is not known which value the kernel was told of it may not have heard of a change yet, and its pages have to go. From now
+        # on they are of this value, and whoever finds another one opens another file.
+        known, entry.stamp = bool(entry.stamp), stamp
+        return self._opened(entry, handle, keep_cache=handle.keep_cache and known)
 
     @_guarded
     async def create(
@@ -372,7 +384,7 @@ class Operations(pyfuse3.Operations):
             file, handle = node, await node.open(how)
         entry = self.inodes.refer(parent, text)
         entry.node = file
-        return self._opened(entry, handle), self._entry(entry.ino, await handle.attributes())
+        return self._opened(entry, handle, keep_cache=False), self._entry(entry.ino, await handle.attributes())
 
     @_guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]
@@ -382,6 +394,7 @@ class Operations(pyfuse3.Operations):
     async def write(self, fh: pyfuse3.FileHandleT, off: int, buf: bytes) -> int:
         opened = self._files[fh]
         opened.inode.stamp = 0
+        opened.written = True
         return await opened.handle.write(off, buf)
 
     @_guarded
@@ -389,12 +402,16 @@ class Operations(pyfuse3.Operations):
         if not self._writable:
             # The kernel takes this for "never ask again", and close(2) for success: a request less for each file that is read.
             raise pyfuse3.FUSEError(errno.ENOSYS)
-        await self._files[fh].handle.flush()
+        opened = self._files[fh]
+        await opened.handle.flush()
+        self._forget_pages_if_superseded(opened)
         await self.notifier.drained()
 
     @_guarded
     async def fsync(self, fh: pyfuse3.FileHandleT, datasync: bool) -> None:
-        await self._files[fh].handle.fsync()
+        opened = self._files[fh]
+        await opened.handle.fsync()
+        self._forget_pages_if_superseded(opened)
         await self.notifier.drained()
 
     @_guarded
@@ -430,22 +447,30 @@ class Operations(pyfuse3.Operations):
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
-    def changed(self, entries: Iterable[tuple[str, bool, bool]]) -> None:
-        """Entries (path, may have lost its name, own doing) are different now: the kernel is told what it has to forget.
+    def changed(self, entries: Iterable[tuple[str, bool, bool, bool]]) -> None:
+        """Entries (path, may have lost its name, known, superseded) are different now: the kernel is told what it has to forget.
 
-        ``own doing``: it was written through this very file, so its pages are right and only its attributes are not.
+        ``known``: it was written through this very file, so its pages are right and only its attributes are not. ``superseded``:
+        whoever has it open keeps the old value, whose pages stay with this inode; the name is another file's from now on.
         """
-        for path, gone, own in entries:
+        for path, gone, known, superseded in entries:
             inode = self.inodes.find(path)
             if inode is None:
                 continue
             inode.stamp = 0
-            if gone and inode.parent is not None:
+            if (gone or superseded) and inode.parent is not None:
                 self.notifier.entry(inode.parent.ino, inode.name)
-            if inode.node is None or isinstance(inode.node, File):
-                self.notifier.inode(inode.ino, attributes_only=own)
+            if superseded:
+                self.inodes.vanished(inode)
+            elif inode.node is None or isinstance(inode.node, File):
+                self.notifier.inode(inode.ino, attributes_only=known)
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
+
+    def _forget_pages_if_superseded(self, opened: _OpenFile) -> None:
+        """What a file that was superseded publishes becomes part of the value that is there now; of what it had, only that is right."""
+        if opened.written and opened.inode.nameless:
+            self.notifier.inode(opened.inode.ino)
 
     async def _child(self, parent: Inode, name: str) -> Node:
         if parent is self.inodes.root and name in self._hidden:
@@ -490,11 +515,11 @@ class Operations(pyfuse3.Operations):
         inode.node = node
         return self._entry(inode.ino, attributes)
 
-    def _opened(self, inode: Inode, handle: Handle) -> pyfuse3.FileInfo:
+    def _opened(self, inode: Inode, handle: Handle, *, keep_cache: bool) -> pyfuse3.FileInfo:
         number = self._new_handle()
         self._files[number] = _OpenFile(inode, handle)
         self.inodes.opened(inode)
-        return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(number), direct_io=handle.direct, keep_cache=handle.keep_cache)
+        return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(number), direct_io=handle.direct, keep_cache=keep_cache)
 
     def _new_handle(self) -> int:
         self._next_handle += 1
@@ -527,6 +552,11 @@ class Operations(pyfuse3.Operations):
     def _report(self, where: str, error: BaseException) -> None:
         if self._on_error is not None:
             self._on_error(where, error)
+
+
+def _is_what_was_told(handle: Handle, told: int, stamp: int) -> bool:
+    # Where the kernel keeps no pages another time does no harm, and that of a whole array may change all the time.
+    return stamp == told or (not handle.keep_cache and same_size(stamp, told))
 
 
 def _open_flags(flags: int) -> OpenFlags:

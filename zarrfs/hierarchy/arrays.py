@@ -17,7 +17,7 @@ from zarrfs.keys import ByteRange, NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.base import Buffer, Generation
 
 Elements = np.ndarray[Any, np.dtype[Any]]
 
@@ -59,9 +59,10 @@ class Array:
         """Whether the grid has such a chunk, stored or not."""
         return in_grid(coords, self.metadata.grid_shape)
 
-    async def read_chunk(self, coords: Coords) -> Elements | None:
-        """A chunk at its full shape; None when it is not stored. Raises `ChunkDecodeError` naming the chunk."""
-        data = (await self._stored([coords]))[0]
+    async def read_chunk(self, coords: Coords, generation: Generation | None = None) -> Elements | None:
+        """A chunk at its full shape; None when it is not stored. Raises `ChunkDecodeError` naming the chunk, and `GenerationMismatch`
+        when it is no longer the ``generation`` that the caller named."""
+        data = (await self._stored([coords], generation))[0]
         if data is None:
             return None
         if isinstance(data, ZarrfsError):
@@ -107,10 +108,17 @@ class Array:
         self._counters.chunks_encoded += 1
         return encoded
 
-    async def _stored(self, coords: Sequence[Coords]) -> list[Buffer | ChunkDecodeError | None]:
-        """The stored bytes of chunks, of which no more are read than a chunk of this shape can have."""
+    async def _stored(
+        self, coords: Sequence[Coords], generation: Generation | None = None
+    ) -> list[Buffer | ChunkDecodeError | None]:
+        """The stored bytes of chunks, of which no more are read than a chunk of this shape can have; ``generation`` is for one."""
         limit = max(self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(each)) for each in coords)
-        values = await self.chunks.get_several(coords, ByteRange(0, limit + 1))
+        part = ByteRange(0, limit + 1)
+        values: list[Buffer | None]
+        if generation is None:
+            values = await self.chunks.get_several(coords, part)
+        else:
+            values = [await self.chunks.get_at(each, generation, part) for each in coords]
         return [
             ChunkDecodeError(
                 f"chunk {each} of {self.path} is stored in more than {limit} bytes: no such chunk has so many", key=self.path

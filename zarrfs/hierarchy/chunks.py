@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.base import Buffer, KeyStat, Store
+from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
 
 StoredChunk = tuple[Coords, int, int | None]
 """Coordinates, stored bytes, mtime_ns (None where the store keeps none)."""
@@ -24,6 +24,10 @@ class ChunkStore(abc.ABC):
     @abc.abstractmethod
     async def get(self, coords: Coords, byte_range: ByteRange = WHOLE) -> Buffer | None:
         """The encoded chunk, or a part of it; None when it is not stored."""
+
+    @abc.abstractmethod
+    async def get_at(self, coords: Coords, generation: Generation, byte_range: ByteRange = WHOLE) -> Buffer:
+        """As `get`, of the generation that `stat` told. Raises `GenerationMismatch` when that is no longer there."""
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | None]:
         """Several encoded chunks, or the same part of each, in the order asked for. This fallback gets one after the other."""
@@ -67,6 +71,11 @@ class StoredChunks(ChunkStore):
         if byte_range == WHOLE:
             return await self._store.get(key)
         return (await self._store.get_partial_values([(key, byte_range)]))[0]
+
+    async def get_at(self, coords: Coords, generation: Generation, byte_range: ByteRange = WHOLE) -> Buffer:
+        values = await self._store.get_partial_values([(self.key(coords), byte_range)], if_generation=generation)
+        assert values[0] is not None
+        return values[0]
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | None]:
         return await self._store.get_partial_values([(self.key(each), byte_range) for each in coords])

@@ -144,8 +144,11 @@ class ArrayReader:
         self._let_go(position)
 
     async def chunk(self, coords: Coords, generation: str | None = None) -> Elements | None:
-        """A decoded chunk at its full shape, through the cache; read-only; None when it is not stored."""
-        return await self._pool.cache.get((self.array.serial, coords), lambda: self.array.read_chunk(coords), generation)
+        """A decoded chunk at its full shape, through the cache; read-only; None when it is not stored. Raises `GenerationMismatch` when
+        it is no longer the ``generation`` that the caller named."""
+        return await self._pool.cache.get(
+            (self.array.serial, coords), lambda: self.array.read_chunk(coords, generation), generation
+        )
 
     def discard(self, coords: Coords | None = None) -> None:
         """Forget what was decoded of one chunk, or of all."""

@@ -13,7 +13,8 @@ five states:
                 may still be reading the bytes it was given, when it did not answer in time: who writes next writes into a copy
 
 A file that loses its name while it is open (unlink, rename over) becomes an *orphan*: it keeps its bytes for its handles and publishes
-nothing any more.
+nothing any more. A file that is read while its value is replaced through another view is *superseded*: its handles go on with the old
+value, or learn that it is stale, and whoever opens it from then on has another `Staged`.
 
 `StagingArea` holds the `Staged` of a mount by ident. It belongs to one event loop: between two awaits nothing else runs. Each `Staged`
 has a lock that its mutators (write, truncate, publish) hold across awaits, so that what is published is one state of the bytes.
@@ -69,6 +70,7 @@ class StagingArea:
         directory: str | None = None,
     ) -> None:
         self._staged: dict[str, Staged] = {}
+        self._superseded: set[Staged] = set()
         self._on_failure = on_failure
         self.durable = durable
         self.spill_nbytes = spill_nbytes
@@ -88,17 +90,17 @@ class StagingArea:
 
     def unpublished_below(self, prefix: str) -> Iterator[Staged]:
         """Staged files whose ident begins with ``prefix`` and that have something to publish."""
-        return (staged for ident, staged in list(self._staged.items()) if ident.startswith(prefix) and staged.unpublished)
+        return (staged for staged in self._all() if staged.unpublished and staged.content.ident.startswith(prefix))
 
     @property
     def dirty_nbytes(self) -> int:
         """Bytes that are staged and not yet published."""
-        return sum(staged.size or 0 for staged in self._staged.values() if staged.unpublished)
+        return sum(staged.size or 0 for staged in self._all() if staged.unpublished)
 
     @property
     def open_handles(self) -> int:
         """Handles on staged files."""
-        return sum(staged.handles for staged in self._staged.values())
+        return sum(staged.handles for staged in self._all())
 
     async def publish_below(self, prefix: str) -> None:
         """Publish everything whose ident begins with ``prefix``; raises the first failure, after trying all."""
@@ -114,7 +116,7 @@ class StagingArea:
     async def publish_all(self) -> list[tuple[str, Exception]]:
         """Publish and sync everything; what could not be, with its reason."""
         failed: list[tuple[str, Exception]] = []
-        for staged in list(self._staged.values()):
+        for staged in self._all():
             if staged.unpublished:
                 try:
                     await staged.fsync()
@@ -142,15 +144,29 @@ class StagingArea:
             self._forget(staged)
 
     def changed(self, ident: str) -> None:
-        """The published value of ``ident`` was replaced through this mount: open handles go on with the new one."""
+        """The published value of ``ident`` has another generation, or is staged here: open handles go on with what is there now."""
         staged = self._staged.get(ident)
         if staged is not None:
             staged.epoch += 1
 
-    def is_publishing(self, ident: str) -> bool:
-        """Whether ``ident`` itself is what is being published now, and its own readers know the bytes already."""
+    def replaced(self, ident: str) -> bool:
+        """The published value of ``ident`` was replaced or erased through another view. Whether it is superseded by that."""
         staged = self._staged.get(ident)
-        return staged is not None and staged.state is State.PUBLISHING and staged.content.verbatim
+        if staged is None:
+            return False
+        if staged.state is not State.CLEAN or staged.lock.locked():
+            # Somebody is changing it here, or it is just losing or changing its name.
+            staged.epoch += 1
+            return False
+        staged.superseded = True
+        del self._staged[ident]
+        self._superseded.add(staged)
+        return True
+
+    def publishing(self, ident: str) -> Content | None:
+        """The content of ``ident``, if that is what is being published now."""
+        staged = self._staged.get(ident)
+        return staged.content if staged is not None and staged.state is State.PUBLISHING else None
 
     @asynccontextmanager
     async def renaming(self, ident: str, content: Content) -> AsyncIterator[None]:
@@ -172,7 +188,11 @@ class StagingArea:
         for ident, staged in [each for each in self._staged.items() if each[0].startswith(prefix)]:
             self.rekey(ident, moved(staged.content))
 
+    def _all(self) -> list[Staged]:
+        return [*self._staged.values(), *self._superseded]
+
     def _forget(self, staged: Staged) -> None:
+        self._superseded.discard(staged)
         if self._staged.get(staged.content.ident) is staged:
             del self._staged[staged.content.ident]
 
@@ -190,6 +210,7 @@ class Staged:
         self.content = content
         self.handles = 0
         self.orphan = False
+        self.superseded = False
         self.epoch = 0
         self.lock = trio.Lock()
         self._state = State.CLEAN
@@ -336,6 +357,8 @@ class Staged:
             mtime_ns = self._mtime_ns
             self.drop()
             self.epoch += 1
+            # Its handles have changed the value that is there now: from here on that is theirs too.
+            self.superseded = False
             if mtime_ns is not None:
                 await self.content.set_mtime(mtime_ns)
 
@@ -442,8 +465,9 @@ class StagedFile(File):
 class StagedHandle(Handle):
     """An open `StagedFile`: staged bytes while there are any, else the published value.
 
-    The published value is read through a snapshot. A change made through this mount moves the handle on to the new value, as on any
-    local file system; a change behind the mount is `StaleEntry` once bytes of the old value were handed out, rather than a mix.
+    The published value is read through a snapshot. A change made through this file moves the handle on to the new value, as on any
+    local file system. A change behind the mount or through another view does not: the handle gives the old value or `StaleEntry`,
+    once bytes of the old value may have been handed out, rather than a mix.
     """
 
     def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None) -> None:
@@ -470,7 +494,7 @@ class StagedHandle(Handle):
         try:
             data = await (await self._taken_snapshot()).read(offset, size)
         except StaleEntry:
-            if self._served and self._epoch == self._staged.epoch:
+            if self._staged.superseded or (self._served and self._epoch == self._staged.epoch):
                 raise
             await self._drop_snapshot()
             data = await (await self._taken_snapshot()).read(offset, size)
@@ -507,6 +531,9 @@ class StagedHandle(Handle):
         if self._staged.orphan:
             raise _lost(self._staged.content)
         if self._snapshot is None:
+            if self._staged.superseded:
+                ident = self._staged.content.ident
+                raise StaleEntry(f"{ident} was replaced through another view", key=ident)
             self._epoch = self._staged.epoch
             self._snapshot = await self._staged.content.snapshot()
             if self._snapshot is None:

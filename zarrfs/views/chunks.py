@@ -17,6 +17,7 @@ from zarrfs.dialects.v2 import PLUGIN as V2
 from zarrfs.errors import (
     ChunkSizeMismatch,
     EntryExists,
+    GenerationMismatch,
     NameInvalid,
     StaleEntry,
     StoreReadOnly,
@@ -262,8 +263,13 @@ class DecodedChunk(Content):
     async def load(self) -> Buffer | None:
         self._require_current()
         # What was decoded before may be another value than the one that a part of is about to be changed.
-        stat = await self._opened.array.chunks.stat(self._coords)
-        elements = None if stat is None else await self._opened.reader.chunk(self._coords, stat.generation)
+        elements: Elements | None = None
+        while (stat := await self._opened.array.chunks.stat(self._coords)) is not None:
+            try:
+                elements = await self._opened.reader.chunk(self._coords, stat.generation)
+                break
+            except GenerationMismatch:
+                continue
         if elements is None and self._context.fill:
             elements = _filled(self._opened, self._coords)
         return None if elements is None else _as_bytes(elements)
@@ -301,10 +307,12 @@ class _ChunkSnapshot(Snapshot):
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._data is None:
-            elements = await self._opened.reader.chunk(self._coords, self._generation)
+            try:
+                elements = await self._opened.reader.chunk(self._coords, self._generation)
+            except GenerationMismatch as error:
+                path = self._opened.array.path
+                raise StaleEntry(f"chunk {self._coords} of {path} was replaced before it was read", key=path) from error
             if elements is None:
-                if self._generation is not None:
-                    raise StaleEntry(f"chunk {self._coords} of {self._opened.array.path} was erased", key=self._opened.array.path)
                 elements = _filled(self._opened, self._coords)
             self._data = _as_bytes(elements)
         return self._data[offset : offset + size]
