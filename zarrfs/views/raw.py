@@ -16,6 +16,7 @@ from zarrfs.errors import (
     GenerationMismatch,
     IsADirectory,
     NameInvalid,
+    NoSuchEntry,
     NotADirectory,
     StaleEntry,
     StoreReadOnly,
@@ -143,7 +144,10 @@ class RawDirectory(Directory):
             raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
         node = await self.lookup(name)
         new_key = await new_directory._new_key(new_name)
-        target = await new_directory.lookup(new_name) if await new_directory._exists(new_name) else None
+        try:
+            target = await new_directory.lookup(new_name)
+        except NoSuchEntry:
+            target = None
         if target is not None and not replace:
             raise EntryExists(f"{new_key!r} is there already", key=new_key)
         if isinstance(node, RawDirectory):
