@@ -1,0 +1,171 @@
+"""Nothing waits for ever: writers in one view while readers wait for a slow store in another, under a watchdog.
+
+What is tried is the order that deadlocks a daemon which tells the kernel of changes from its event loop: a READ of an inode is in
+flight (the kernel holds a lock on its pages), the chunk behind it is replaced through another view, and the kernel is to forget these
+pages. It then waits for the READ, which waits for the daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mounting import Mounted, abort, connection_of, mounted_slowly, watchdog
+from tests.support.small_stores import array_document, write
+
+pytestmark = pytest.mark.fuse
+
+PAGES = 16
+NBYTES = PAGES * 4096
+CHUNKS = 8
+
+# In processes of their own: a thread that waits for a dead mount would keep pytest.
+_READER = """
+import errno, os, random, sys
+view, rounds = sys.argv[1], int(sys.argv[2])
+for _ in range(rounds):
+    path = PATHS[random.choice([f"{view}/{index}" for index in range(CHUNKS)] + ["npy"])]
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        # The kernel looks a name up again only once when it leads to another file meanwhile.
+        assert error.errno in (errno.ENOENT, errno.ESTALE), error
+        continue
+    try:
+        data = os.read(fd, NBYTES // 2)
+        data += os.read(fd, NBYTES)
+        if STRICT and path != PATHS["npy"]:
+            assert len(set(data)) == 1 and len(data) == NBYTES, f"a mix of {set(data)} in {path}"
+    except OSError as error:
+        # EIO to who waits for a page that another reader asked for, and whose READ ends with ESTALE.
+        assert error.errno in (errno.ESTALE, errno.EIO), error
+    finally:
+        if random.random() < 0.5:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+"""
+
+_WRITER = """
+import os, random, sys
+view, rounds = sys.argv[1], int(sys.argv[2])
+for number in range(rounds):
+    path = PATHS[f"{view}/{random.randrange(CHUNKS)}"]
+    with open(path, "wb" if random.random() < 0.5 else "r+b", buffering=0) as file:
+        file.write(bytes([random.randrange(256)]) * NBYTES)
+        if random.random() < 0.3:
+            os.fsync(file.fileno())
+    if random.random() < 0.2:
+        os.stat(path)
+        os.listdir(os.path.dirname(path))
+"""
+
+
+@pytest.fixture
+def slow_mount(tmp_path: Path) -> Iterator[Mounted]:
+    store = write(tmp_path / "store", {".zgroup": b'{"zarr_format":2}'})
+    write(store / "a", {".zarray": array_document((CHUNKS * NBYTES,), (NBYTES,), "|u1")})
+    write(store / "a", {str(index): bytes(NBYTES) for index in range(CHUNKS)})
+    with mounted_slowly(store, 0.005, cache_dir=str(tmp_path)) as mount:
+        yield mount
+
+
+@contextlib.contextmanager
+def programs(mount: Mounted, *scripts: tuple[str, str, int], strict: bool = False) -> Iterator[None]:
+    """Processes that run ``(script, view, rounds)`` on the mount; all have to end well before the watchdog barks. ``strict``: what
+    is read is the old value or the new one (where files are written in place a reader may see half of it, as on any file system)."""
+    paths = {f"{view}/{index}": str(mount.path / view / "a" / str(index)) for view in ("raw", "chunks") for index in range(CHUNKS)}
+    paths["npy"] = str(mount.path / "npy/a.npy")
+    given = f"PATHS, CHUNKS, NBYTES, STRICT = {paths!r}, {CHUNKS}, {NBYTES}, {strict}\n"
+    running = [
+        subprocess.Popen([sys.executable, "-c", given + script, view, str(rounds)], stderr=subprocess.PIPE)
+        for script, view, rounds in scripts
+    ]
+    connection = connection_of(mount.path)
+
+    def free() -> None:
+        os.kill(mount.pid, signal.SIGKILL)
+        if connection is not None:
+            abort(connection)
+
+    with watchdog(60, free):
+        yield
+        for process in running:
+            _, said = process.communicate()
+            assert process.returncode == 0, said.decode()
+
+
+def test_writers_in_one_view_and_slow_readers_in_the_others(slow_mount: Mounted) -> None:
+    rounds = 40
+    with programs(
+        slow_mount,
+        (_WRITER, "raw", rounds),
+        (_WRITER, "chunks", rounds),
+        (_READER, "raw", rounds),
+        (_READER, "chunks", rounds),
+    ):
+        pass
+    assert "has not taken a change notice" not in slow_mount.log()
+    assert "Traceback" not in slow_mount.log()
+    with programs(slow_mount, (_WRITER, "raw", 1)):
+        assert slow_mount.stats()["store_operations"]["set"] > 0
+    for index in range(CHUNKS):
+        # All agree in the end.
+        stored = (slow_mount.store / "a" / str(index)).read_bytes()
+        assert (slow_mount.path / "raw/a" / str(index)).read_bytes() == stored
+        assert (slow_mount.path / "chunks/a" / str(index)).read_bytes() == stored
+        assert (slow_mount.path / "npy/a.npy").read_bytes()[128 + index * NBYTES :][:NBYTES] == stored
+
+
+@pytest.mark.parametrize(("written", "read"), [("raw", "chunks"), ("chunks", "raw")])
+def test_readers_of_another_view_see_the_old_value_or_the_new_one(written: str, read: str, slow_mount: Mounted) -> None:
+    with programs(slow_mount, (_WRITER, written, 40), (_WRITER, written, 40), *[(_READER, read, 60)] * 3, strict=True):
+        pass
+    assert "Traceback" not in slow_mount.log()
+
+
+def test_names_come_and_go_while_slow_readers_look(slow_mount: Mounted) -> None:
+    names = """
+import os, random, sys
+folder = os.path.dirname(PATHS["raw/0"])
+for number in range(int(sys.argv[2])):
+    new = os.path.join(folder, "new" + str(os.getpid()))
+    with open(new, "wb") as file:
+        file.write(bytes([number]) * NBYTES)
+    os.rename(new, PATHS[f"raw/{random.randrange(CHUNKS)}"])
+    victim = PATHS[f"{sys.argv[1]}/{random.randrange(CHUNKS)}"]
+    try:
+        os.unlink(victim)
+    except FileNotFoundError:
+        pass
+    os.listdir(folder)
+"""
+    with programs(
+        slow_mount,
+        (names, "raw", 20),
+        (names, "chunks", 20),
+        (_READER, "raw", 40),
+        (_READER, "raw", 40),
+        (_READER, "chunks", 40),
+        strict=True,
+    ):
+        pass
+    assert "has not taken a change notice" not in slow_mount.log()
+    assert "Traceback" not in slow_mount.log()
+
+
+def test_a_defect_of_a_store_is_eio_to_one_and_the_mount_goes_on(slow_mount: Mounted) -> None:
+    write(slow_mount.store, {"raises": b"value"})
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            (slow_mount.path / "raw/raises").read_bytes()
+    assert (slow_mount.path / "raw/a/0").read_bytes() == bytes(NBYTES)
+    assert "ZeroDivisionError: a defect of this store" in slow_mount.log()
+    assert "Traceback" in slow_mount.log()
+    assert any(line["error"] == "ZeroDivisionError" for line in slow_mount.errors())
