@@ -179,3 +179,12 @@ def test_the_key_is_named_once() -> None:
 def test_a_hostile_value_is_never_quoted_at_length() -> None:
     for value in (10**4000, ["x"] * 1000, "x" * 1000, [["x" * 1000]], {"a": "x" * 1000}):
         assert len(documents.shortened(value)) <= 84
+
+
+def test_depth_is_counted_before_anything_is_parsed() -> None:
+    """The parser recurses in C: on a small stack a deep document ended the process."""
+    deep = b'{"a":' + b"[" * documents.MAX_DEPTH + b"]" * documents.MAX_DEPTH + b"}"
+    with pytest.raises(MetadataError, match="nested deeper"):
+        documents.parse_object("k", deep)
+    flat = b'{"a": "' + b"[{" * 100 + b'\\"[", "b": [' + b"[]," * 200 + b"[]]}"
+    assert len(documents.parse_object("k", flat)["b"]) == 201

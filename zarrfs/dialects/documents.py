@@ -150,16 +150,14 @@ def _parse(key: str, data: bytes) -> tuple[str, dict[str, Any]]:
         raise MetadataError(f"{key}: not JSON: it begins with a byte order mark", key=key)
     try:
         text = bytes(data).decode("utf-8")
+        _check_depth(key, text)
         value = _DECODER.decode(text)
     except UnicodeDecodeError as error:
         raise MetadataError(f"{key}: not UTF-8: {error.reason} at byte {error.start}", key=key) from error
-    except RecursionError as error:
-        raise MetadataError(f"{key}: nested deeper than {MAX_DEPTH} levels", key=key) from error
     except ValueError as error:
         raise MetadataError(f"{key}: not JSON: {error}", key=key) from error
     if not isinstance(value, dict):
         raise MetadataError(f"{key}: not a JSON object but {_kind(value)}", key=key)
-    _check_depth(key, value)
     return text, value
 
 
@@ -181,19 +179,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
-def _check_depth(key: str, value: dict[str, Any]) -> None:
-    """Level by level, so that no recursion of ours depends on how deep we already are."""
-    level: list[dict[str, Any] | list[Any]] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return
-    raise MetadataError(f"{key}: nested deeper than {MAX_DEPTH} levels", key=key)
+# Strings are passed over whole: a bracket in one opens nothing.
+_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)
+
+
+def _check_depth(key: str, text: str) -> None:
+    """Before anything is parsed: the parser recurses in C, where a small stack overflows before Python counts to its limit."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for match in _BRACKET_OR_STRING.finditer(text):
+        token = match[0]
+        if token in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise MetadataError(f"{key}: nested deeper than {MAX_DEPTH} levels", key=key)
+        elif token in "]}":
+            depth -= 1
 
 
 def _members(text: str, at: int) -> tuple[dict[str, tuple[int, int]], int]:
