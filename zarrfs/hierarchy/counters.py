@@ -11,7 +11,6 @@ class HierarchyCounters:
 
     chunks_decoded: int = 0
     chunks_encoded: int = 0
-    chunk_cache_hits: int = 0
     slabs_filled: int = 0
     slabs_spilled: int = 0
     nodes_parsed: int = 0
