@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 
 from zarrfs.vfs.node import Attributes, Directory, Node
 
@@ -157,10 +156,6 @@ class InodeTable:
         if self._displaced.get(path) == inode.ino:
             del self._displaced[path]
         inode.name = _NAMELESS + inode.name
-
-    def all(self) -> Iterator[Inode]:
-        """Every inode."""
-        return (self[ino] for ino in list(self._inodes))
 
     def _get(self, ino: int) -> Inode | None:
         return self[ino] if ino in self._inodes else None

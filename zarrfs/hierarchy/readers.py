@@ -40,8 +40,8 @@ SLAB_NBYTES = 8 * 1024 * 1024
 # The kernel's readahead sends requests ahead and out of order within about this window.
 WINDOW_NBYTES = 4 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
-# Filling ahead leaves a core to the reader and to our replies to it: with all of them it comes in bursts, between which they wait for
-# each other. A reader that catches up fills what is missing with the full width.
+# Filling ahead leaves a core to the reader and to our replies to it; a reader that catches up fills what is missing with the full
+# width. Thinly measured: see docs/design/003-readers.md.
 _WIDTH_AHEAD = max(1, CPU_THREADS - 1)
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 4 * 1024 * 1024
