@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import shutil
 import statistics
@@ -12,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 
 @contextlib.contextmanager
@@ -69,6 +72,17 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     print(f"\n{title}")
     for line in lines:
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def touch_memory(nbytes: int = 3 * 1024**3) -> None:
+    """Use ``nbytes`` of memory for a moment, so that what is measured next is given pages that have been used, small ones
+    as the page cache takes them.
+
+    A virtual machine may return free pages to its host; using one for the first time again then costs 1 to 3 ms a MiB, more than
+    reading and decoding, and falls on whoever happens to be given it.
+    """
+    with mmap.mmap(-1, nbytes) as memory:
+        np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE] = 1
 
 
 def median(times: Sequence[float]) -> float:

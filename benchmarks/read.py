@@ -2,8 +2,8 @@
 
     python benchmarks/read.py [--repetitions 5] [--edge 8192] [--keys 10000]
 
-Repetitions are interleaved, each with a fresh mount, each reader in a process of its own; the store's files are in the page cache for
-all. Medians, and ratios to the peers.
+Repetitions are interleaved, each with a fresh mount, each reader in a process of its own and after `touch_memory`; the store's files
+are in the page cache for all. Medians, and ratios to the peers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import zarr
-from common import median, mounted, rclone_mounted, seconds, shell, table
+from common import median, mounted, rclone_mounted, seconds, shell, table, touch_memory
 
 CODECS: dict[str, Any] = {
     "lz4": zarr.codecs.BloscCodec(cname="lz4", clevel=5),
@@ -105,6 +105,7 @@ def arrays(folder: Path, edge: int, repetitions: int) -> None:
 
 def read_by(reader: str, path: Path) -> float:
     """Seconds that a reader takes for the whole array, in a process of its own: none has touched memory that another has to pay for."""
+    touch_memory()
     done = subprocess.run([sys.executable, "-c", READERS[reader], str(path)], check=True, stdout=subprocess.PIPE, text=True)
     return float(done.stdout)
 
