@@ -40,30 +40,30 @@ SLAB_NBYTES = 8 * 1024 * 1024
 # The kernel's readahead sends requests ahead and out of order within about this window.
 WINDOW_NBYTES = 4 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
+# Filling ahead leaves a core to the reader and to our replies to it; a reader that catches up fills what is missing with the full
+# width. Thinly measured: see docs/design/003-readers.md.
+_WIDTH_AHEAD = max(1, CPU_THREADS - 1)
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
-_BATCH_NBYTES = 8 * 1024 * 1024
+_BATCH_NBYTES = 4 * 1024 * 1024
 _PORTION = 1024
 
-# So many slabs are filled ahead, one after the other: while the kernel is answered from one, the next is always being filled.
-_SLABS_AHEAD = 1
-# The slab before, since the kernel's requests come out of order; the one being read; those ahead.
-_SLABS_HELD = 2 + _SLABS_AHEAD
+# The slab before, since the kernel's requests come out of order; the one being read; the next.
+_SLABS_HELD = 3
 
 StartSoon = Callable[..., None]
 
 
 class Position:
     """Where one open file has been read, to tell a pass from jumps. Starts as a pass from the beginning. Holds the last few slabs that
-    the pass went through, which are not displaced meanwhile. ``slab``: the one being read ahead of; None between passes."""
+    the pass went through, which are not displaced meanwhile."""
 
-    __slots__ = ("_end", "_held", "_window_nbytes", "reads", "slab")
+    __slots__ = ("_end", "_held", "_window_nbytes", "reads")
 
     def __init__(self, window_nbytes: int = WINDOW_NBYTES) -> None:
         self._window_nbytes = window_nbytes
         self._end = 0
         self._held: list[Slab] = []
         self.reads = 0
-        self.slab: int | None = None
 
     def goes_on(self, start: int, stop: int) -> bool:
         """Note a read of bytes ``start`` to ``stop``; whether it continues the pass."""
@@ -89,7 +89,6 @@ class Position:
     def let_go(self) -> list[Slab]:
         """The pass is over; the slabs that it held."""
         held, self._held = self._held, []
-        self.slab = None
         for slab in held:
             slab.readers -= 1
         return held
@@ -205,8 +204,7 @@ class ArrayReader:
             finally:
                 slab.pins -= 1
         if ahead:
-            position.slab = index
-            self._fill_ahead(index, position)
+            self._fill_ahead(index, slab, position)
         start = offset - slab.first * self._itemsize
         return slab.memory.data[start : start + size]
 
@@ -240,15 +238,15 @@ class ArrayReader:
         plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)
         return [coords for coords in plan.coords() if coords not in slab.filled]
 
-    async def _fill(self, slab: Slab, coords: Iterable[Coords]) -> None:
-        """Fill in these chunks; returns when they are there, whoever fills them."""
+    async def _fill(self, slab: Slab, coords: Iterable[Coords], width: int = _WIDTH) -> None:
+        """Fill in these chunks, ``width`` batches at once; returns when they are there, whoever fills them."""
         wanted = [each for each in coords if each not in slab.filled]
         while wanted:
             batches = self._batches([each for each in wanted if each not in slab.filling])
             for batch in batches:
                 slab.filling.update(dict.fromkeys(batch, trio.Event()))
             try:
-                await for_each(batches, lambda batch: self._fill_batch(slab, batch), _WIDTH)
+                await for_each(batches, lambda batch: self._fill_batch(slab, batch), width)
             finally:
                 for batch in batches:
                     self._filled(slab, batch)
@@ -314,27 +312,28 @@ class ArrayReader:
         out = part(box.view(self.array.metadata.data_type.dtype).reshape(row.shape), piece.row_selection)
         return ChunkPart(coords, out, piece.chunk_selection)
 
-    def _fill_ahead(self, index: int, position: Position) -> None:
-        """Complete this slab, then the next ones, in the background; errors are left to the reader that needs the chunk.
+    def _fill_ahead(self, index: int, slab: Slab, position: Position) -> None:
+        """Complete this slab, then the next one, in the background; errors are left to the reader that needs the chunk.
 
         Only in memory: who reads the first bytes of a huge array does not want a file of its first row of chunks.
         """
         start_soon = self._pool.start_soon
-        if start_soon is None or self._slab_grid.chunks(index) > SlabGrid.MAX_CHUNKS:
+        if start_soon is None or slab.spilled or self._slab_grid.chunks(index) > SlabGrid.MAX_CHUNKS:
             return
-        for number in range(index, min(index + _SLABS_AHEAD + 1, self._slab_grid.slabs)):
-            extent = self._extent(number)
-            slab = self._pool.slabs.get(extent[0]) or self._pool.slabs.add_in_memory(*extent)
-            if slab is None or slab.spilled:
+        following: Slab | None = slab
+        if slab.complete:
+            if index + 1 == self._slab_grid.slabs:
                 return
-            self._held(slab, position)
-            if not slab.complete:
-                if not slab.ahead:
-                    slab.ahead = True
-                    start_soon(self._complete, slab, position)
+            extent = self._extent(index + 1)
+            following = self._pool.slabs.get(extent[0]) or self._pool.slabs.add_in_memory(*extent)
+            if following is None:
                 return
+            self._held(following, position)
+        if following is not None and not following.complete and not following.ahead and not following.spilled:
+            following.ahead = True
+            start_soon(self._complete, following)
 
-    async def _complete(self, slab: Slab, position: Position) -> None:
+    async def _complete(self, slab: Slab) -> None:
         def missing() -> Iterator[Coords]:
             for number in self._slab_grid.row_numbers(slab.key[1]):
                 for coords in self._slab_grid.coords(number):
@@ -350,14 +349,11 @@ class ArrayReader:
         slab.pins += 1
         try:
             while some := list(itertools.islice(todo, portion)):
-                await self._fill(slab, some)
+                await self._fill(slab, some, _WIDTH_AHEAD)
         except ZarrfsError as error:
             log.debug("filling ahead stopped: %s", error)
-            return
         finally:
             slab.pins -= 1
-        if position.slab is not None and slab.complete:
-            self._fill_ahead(position.slab, position)
 
     # --- chunks -------------------------------------------------------------------------------------------------------------
 
