@@ -320,3 +320,18 @@ async def test_a_jump_decodes_only_what_it_needs() -> None:
         assert bytes(await opened.reader.read(offset, 4, position)) == expected[offset : offset + 4]
     assert r.counters.chunks_decoded == 3
     opened.reader.closed(position)
+
+
+@trio_test
+async def test_a_jump_to_where_another_pass_reads_decodes_nothing_again() -> None:
+    example = Example((64, 64), (8, 8))
+    r = reading(await store_of(example), slab_nbytes=1024, cache_limit=0)
+    opened = await r.array()
+    expected = example.elements.tobytes()
+    passing, jumping = opened.reader.opened(), opened.reader.opened()
+    for offset in range(0, 3000, 100):
+        await opened.reader.read(offset, 100, passing)
+    decoded = r.counters.chunks_decoded
+    for offset in (2900, 2000, 2700):
+        assert bytes(await opened.reader.read(offset, 4, jumping)) == expected[offset : offset + 4]
+    assert r.counters.chunks_decoded == decoded

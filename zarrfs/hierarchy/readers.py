@@ -37,33 +37,34 @@ log = logging.getLogger(__name__)
 
 # One slab is worth a buffer of this size at least, where the array has so much.
 SLAB_NBYTES = 8 * 1024 * 1024
-# The kernel's readahead sends requests ahead and out of order within about this window.
-WINDOW_NBYTES = 4 * 1024 * 1024
+# The kernel's readahead sends requests ahead and out of order within about this window: two of them, of 2 MiB, for each of two programs
+# that read the same file. With 4 MiB some of them passed for jumps.
+WINDOW_NBYTES = 8 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
-# Filling ahead leaves a core to the reader and to our replies to it; a reader that catches up fills what is missing with the full
-# width. Thinly measured: see docs/design/003-readers.md.
-_WIDTH_AHEAD = max(1, CPU_THREADS - 1)
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
-_BATCH_NBYTES = 4 * 1024 * 1024
+_BATCH_NBYTES = 8 * 1024 * 1024
 _PORTION = 1024
 
-# The slab before, since the kernel's requests come out of order; the one being read; the next.
-_SLABS_HELD = 3
+# So many slabs are filled ahead, one after the other: while the kernel is answered from one, the next is always being filled.
+_SLABS_AHEAD = 1
+# The slab before, since the kernel's requests come out of order; the one being read; those ahead.
+_SLABS_HELD = 2 + _SLABS_AHEAD
 
 StartSoon = Callable[..., None]
 
 
 class Position:
     """Where one open file has been read, to tell a pass from jumps. Starts as a pass from the beginning. Holds the last few slabs that
-    the pass went through, which are not displaced meanwhile."""
+    the pass went through, which are not displaced meanwhile. ``slab``: the one being read ahead of; None between passes."""
 
-    __slots__ = ("_end", "_held", "_window_nbytes", "reads")
+    __slots__ = ("_end", "_held", "_window_nbytes", "reads", "slab")
 
     def __init__(self, window_nbytes: int = WINDOW_NBYTES) -> None:
         self._window_nbytes = window_nbytes
         self._end = 0
         self._held: list[Slab] = []
         self.reads = 0
+        self.slab: int | None = None
 
     def goes_on(self, start: int, stop: int) -> bool:
         """Note a read of bytes ``start`` to ``stop``; whether it continues the pass."""
@@ -89,6 +90,7 @@ class Position:
     def let_go(self) -> list[Slab]:
         """The pass is over; the slabs that it held."""
         held, self._held = self._held, []
+        self.slab = None
         for slab in held:
             slab.readers -= 1
         return held
@@ -177,6 +179,9 @@ class ArrayReader:
                 return await self._across_slabs(first, last, offset, size, position)
         else:
             self._let_go(position)
+            view = await self._from_other_pass(offset, size)
+            if view is not None:
+                return view
         return await self._from_chunks(offset, size)
 
     # --- slabs --------------------------------------------------------------------------------------------------------------
@@ -197,14 +202,28 @@ class ArrayReader:
         if slab is None:
             return None
         self._held(slab, position)
+        view = await self._view(slab, offset, size)
+        if ahead:
+            position.slab = index
+            self._fill_ahead(index, position)
+        return view
+
+    async def _from_other_pass(self, offset: int, size: int) -> memoryview | None:
+        """A jump to where a slab already is, is answered from it: what another pass decodes is not decoded again. A program that reads
+        behind another one jumps, since the kernel answers it from the other's pages."""
+        slab = self._pool.slabs.get(self._extent(self._slab_grid.slab_at(offset // self._itemsize))[0])
+        if slab is None or offset + size > slab.stop * self._itemsize:
+            return None
+        return await self._view(slab, offset, size)
+
+    async def _view(self, slab: Slab, offset: int, size: int) -> memoryview:
+        """These bytes of a slab, after the chunks that they need were filled in."""
         if not slab.complete:
             slab.pins += 1
             try:
                 await self._fill(slab, self._touched(slab, offset, size))
             finally:
                 slab.pins -= 1
-        if ahead:
-            self._fill_ahead(index, slab, position)
         start = offset - slab.first * self._itemsize
         return slab.memory.data[start : start + size]
 
@@ -238,15 +257,15 @@ class ArrayReader:
         plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)
         return [coords for coords in plan.coords() if coords not in slab.filled]
 
-    async def _fill(self, slab: Slab, coords: Iterable[Coords], width: int = _WIDTH) -> None:
-        """Fill in these chunks, ``width`` batches at once; returns when they are there, whoever fills them."""
+    async def _fill(self, slab: Slab, coords: Iterable[Coords]) -> None:
+        """Fill in these chunks; returns when they are there, whoever fills them."""
         wanted = [each for each in coords if each not in slab.filled]
         while wanted:
             batches = self._batches([each for each in wanted if each not in slab.filling])
             for batch in batches:
                 slab.filling.update(dict.fromkeys(batch, trio.Event()))
             try:
-                await for_each(batches, lambda batch: self._fill_batch(slab, batch), width)
+                await for_each(batches, lambda batch: self._fill_batch(slab, batch), _WIDTH)
             finally:
                 for batch in batches:
                     self._filled(slab, batch)
@@ -312,28 +331,27 @@ class ArrayReader:
         out = part(box.view(self.array.metadata.data_type.dtype).reshape(row.shape), piece.row_selection)
         return ChunkPart(coords, out, piece.chunk_selection)
 
-    def _fill_ahead(self, index: int, slab: Slab, position: Position) -> None:
-        """Complete this slab, then the next one, in the background; errors are left to the reader that needs the chunk.
+    def _fill_ahead(self, index: int, position: Position) -> None:
+        """Complete this slab, then the next ones, in the background; errors are left to the reader that needs the chunk.
 
         Only in memory: who reads the first bytes of a huge array does not want a file of its first row of chunks.
         """
         start_soon = self._pool.start_soon
-        if start_soon is None or slab.spilled or self._slab_grid.chunks(index) > SlabGrid.MAX_CHUNKS:
+        if start_soon is None or self._slab_grid.chunks(index) > SlabGrid.MAX_CHUNKS:
             return
-        following: Slab | None = slab
-        if slab.complete:
-            if index + 1 == self._slab_grid.slabs:
+        for number in range(index, min(index + _SLABS_AHEAD + 1, self._slab_grid.slabs)):
+            extent = self._extent(number)
+            slab = self._pool.slabs.get(extent[0]) or self._pool.slabs.add_in_memory(*extent)
+            if slab is None or slab.spilled:
                 return
-            extent = self._extent(index + 1)
-            following = self._pool.slabs.get(extent[0]) or self._pool.slabs.add_in_memory(*extent)
-            if following is None:
+            self._held(slab, position)
+            if not slab.complete:
+                if not slab.ahead:
+                    slab.ahead = True
+                    start_soon(self._complete, slab, position)
                 return
-            self._held(following, position)
-        if following is not None and not following.complete and not following.ahead and not following.spilled:
-            following.ahead = True
-            start_soon(self._complete, following)
 
-    async def _complete(self, slab: Slab) -> None:
+    async def _complete(self, slab: Slab, position: Position) -> None:
         def missing() -> Iterator[Coords]:
             for number in self._slab_grid.row_numbers(slab.key[1]):
                 for coords in self._slab_grid.coords(number):
@@ -349,11 +367,14 @@ class ArrayReader:
         slab.pins += 1
         try:
             while some := list(itertools.islice(todo, portion)):
-                await self._fill(slab, some, _WIDTH_AHEAD)
+                await self._fill(slab, some)
         except ZarrfsError as error:
             log.debug("filling ahead stopped: %s", error)
+            return
         finally:
             slab.pins -= 1
+        if position.slab is not None and slab.complete:
+            self._fill_ahead(position.slab, position)
 
     # --- chunks -------------------------------------------------------------------------------------------------------------
 
