@@ -25,6 +25,7 @@ from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.slabs import SlabPool
+from zarrfs.memory import MemoryBudget
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.observed import ObservedStore
@@ -64,6 +65,7 @@ class MountTree:
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
             durable=config.durable,
+            budget=MemoryBudget(config.memory_limit // 4),
             spill_nbytes=max(1 << 20, min(64 << 20, config.memory_limit // 8)),
             directory=spill,
         )
@@ -163,7 +165,7 @@ class MountTree:
                 if (published := self.staging.publishing(ident)) is not None:
                     yield path, affected.gone, published.verbatim, False
                 elif affected.content:
-                    yield path, affected.gone, False, self.staging.replaced(ident)
+                    yield path, affected.gone, False, self.staging.replaced(ident, gone=affected.gone)
                 else:
                     # A new time makes another generation, by which open readers check what they read.
                     self.staging.changed(ident)

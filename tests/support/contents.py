@@ -5,11 +5,11 @@ from __future__ import annotations
 import trio
 
 from zarrfs.errors import ChunkSizeMismatch
-from zarrfs.vfs.content import Content, Snapshot
+from zarrfs.vfs.content import Snapshot, WholeContent
 from zarrfs.vfs.node import Attributes, Buffer
 
 
-class FakeContent(Content):
+class FakeContent(WholeContent):
     """One value. ``refuses``: what `publish` raises while it is set; ``waits``: what `publish` waits for.
 
     ``held`` is what `publish` was given last, as a store may hold it that has not answered in time.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.unhurried import unhurried
 from zarrfs.errors import FileTooLarge, StoreFull
+from zarrfs.memory import MemoryBudget
 from zarrfs.vfs.buffer import StagedBytes
 
 
@@ -84,3 +85,17 @@ def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) ->
         StagedBytes(bytes(200_000), limit=10, directory=str(small_disk))
     with pytest.raises(StoreFull):
         StagedBytes(b"x" * 11, limit=10, directory=str(small_disk / "missing"))
+
+
+def test_what_does_not_fit_the_common_budget_goes_to_a_file_and_gives_back_what_it_took() -> None:
+    budget = MemoryBudget(10)
+    first, second = StagedBytes(b"123456", budget=budget), StagedBytes(b"1234", budget=budget)
+    second.write(4, b"5")
+    assert (first.in_memory_nbytes, second.in_memory_nbytes, budget.nbytes) == (6, 0, 6)
+    assert second.read(0, 10) == b"12345"
+    first.truncate(2)
+    third = StagedBytes(b"12345678", budget=budget)
+    assert (third.in_memory_nbytes, budget.nbytes) == (8, 10)
+    for staged in (first, second, third):
+        staged.close()
+    assert budget.nbytes == 0

@@ -8,6 +8,7 @@ import os
 import tempfile
 
 from zarrfs.errors import FileTooLarge, StoreFull, ZarrfsError
+from zarrfs.memory import MemoryBudget
 from zarrfs.vfs.node import Buffer
 
 SPILL_NBYTES = 64 * 1024 * 1024
@@ -16,17 +17,26 @@ SPILL_NBYTES = 64 * 1024 * 1024
 class StagedBytes:
     """Bytes that are written at any offset, cut and read. Sync; a gap that a write leaves is zeros.
 
-    Above ``limit`` bytes they move to a file in ``directory`` (the system's default when None), which has no name and is gone when
-    the process is. Raises `StoreFull` when that folder has no space, `FileTooLarge` when no file can be so large; what the
-    failing write did not reach is as it was.
+    Above ``limit`` bytes, or when ``budget`` is used up, they move to a file in ``directory`` (the system's default when None), which has
+    no name and is gone when the process is. Raises `StoreFull` when that folder has no space, `FileTooLarge` when no file can be so
+    large; what the failing write did not reach is as it was.
     """
 
-    def __init__(self, data: Buffer = b"", *, limit: int = SPILL_NBYTES, directory: str | None = None) -> None:
+    def __init__(
+        self,
+        data: Buffer = b"",
+        *,
+        limit: int = SPILL_NBYTES,
+        directory: str | None = None,
+        budget: MemoryBudget | None = None,
+    ) -> None:
         self._memory: bytearray | None = bytearray()
         self._fd = -1
         self._size = 0
         self._limit = limit
         self._directory = directory
+        self._budget = budget
+        self._taken = 0
         if data:
             try:
                 self.write(0, data)
@@ -51,7 +61,7 @@ class StagedBytes:
     def write(self, offset: int, data: Buffer) -> None:
         """Put ``data`` at ``offset``."""
         end = offset + len(data)
-        if self._memory is not None and end > self._limit:
+        if self._memory is not None and not self._fits(end):
             self._spill()
         if self._memory is not None:
             if offset > len(self._memory):
@@ -63,11 +73,12 @@ class StagedBytes:
 
     def truncate(self, size: int) -> None:
         """Cut to ``size`` bytes, or grow to it with zeros."""
-        if self._memory is not None and size > self._limit:
+        if self._memory is not None and not self._fits(size):
             self._spill()
         if self._memory is not None:
             if size <= len(self._memory):
                 del self._memory[size:]
+                self._give(self._taken - size)
             else:
                 self._memory.extend(bytes(size - len(self._memory)))
         else:
@@ -91,6 +102,7 @@ class StagedBytes:
     def close(self) -> None:
         """Let go of memory and file."""
         self._memory = bytearray() if self._memory is not None else None
+        self._give(self._taken)
         self._size = 0
         if self._fd >= 0:
             os.close(self._fd)
@@ -110,6 +122,23 @@ class StagedBytes:
             os.close(self._fd)
             self._fd, self._memory = -1, memory
             raise
+        self._give(self._taken)
+
+    def _fits(self, size: int) -> bool:
+        """Whether ``size`` bytes may lie in memory; those beyond the present ones are then taken from the budget."""
+        if size > self._limit:
+            return False
+        more = size - self._taken
+        if self._budget is not None and more > 0:
+            if not self._budget.take(more):
+                return False
+            self._taken = size
+        return True
+
+    def _give(self, nbytes: int) -> None:
+        if self._budget is not None and nbytes > 0:
+            self._budget.give(nbytes)
+            self._taken -= nbytes
 
     def _pwrite(self, offset: int, data: Buffer) -> None:
         view = memoryview(data)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import abc
 
+from zarrfs.errors import FileTooLarge
 from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.stage import Stage, StagingRoom, ValueStage
 
 
 class Snapshot(abc.ABC):
@@ -26,17 +28,49 @@ class Snapshot(abc.ABC):
 class Content(abc.ABC):
     """The value behind a file, published or not.
 
-    ``ident``: see `File.ident`. ``fixed_size``: the only size in bytes that can be published, None where any can. ``verbatim``: what
-    was published is read back byte for byte (it is not where a codec rounds, or where padding is replaced).
+    ``ident``: see `File.ident`. ``verbatim``: what was published is read back byte for byte (it is not where a codec rounds, or where
+    padding is replaced). ``in_parts``: the value changes part by part, each for itself: who has the file open sees every change.
     """
 
     ident: str
-    fixed_size: int | None = None
     verbatim: bool = True
+    in_parts: bool = False
 
     @abc.abstractmethod
     async def snapshot(self) -> Snapshot | None:
         """The value as it is now; None when nothing is published."""
+
+    @abc.abstractmethod
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        """A stage for a change of the value; ``empty``: for a change that begins with an empty file (O_TRUNC, creation)."""
+
+    async def keep(self, room: StagingRoom) -> Stage:
+        """A stage from which the value can be read when it is gone. Raises `ZarrfsError` where it cannot be kept."""
+        return await self.stage(room, empty=False)
+
+    def check_write(self, offset: int, size: int) -> None:
+        """Raise `FileTooLarge` for bytes that the value can never have, before anything is staged."""
+
+    def covers(self, offset: int, size: int) -> bool:
+        """Whether these bytes are the whole value: nothing of what is published is needed beside them."""
+        return False
+
+    @abc.abstractmethod
+    async def erase(self) -> None:
+        """Remove the value."""
+
+    async def sync(self) -> None:
+        """Make what was published durable."""
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        """Keep a modification time with the value, where that is possible."""
+
+
+class WholeContent(Content):
+    """A value that is loaded, changed and published as a whole. ``fixed_size``: the only size in bytes that can be published, None
+    where any can."""
+
+    fixed_size: int | None = None
 
     @abc.abstractmethod
     async def load(self) -> Buffer | None:
@@ -49,12 +83,13 @@ class Content(abc.ABC):
         Raises `ContentInvalid` and `ChunkSizeMismatch` before the store is touched when ``data`` is not a value of this kind.
         """
 
-    @abc.abstractmethod
-    async def erase(self) -> None:
-        """Remove the value."""
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        data = b"" if empty else await self.load()
+        return ValueStage(room, data if data is not None else b"", self.publish)
 
-    async def sync(self) -> None:
-        """Make what was published durable."""
+    def check_write(self, offset: int, size: int) -> None:
+        if self.fixed_size is not None and offset + size > self.fixed_size:
+            raise FileTooLarge(f"{self.ident} has exactly {self.fixed_size} bytes", key=self.ident)
 
-    async def set_mtime(self, mtime_ns: int) -> None:
-        """Keep a modification time with the value, where that is possible."""
+    def covers(self, offset: int, size: int) -> bool:
+        return offset == 0 and size == self.fixed_size

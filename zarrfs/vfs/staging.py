@@ -9,12 +9,13 @@ five states:
     DIRTY       written to; published at FLUSH, FSYNC or the last RELEASE (mmap writes arrive after the last FLUSH)
     PUBLISHING  a publish is under way; writers wait for it, readers do not
     FAILED      the last publish failed: the staged bytes are kept, and every FLUSH and FSYNC tries again and reports again,
-                until they are rewritten, or dropped at the last RELEASE (which records the failure, since nobody hears it). The store
-                may still be reading the bytes it was given, when it did not answer in time: who writes next writes into a copy
+                until they are rewritten, or dropped at the last RELEASE (which records the failure, since nobody hears it)
 
 A file that loses its name while it is open (unlink, rename over) becomes an *orphan*: it keeps its bytes for its handles and publishes
 nothing any more. A file that is read while its value is replaced through another view is *superseded*: its handles go on with the old
 value, or learn that it is stale, and whoever opens it from then on has another `Staged`.
+
+What is staged, and how it gets into the store, is the business of a `Stage` (`zarrfs.vfs.stage`).
 
 `StagingArea` holds the `Staged` of a mount by ident. It belongs to one event loop: between two awaits nothing else runs. Each `Staged`
 has a lock that its mutators (write, truncate, publish) hold across awaits, so that what is published is one state of the bytes.
@@ -26,14 +27,16 @@ import enum
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 
 import trio
 
-from zarrfs.errors import FileTooLarge, NoSuchEntry, NotPermitted, StaleEntry, ZarrfsError
-from zarrfs.vfs.buffer import SPILL_NBYTES, StagedBytes
+from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry, ZarrfsError
+from zarrfs.memory import MemoryBudget
+from zarrfs.vfs.buffer import SPILL_NBYTES
 from zarrfs.vfs.content import Content, Snapshot
 from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
+from zarrfs.vfs.stage import Stage, StagingRoom
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +61,7 @@ class StagingArea:
     """All staged files of a mount.
 
     ``on_failure`` is told what a last RELEASE could not publish. ``durable``: every publish is followed by a sync. Staged bytes above
-    ``spill_nbytes`` a file go to ``directory``.
+    ``spill_nbytes`` a file, or above ``budget`` together, go to ``directory``.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class StagingArea:
         *,
         on_failure: Failure | None = None,
         durable: bool = False,
+        budget: MemoryBudget | None = None,
         spill_nbytes: int = SPILL_NBYTES,
         directory: str | None = None,
     ) -> None:
@@ -73,8 +77,7 @@ class StagingArea:
         self._superseded: set[Staged] = set()
         self._on_failure = on_failure
         self.durable = durable
-        self.spill_nbytes = spill_nbytes
-        self.directory = directory
+        self.room = StagingRoom(budget=budget, spill_nbytes=spill_nbytes, directory=directory)
 
     def get(self, ident: str) -> Staged | None:
         """The staged file called ``ident``, if it is open or unpublished."""
@@ -95,7 +98,7 @@ class StagingArea:
     @property
     def dirty_nbytes(self) -> int:
         """Bytes that are staged and not yet published."""
-        return sum(staged.size or 0 for staged in self._all() if staged.unpublished)
+        return sum(staged.nbytes for staged in self._all() if staged.unpublished)
 
     @property
     def open_handles(self) -> int:
@@ -138,7 +141,7 @@ class StagingArea:
                 yield
             except BaseException:
                 if staged.state is State.CLEAN:
-                    staged.drop()
+                    await staged.drop()
                 raise
             staged.orphan = True
             self._forget(staged)
@@ -149,18 +152,17 @@ class StagingArea:
         if staged is not None:
             staged.epoch += 1
 
-    def replaced(self, ident: str) -> bool:
-        """The published value of ``ident`` was replaced or erased through another view. Whether it is superseded by that."""
+    def replaced(self, ident: str, *, gone: bool = False) -> bool:
+        """The published value of ``ident`` was replaced or erased (``gone``) through another view, or a part of it. Whether it is
+        superseded by that."""
         staged = self._staged.get(ident)
-        if staged is None:
+        if staged is None or (staged.content.in_parts and not gone):
             return False
         if staged.state is not State.CLEAN or staged.lock.locked():
             # Somebody is changing it here, or it is just losing or changing its name.
             staged.epoch += 1
             return False
-        staged.superseded = True
-        del self._staged[ident]
-        self._superseded.add(staged)
+        self._supersede(staged)
         return True
 
     def publishing(self, ident: str) -> Content | None:
@@ -191,6 +193,11 @@ class StagingArea:
     def _all(self) -> list[Staged]:
         return [*self._staged.values(), *self._superseded]
 
+    def _supersede(self, staged: Staged) -> None:
+        staged.superseded = True
+        self._forget(staged)
+        self._superseded.add(staged)
+
     def _forget(self, staged: Staged) -> None:
         self._superseded.discard(staged)
         if self._staged.get(staged.content.ident) is staged:
@@ -214,8 +221,7 @@ class Staged:
         self.epoch = 0
         self.lock = trio.Lock()
         self._state = State.CLEAN
-        self._bytes: StagedBytes | None = None
-        self._lent = False
+        self._stage: Stage | None = None
         self._changed_ns: int | None = None
         self._mtime_ns: int | None = None
 
@@ -231,8 +237,13 @@ class Staged:
 
     @property
     def size(self) -> int | None:
-        """Bytes staged; None while nothing is staged and the published value counts."""
-        return None if self._bytes is None else len(self._bytes)
+        """Size of the staged file; None while nothing is staged and the published value counts."""
+        return None if self._stage is None else self._stage.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are staged."""
+        return 0 if self._stage is None else self._stage.nbytes
 
     @property
     def mtime_ns(self) -> int | None:
@@ -242,11 +253,11 @@ class Staged:
     async def create(self) -> None:
         """The file was just created: empty, and published as such only if nothing else comes."""
         async with self.lock:
-            self._replace(StagedBytes(limit=self.area.spill_nbytes, directory=self.area.directory), State.TRUNCATED)
+            await self._empty()
 
     async def attributes(self) -> Attributes:
         """Size and time as this mount sees them. Raises `NoSuchEntry` when nothing is staged and nothing published."""
-        if self._bytes is not None or self.orphan:
+        if self._stage is not None or self.orphan:
             return Attributes(False, self.size or 0, self.mtime_ns, nlink=0 if self.orphan else 1)
         snapshot = await self.content.snapshot()
         if snapshot is None:
@@ -256,44 +267,43 @@ class Staged:
         finally:
             await snapshot.aclose()
 
-    def read(self, offset: int, size: int) -> Buffer | None:
-        """Staged bytes; None while nothing is staged and the published value is to be read. Never waits: writers do not stop readers."""
-        return None if self._bytes is None else self._bytes.read(offset, size)
+    async def read(self, offset: int, size: int) -> Buffer | None:
+        """Staged bytes; None while nothing is staged and the published value is to be read. Writers do not stop readers."""
+        while (stage := self._stage) is not None:
+            data = await stage.read(offset, size)
+            if self._stage is stage:
+                return data
+        return None
 
     async def write(self, offset: int, data: Buffer) -> int:
-        """Stage ``data``; the published value is loaded first when there is one and it was not truncated."""
-        limit = self.content.fixed_size
-        if limit is not None and offset + len(data) > limit:
-            raise FileTooLarge(f"{self.content.ident} has exactly {limit} bytes", key=self.content.ident)
-        async with self.lock:
-            staged = await self._loaded(whole_follows=offset == 0 and len(data) == limit)
-            with self._clean_if_refused():
-                staged.write(offset, data)
+        """Stage ``data``; what is needed of the published value beside it is loaded first, unless that was truncated."""
+        self.content.check_write(offset, len(data))
+        async with self.lock, self._clean_if_refused():
+            stage = await self._staged(empty=self.content.covers(offset, len(data)))
+            await stage.write(offset, data)
             self._touch(State.DIRTY)
         return len(data)
 
     async def truncate(self, size: int) -> None:
         """Cut or grow to ``size`` bytes."""
-        limit = self.content.fixed_size
-        if limit is not None and size > limit:
-            raise FileTooLarge(f"{self.content.ident} has exactly {limit} bytes", key=self.content.ident)
+        self.content.check_write(size, 0)
         async with self.lock:
             if size == 0:
-                self._replace(StagedBytes(limit=self.area.spill_nbytes, directory=self.area.directory), State.TRUNCATED)
+                await self._empty()
                 return
-            staged = await self._loaded()
-            with self._clean_if_refused():
-                staged.truncate(size)
-            self._touch(State.DIRTY)
+            async with self._clean_if_refused():
+                stage = await self._staged()
+                await stage.truncate(size)
+                self._touch(State.DIRTY)
 
-    def drop(self) -> None:
+    async def drop(self) -> None:
         """Forget what is staged; the published value counts again."""
-        if self._bytes is not None:
-            self._bytes.close()
-            self._bytes = None
+        stage, self._stage = self._stage, None
         self._state = State.CLEAN
-        self._lent = False
         self._mtime_ns = self._changed_ns = None
+        if stage is not None:
+            with trio.CancelScope(shield=True):
+                await stage.aclose()
 
     async def set_mtime(self, mtime_ns: int) -> None:
         """utimens(2): kept with the staged bytes until they are published, else set on the value."""
@@ -332,13 +342,13 @@ class Staged:
             self.handles -= 1
             if self.handles == 0:
                 self.area._forget(self)
-                self.drop()
+                await self.drop()
 
     async def keep_bytes(self) -> None:
         """Load the published value so that handles can go on reading it when it is gone. The caller holds the lock."""
-        if self._bytes is None:
+        if self._stage is None:
             try:
-                self._bytes = self._staged_bytes(await self.content.load() or b"")
+                self._stage = await self.content.keep(self.area.room)
             except ZarrfsError as error:
                 log.warning("%r loses its name and cannot be kept for those who have it open: %s", self.content.ident, error)
 
@@ -346,53 +356,47 @@ class Staged:
         async with self.lock:
             if self.orphan or self._state not in from_states:
                 return
-            assert self._bytes is not None
+            assert self._stage is not None
             self._state = State.PUBLISHING
             try:
-                await self.content.publish(self._bytes.whole())
+                await self._stage.publish()
             except BaseException:
                 self._state = State.FAILED
-                self._lent = True
                 raise
             mtime_ns = self._mtime_ns
-            self.drop()
+            moved = self._stage.moved
+            await self.drop()
             self.epoch += 1
             # Its handles have changed the value that is there now: from here on that is theirs too.
             self.superseded = False
+            if moved:
+                self.area._supersede(self)
             if mtime_ns is not None:
                 await self.content.set_mtime(mtime_ns)
 
-    async def _loaded(self, *, whole_follows: bool = False) -> StagedBytes:
-        if self._bytes is None:
+    async def _staged(self, *, empty: bool = False) -> Stage:
+        if self._stage is None:
             if self.orphan:
                 raise _lost(self.content)
-            data = b"" if whole_follows else await self.content.load()
-            self._bytes = self._staged_bytes(data if data is not None else b"")
-        elif self._lent:
-            self._bytes, lent = self._staged_bytes(self._bytes.whole()), self._bytes
-            lent.close()
-        self._lent = False
-        return self._bytes
+            self._stage = await self.content.stage(self.area.room, empty=empty)
+        return self._stage
 
-    @contextmanager
-    def _clean_if_refused(self) -> Iterator[None]:
+    async def _empty(self) -> None:
+        stage = await self.content.stage(self.area.room, empty=True)
+        self._stage, before = stage, self._stage
+        self._touch(State.TRUNCATED)
+        if before is not None:
+            await before.aclose()
+
+    @asynccontextmanager
+    async def _clean_if_refused(self) -> AsyncIterator[None]:
         """What was loaded for a change that could not be staged is not staged either."""
         try:
             yield
         except ZarrfsError:
             if self._state is State.CLEAN and not self.orphan:
-                self.drop()
+                await self.drop()
             raise
-
-    def _staged_bytes(self, data: Buffer) -> StagedBytes:
-        return StagedBytes(data, limit=self.area.spill_nbytes, directory=self.area.directory)
-
-    def _replace(self, staged: StagedBytes, state: State) -> None:
-        if self._bytes is not None:
-            self._bytes.close()
-        self._bytes = staged
-        self._lent = False
-        self._touch(state)
 
     def _touch(self, state: State) -> None:
         self._state = state
@@ -449,7 +453,7 @@ class StagedFile(File):
             await staged.publish_now()
         except BaseException:
             if staged.handles == 1:
-                staged.drop()
+                await staged.drop()
             raise
         finally:
             await staged.release()
@@ -486,7 +490,7 @@ class StagedHandle(Handle):
         return (await self._taken_snapshot()).attributes
 
     async def read(self, offset: int, size: int) -> Buffer:
-        data = self._staged.read(offset, size)
+        data = await self._staged.read(offset, size)
         if data is not None:
             return data
         if self._epoch != self._staged.epoch:

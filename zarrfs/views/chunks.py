@@ -34,7 +34,7 @@ from zarrfs.model.metadata import ArrayNode, CodecSpec, GroupNode, UnsupportedNo
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Change, Store
 from zarrfs.vfs import names
-from zarrfs.vfs.content import Content, Snapshot
+from zarrfs.vfs.content import Snapshot, WholeContent
 from zarrfs.vfs.generated import text
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, lookup_file, no_such_entry
 from zarrfs.vfs.staging import StagedFile
@@ -240,7 +240,7 @@ class ChunksArray(Directory):
         return StagedFile(self.context.staging, content, writable=self.context.writable)
 
 
-class DecodedChunk(Content):
+class DecodedChunk(WholeContent):
     """A chunk's elements as bytes; its size is fixed by the metadata. Codecs may round what is written, and padding is replaced."""
 
     verbatim = False

@@ -26,7 +26,7 @@ from zarrfs.hierarchy.nodes import NodeChange
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores.base import Change, DirEntry, KeyStat, Store
 from zarrfs.vfs import names
-from zarrfs.vfs.content import Content, Snapshot
+from zarrfs.vfs.content import Content, Snapshot, WholeContent
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
 from zarrfs.vfs.staging import Staged, StagedFile
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
@@ -277,7 +277,7 @@ class RawDirectory(Directory):
                 yield entry
 
 
-class RawValue(Content):
+class RawValue(WholeContent):
     """The value of a key."""
 
     def __init__(self, store: Store, key: Key) -> None:

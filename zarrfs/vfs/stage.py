@@ -1,0 +1,113 @@
+"""What a change of one file is kept in until it is published.
+
+`zarrfs.vfs.staging` knows when something is published, a `Stage` knows what: all bytes of a value (`ValueStage`), or the parts of an
+array that were written (`zarrfs.views.array_stage`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Awaitable, Callable
+
+from zarrfs.memory import MemoryBudget
+from zarrfs.vfs.buffer import SPILL_NBYTES, StagedBytes
+from zarrfs.vfs.node import Buffer
+
+
+class StagingRoom:
+    """Where staged bytes lie: in memory, as far as ``budget`` and ``spill_nbytes`` a file go, else in ``directory``."""
+
+    def __init__(
+        self, *, budget: MemoryBudget | None = None, spill_nbytes: int = SPILL_NBYTES, directory: str | None = None
+    ) -> None:
+        self.budget = budget
+        self.spill_nbytes = spill_nbytes
+        self.directory = directory
+
+    def bytes(self, data: Buffer = b"") -> StagedBytes:
+        """A new buffer that holds a copy of ``data``."""
+        return StagedBytes(data, limit=self.spill_nbytes, directory=self.directory, budget=self.budget)
+
+
+class Stage(abc.ABC):
+    """The staged state of one file. Mutators and `publish` are called by one task at a time; `read` by any."""
+
+    moved: bool = False
+    """Whether what was published is laid out otherwise than what was written: who has the file open cannot go on."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Bytes of the file as its handles see it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are staged."""
+        return self.size
+
+    @abc.abstractmethod
+    async def read(self, offset: int, size: int) -> Buffer:
+        """At most ``size`` bytes from ``offset``. Does not wait for a write or a publish that is under way."""
+
+    @abc.abstractmethod
+    async def write(self, offset: int, data: Buffer) -> None:
+        """Stage ``data`` at ``offset``. When it raises, the file is as it was."""
+
+    @abc.abstractmethod
+    async def truncate(self, size: int) -> None:
+        """Cut or grow to ``size`` bytes."""
+
+    @abc.abstractmethod
+    async def publish(self) -> None:
+        """Store what is staged. When it raises, all of it is still staged."""
+
+    async def sync(self) -> None:
+        """Make what was published durable. Called by one task at a time, after `publish`."""
+
+    async def aclose(self) -> None:
+        """Let go of everything; what was not published is lost."""
+
+
+class ValueStage(Stage):
+    """All bytes of a value, published as a whole by ``publish``.
+
+    A publish that failed may have left the bytes with a store that is still reading them (it did not answer in time): who changes them
+    next changes a copy.
+    """
+
+    def __init__(self, room: StagingRoom, data: Buffer, publish: Callable[[Buffer], Awaitable[None]]) -> None:
+        self._room = room
+        self._bytes = room.bytes(data)
+        self._publish = publish
+        self._lent = False
+
+    @property
+    def size(self) -> int:
+        return len(self._bytes)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        return self._bytes.read(offset, size)
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        self._own()
+        self._bytes.write(offset, data)
+
+    async def truncate(self, size: int) -> None:
+        self._own()
+        self._bytes.truncate(size)
+
+    async def publish(self) -> None:
+        try:
+            await self._publish(self._bytes.whole())
+        except BaseException:
+            self._lent = True
+            raise
+
+    async def aclose(self) -> None:
+        self._bytes.close()
+
+    def _own(self) -> None:
+        if self._lent:
+            self._bytes, lent = self._room.bytes(self._bytes.whole()), self._bytes
+            lent.close()
+            self._lent = False
