@@ -52,7 +52,20 @@ LAYERS: dict[str, set[str]] = {
     "daemon": {"tree", "fuse", "stores.opening", "config", "threads", "allocator", "redact", "last_words", *PLUGGED},
     # Starting and ending daemons from outside: it never imports one.
     "mounting": {"config", "redact", "last_words", "logs"},
-    "cli": {"daemon", "mounting", "info", "info_text", "check", "check_text", "stores.opening", "config", "logs", "redact", "last_words", ""},
+    "cli": {
+        "daemon",
+        "mounting",
+        "info",
+        "info_text",
+        "check",
+        "check_text",
+        "stores.opening",
+        "config",
+        "logs",
+        "redact",
+        "last_words",
+        "",
+    },
     "mount_helper": {"cli", "mounting", "config", "redact", ""},
     "__main__": {"cli"},
 }

@@ -5,25 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import trio
-
 from zarrfs.config import MountConfig
-from zarrfs.errors import NoSuchEntry, StoreUnsupported
-from zarrfs.hierarchy.cache import ChunkCache
-from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.errors import StoreUnsupported
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.readers import ReaderPool
-from zarrfs.hierarchy.slabs import SlabPool
-from zarrfs.keys import NodePath
 from zarrfs.model import fill_value
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.offline import opened, walk
 from zarrfs.redact import public_url
-from zarrfs.stores.base import Store
-from zarrfs.stores.opening import open_store
-from zarrfs.transformers.deadline import DeadlineStore
-
-# Deeper hierarchies are some program's mistake, or somebody's trap.
-_MAX_DEPTH = 64
 
 
 async def describe(config: MountConfig, path: str) -> dict[str, Any]:
@@ -31,32 +19,9 @@ async def describe(config: MountConfig, path: str) -> dict[str, Any]:
 
     Raises `NoSuchEntry` when there is no such node, and whatever opening the store raises.
     """
-    start = NodePath(path if path.startswith("/") else f"/{path}") if path.strip("/") else NodePath("/")
-    store = await open_store(config.store, read_only=True)
-    try:
-        async with trio.open_nursery() as nursery:
-            timely: Store = DeadlineStore(store, config.timeout, nursery)
-            counters = HierarchyCounters()
-            readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
-            hierarchy = Hierarchy(timely, readers, counters, ttl=math.inf)
-            nodes: list[dict[str, Any]] = []
-            await _walk(hierarchy, start, nodes, 0)
-            nursery.cancel_scope.cancel()
-    finally:
-        await store.aclose()
-    if not nodes:
-        raise NoSuchEntry(f"there is no node {start} in {public_url(config.store)}", key=start)
+    async with opened(config) as (_, hierarchy):
+        nodes = [await _described(hierarchy, node) async for node in walk(hierarchy, config, path)]
     return {"store": public_url(config.store), "nodes": nodes}
-
-
-async def _walk(hierarchy: Hierarchy, path: NodePath, nodes: list[dict[str, Any]], depth: int) -> None:
-    node = await hierarchy.node(path)
-    if node is None:
-        return
-    nodes.append(await _described(hierarchy, node))
-    if isinstance(node, GroupNode) and depth < _MAX_DEPTH:
-        for name, _ in await hierarchy.children(path):
-            await _walk(hierarchy, path.child(name), nodes, depth + 1)
 
 
 async def _described(hierarchy: Hierarchy, node: Node) -> dict[str, Any]:
@@ -65,13 +30,13 @@ async def _described(hierarchy: Hierarchy, node: Node) -> dict[str, Any]:
         return said | {"kind": "group", "explicit": node.explicit, "attributes": dict(node.attributes)}
     if not isinstance(node, ArrayNode):
         return said | {"kind": "unsupported", "reason": node.reason}
-    opened = await hierarchy.array(node.path)
-    assert opened is not None
+    found = await hierarchy.array(node.path)
+    assert found is not None
     metadata = node.metadata
     stored: int | None = 0
     stored_nbytes: int | None = 0
     try:
-        async for _, nbytes, _ in opened.array.chunks.list():
+        async for _, nbytes, _ in found.array.chunks.list():
             stored, stored_nbytes = (stored or 0) + 1, (stored_nbytes or 0) + nbytes
     except StoreUnsupported:
         stored = stored_nbytes = None

@@ -14,6 +14,8 @@ from typing import Any
 from rich.text import Text
 from rich.tree import Tree
 
+from zarrfs.terminal import printable, size
+
 
 def render(description: Mapping[str, Any]) -> Tree:
     """The tree to print."""
@@ -58,20 +60,12 @@ def _array(node: Mapping[str, Any]) -> str:
         f"fill {fill if isinstance(fill, str) else json.dumps(fill)}",
     ]
     if node["chunks_stored"] is None:
-        parts.append(f"{node['chunks_possible']} chunks, {_size(node['nbytes'])}")
+        parts.append(f"{node['chunks_possible']} chunks, {size(node['nbytes'])}")
     else:
         parts.append(f"{node['chunks_stored']} of {node['chunks_possible']} chunks stored")
-        parts.append(f"{_size(node['stored_nbytes'])} for {_size(node['nbytes'])}")
+        parts.append(f"{size(node['stored_nbytes'])} for {size(node['nbytes'])}")
     return "  ".join(parts)
 
 
-def _size(nbytes: int) -> str:
-    size, units = float(nbytes), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{nbytes} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
-
-
 def _text(value: str, style: str = "") -> Text:
-    return Text("".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in value), style)
+    return Text(printable(value), style)

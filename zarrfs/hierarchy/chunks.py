@@ -38,8 +38,8 @@ class ChunkStore(abc.ABC):
         """Stored size, time and generation; None when it is not stored."""
 
     @abc.abstractmethod
-    def list(self) -> AsyncIterator[StoredChunk]:
-        """Every chunk inside the grid that is stored, in no particular order. Values stored outside the grid are left out."""
+    def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
+        """Every chunk inside the grid that is stored, in no particular order; with ``outside``, those outside the grid too."""
 
     @abc.abstractmethod
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
@@ -90,19 +90,20 @@ class StoredChunks(ChunkStore):
             else:
                 await self._store.set(self.key(coords), value)
 
-    async def list(self) -> AsyncIterator[StoredChunk]:
+    async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
         # Keys with a separator of "/" lie in nested prefixes; every part but the first can only be an index.
         depth = len(self._node.metadata.shape) if self._encoding.separator == "/" else 1
         depth += self._encoding.prefix.count("/")
         async for chunk in self._below(self._node.chunk_prefix, "", depth):
-            yield chunk
+            if outside or in_grid(chunk[0], self._grid_shape):
+                yield chunk
 
     async def _below(self, prefix: Prefix, relative: str, depth: int) -> AsyncIterator[StoredChunk]:
         ndim = len(self._grid_shape)
         async for name, is_prefix, size, mtime_ns in self._store.list_dir(prefix):
             if not is_prefix:
                 coords = self._encoding.decode(relative + name, ndim)
-                if coords is not None and in_grid(coords, self._grid_shape):
+                if coords is not None:
                     yield coords, size, mtime_ns
             elif depth > 1 and (name.isdecimal() or f"{relative}{name}/" == self._encoding.prefix):
                 async for chunk in self._below(prefix.child(name), f"{relative}{name}/", depth - 1):

@@ -19,7 +19,7 @@ import trio
 from zarrfs import registry
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.documents import MAX_NBYTES
-from zarrfs.errors import MetadataError, NameInvalid, ZarrfsError
+from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunks import StoredChunks
 from zarrfs.hierarchy.concurrency import for_each
@@ -96,6 +96,15 @@ class Hierarchy:
             self._by_chunk_prefix[known.node.chunk_prefix] = path
         return known.opened
 
+    async def layouts(self) -> tuple[Layout, ...]:
+        """The layouts that nodes of this store may have, in the order in which they are asked."""
+        return await self._layouts_now()
+
+    async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
+        """What the store holds under ``keys`` now, without those that hold nothing; of what is too long to be a document, as much as
+        shows that."""
+        return await self._documents(tuple(dict.fromkeys(keys)))
+
     def documents_mtime_ns(self, path: NodePath) -> int | None:
         """When the newest document of a node that was looked up was written, where the store keeps times."""
         known = self._known.get(path)
@@ -127,7 +136,7 @@ class Hierarchy:
             try:
                 node = await self.node(path.child(name))
             except ZarrfsError as error:
-                node = UnsupportedNode(path=path.child(name), dialect="", reason=str(error))
+                node = UnsupportedNode(path=path.child(name), dialect="", reason=str(error), bad=True)
             if node is not None:
                 found[name] = node
 
@@ -270,7 +279,9 @@ class Hierarchy:
                 node = layout.parse(path, documents)
             except MetadataError as error:
                 self._counters.nodes_parsed += 1
-                return UnsupportedNode(path=path, dialect=layout.dialect.name, reason=str(error)), digest.digest(), newest
+                bad = not isinstance(error, MetadataUnsupported)
+                unsupported = UnsupportedNode(path=path, dialect=layout.dialect.name, reason=str(error), bad=bad)
+                return unsupported, digest.digest(), newest
             if node is not None:
                 self._counters.nodes_parsed += 1
                 if not documents:

@@ -102,11 +102,15 @@ class ArrayNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedNode:
-    """A node whose documents are there but cannot be used: ``reason`` is for a person to read."""
+    """A node whose documents are there but cannot be used: ``reason`` is for a person to read.
+
+    ``bad``: they are not what their specification demands, or cannot be read; else they ask for what zarrfs cannot do, or refuses to.
+    """
 
     path: NodePath
     dialect: str
     reason: str
+    bad: bool = False
 
 
 Node = GroupNode | ArrayNode | UnsupportedNode

@@ -1,0 +1,78 @@
+"""What ``zarrfs check`` prints for people: a bar while it works, then what is bad, then one line about the whole.
+
+Names and reasons come from the store: they go through `zarrfs.terminal.printable`, and rich gets them as `Text`, never as markup.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from zarrfs.check import Finding, Findings, Report
+from zarrfs.terminal import counted, printable, size
+
+
+def render(report: Report) -> Text:
+    """The text to print, without the last line's end."""
+    text = Text()
+    for title, findings, style in (
+        ("bad", report.bad, "red"),
+        ("could not be checked", report.unchecked, "yellow"),
+        ("lies outside the grid, where nobody reads it", report.outside, "dim"),
+    ):
+        _append(text, title, findings, style)
+    return text.append_text(_summary(report))
+
+
+class Bar:
+    """The progress bar, on stderr, for as long as the ``with`` block lasts; nothing where stderr is no terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task("listing", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._progress.stop()
+
+    def update(self, report: Report) -> None:
+        """Show how far it is."""
+        found = f", {report.bad.count} bad" if report.bad.count else ""
+        self._progress.update(self._task, description=f"chunks{found}", completed=report.done, total=report.total)
+
+
+def _append(text: Text, title: str, findings: Findings, style: str) -> None:
+    if not findings.count:
+        return
+    text.append(f"{title}: {findings.count}\n", f"bold {style}")
+    for finding in findings.first:
+        text.append(f"  {printable(_line(finding))}\n", style)
+    if findings.count > len(findings.first):
+        text.append(f"  and {findings.count - len(findings.first)} more\n", style)
+
+
+def _line(finding: Finding) -> str:
+    # A chunk's key, which is what can be looked at or erased; most reasons name its coordinates and its array.
+    return f"{finding.path if finding.key is None else finding.key}: {finding.reason}"
+
+
+def _summary(report: Report) -> Text:
+    line = (
+        f"{printable(report.store)}: {counted(report.nodes, 'node')}, {counted(report.chunks, 'chunk')}, "
+        f"{size(report.stored_nbytes)} stored, {size(report.decoded_nbytes)} decoded: "
+    )
+    faults = [f"{report.bad.count} bad"] if report.bad.count else []
+    if report.unchecked.count:
+        faults.append(f"{report.unchecked.count} could not be checked")
+    if not report.complete:
+        faults.append(f"interrupted after {report.done} of {report.total} chunks")
+    return Text(line + (", ".join(faults) or "all is well"), "bold")
