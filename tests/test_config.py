@@ -20,6 +20,8 @@ SPOKEN = {
     "cache_dir": ("/var/cache/z", "/var/cache/z"),
     "durable": ("yes", True),
     "fill": ("yes", True),
+    "new_dialect": ("v2", "v2"),
+    "resize_erases": ("yes", True),
     "timeout": ("7", 7.0),
     "log_level": ("debug", "debug"),
     "log_file": ("/var/log/z.log", "/var/log/z.log"),

@@ -191,6 +191,12 @@ DIALECT = NewPlugin(
         def amend(self, path, documents, edit):
             return _translated(self._inner.amend(path, _translated(documents, _theirs), edit), _mine)
 
+        def copies_with(self, paths, documents):
+            return _translated(self._inner.copies_with(paths, _translated(documents, _theirs)), _mine)
+
+        def copies_without(self, path, documents):
+            return _translated(self._inner.copies_without(path, _translated(documents, _theirs)), _mine)
+
         def check_name(self, name):
             self._inner.check_name(name)
 

@@ -131,6 +131,8 @@ class MountConfig:
     )
     durable: bool = _option(False, _boolean, "", "Make what was written survive a power cut at every close, not only at fsync.")
     fill: bool = _option(False, _boolean, "", "Let chunks that are not stored be read in chunks/, as fill values.")
+    new_dialect: str = _option("v3", _name, "DIALECT", "Of what is made in a store that has no nodes yet: v3 or v2.")
+    resize_erases: bool = _option(False, _boolean, "", "Let a smaller shape in .zarray erase chunks that lie outside of it.")
     timeout: float = _option(60.0, _positive_seconds, "SECONDS", "Give up a store operation after this time.")
     log_level: str = _option("info", _level, "LEVEL", "debug, info, warning or error.")
     log_file: str | None = _option(

@@ -22,6 +22,7 @@ from zarrfs.config import MountConfig
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.slabs import SlabPool
@@ -73,9 +74,11 @@ class MountTree:
         context = ViewContext(
             store=self.store,
             hierarchy=self.hierarchy,
+            editor=NodeEditor(self.hierarchy, self.store, new_dialect=_known_dialect(config.new_dialect)),
             staging=self.staging,
             store_name=store_name(config.store),
             fill=config.fill,
+            resize_erases=config.resize_erases,
             mounted_ns=self.mounted_ns,
         )
         plugins = _chosen(config)
@@ -211,6 +214,13 @@ def _chosen(config: MountConfig) -> list[ViewPlugin]:
         raise UsageError(f"there is no view {unknown[0]!r}; the views are {', '.join(sorted(known))}")
     order = ["raw", "chunks", *sorted(known)]
     return [known[name] for name in sorted(set(names), key=order.index)]
+
+
+def _known_dialect(name: str) -> str:
+    known = sorted(dialect.name for dialect in registry.plugins("zarrfs.dialects"))
+    if name not in known:
+        raise UsageError(f"there is no dialect {name!r}; the dialects are {', '.join(known)}: check new_dialect")
+    return name
 
 
 def _json(value: dict[str, object]) -> bytes:

@@ -388,7 +388,7 @@ def test_no_node_has_a_reserved_name() -> None:
 
 def test_a_prefix_without_a_document_is_no_node_of_its_own() -> None:
     assert LAYOUT.parse(NodePath("/a"), {}) is None
-    assert LAYOUT.required_groups(NodePath("/a/b")) == ()
+    assert LAYOUT.required_groups(NodePath("/a/b")) == ("/", "/a")
 
 
 # --- which documents are ours -----------------------------------------------------------------------------------------------------------

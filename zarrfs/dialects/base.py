@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Shape
+from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 
 Documents = Mapping[Key, bytes]
@@ -37,6 +38,8 @@ class Dialect(abc.ABC):
 
     name: ClassVar[str]
     priority: ClassVar[int] = 100
+    chunk_key_encoding: ClassVar[ChunkKeyEncoding]
+    """How new arrays of this dialect name their chunks."""
 
     @abc.abstractmethod
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
@@ -123,6 +126,19 @@ class Layout(abc.ABC):
 
         ``documents``: those found under `document_keys` and `consolidated_keys`. Raises `MetadataError`.
         """
+
+    @abc.abstractmethod
+    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
+        """The consolidated copies that there are, with the nodes at ``paths`` as their own documents have them: new members for new
+        nodes, and none for documents that a node has no longer.
+
+        ``documents``: those found under `document_keys` and `consolidated_keys` of each path. A copy that cannot be read stays as it is.
+        """
+
+    @abc.abstractmethod
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        """The consolidated copies (those found under `consolidated_keys`) that know the node at ``path``, or one below it, without
+        these."""
 
     @abc.abstractmethod
     def check_name(self, name: str) -> None:

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import dump, naming, parse_object, patched
+from zarrfs.dialects.documents import dump, merged, naming, parse_object, patched
 from zarrfs.dialects.v2_array import check_format, format_array, parse_array
 from zarrfs.dialects.v2_consolidated import NODE_DOCUMENTS, ConsolidatedCopy
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model import chunk_key
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 
 ZARRAY, ZGROUP = NODE_DOCUMENTS
@@ -46,6 +47,7 @@ class V2(Dialect):
     """Zarr v2."""
 
     name = "v2"
+    chunk_key_encoding = chunk_key.v2(".")
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
         return tuple(prefix.key(name) for name in (*_NAMES, ZMETADATA))
@@ -168,6 +170,26 @@ class V2Layout(Layout):
                 amended[key] = patched(key, documents[key], ["shape"], list(edit.shape))
         return amended | self._amended_copy(path, documents, members)
 
+    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
+        key = self.prefix.key(ZMETADATA)
+        copy = self._copy_in(documents)
+        changes: dict[str, Any] = {}
+        gone: list[str] = []
+        for path in paths if copy is not None else ():
+            for name in _NAMES:
+                own = self.chunk_prefix(path).key(name)
+                if own in documents:
+                    changes[path.prefix + name] = parse_object(own, documents[own])
+                else:
+                    gone.append(path.prefix + name)
+        return {key: merged(key, documents[key], ["metadata"], changes, gone)} if changes or gone else {}
+
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        key = self.prefix.key(ZMETADATA)
+        copy = self._copy_in(documents)
+        gone = [name for name in copy.documents if name.startswith(path.prefix)] if copy is not None else []
+        return {key: merged(key, documents[key], ["metadata"], {}, gone)} if gone else {}
+
     def check_name(self, name: str) -> None:
         if not name.isascii() or not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
             raise NameInvalid(
@@ -192,9 +214,8 @@ class V2Layout(Layout):
     def _amended_copy(self, path: NodePath, documents: Documents, members: Mapping[tuple[str, ...], Any]) -> dict[Key, bytes]:
         """``.zmetadata`` with the members of a node's documents changed; nothing when there is no copy, or none of this node."""
         key = self.prefix.key(ZMETADATA)
-        try:
-            copy = ConsolidatedCopy.parse(key, documents[key])
-        except (KeyError, MetadataError):
+        copy = self._copy_in(documents)
+        if copy is None:
             return {}
         data = documents[key]
         for (name, *rest), value in members.items():
@@ -203,6 +224,14 @@ class V2Layout(Layout):
             if member in copy.documents or (name == ZATTRS and value and copy.knows(path)):
                 data = patched(key, data, ["metadata", member, *rest], value)
         return {key: data} if data != documents[key] else {}
+
+    def _copy_in(self, documents: Documents) -> ConsolidatedCopy | None:
+        """The consolidated copy among ``documents``, if there is one and it can be read."""
+        key = self.prefix.key(ZMETADATA)
+        try:
+            return ConsolidatedCopy.parse(key, documents[key])
+        except (KeyError, MetadataError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ documents are the matter of `v3_array`, the consolidated copy that of `v3_consol
 What the text leaves open, and what we do:
 
 * A prefix without a document is an implicit group where something lies below it. The text came to demand a document for each group;
-  tensorstore writes none at parents.
+  tensorstore writes none at parents. What is made here has them, as zarr-python does it.
 * The layout before (2019 and 2022) has a ``zarr.json`` too, without ``node_type``. A document that has neither ``node_type`` nor the
   ``zarr_format`` 3 is not of this dialect; one that has either and lacks the other is bad.
 """
@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import dump, mapping, member, naming, parse_object, patched, shortened
+from zarrfs.dialects.documents import dump, mapping, member, merged, naming, parse_object, patched, shortened
 from zarrfs.dialects.v3_array import format_array, parse_array
 from zarrfs.dialects.v3_consolidated import MEMBER, ConsolidatedCopy, copied_documents
 from zarrfs.dialects.v3_extension import check_members
 from zarrfs.dialects.v3_names import DOCUMENT, check_name, is_name, node_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model import chunk_key
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 
 _GROUP_MEMBERS = ("zarr_format", "node_type", "attributes", MEMBER)
@@ -39,6 +40,7 @@ class V3(Dialect):
     """The final Zarr v3. Asked before v2: where documents of both lie in one folder, zarr-python opens those of v3."""
 
     name = "v3"
+    chunk_key_encoding = chunk_key.default("/")
     priority = 50
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
@@ -112,7 +114,7 @@ class V3Layout(Layout):
         return {self._key(node.path): dump(document, indent=_INDENT)}
 
     def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
-        return ()
+        return tuple(path.ancestors())
 
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
         return tuple(self._key(ancestor) for ancestor in path.ancestors())
@@ -130,13 +132,43 @@ class V3Layout(Layout):
             raise MetadataError(f"{key}: not a document of Zarr v3", key=key)
         amended = {key: data}
         for ancestor in path.ancestors():
-            key, place = self._key(ancestor), path[len(ancestor.prefix) + 1 :]
+            key, place = self._key(ancestor), _place(path, ancestor)
             if key in documents and _has_copy_of(key, documents[key], place):
                 data = documents[key]
                 for name, value in members.items():
                     data = patched(key, data, [MEMBER, "metadata", place, name], value)
                 amended[key] = data
         return amended
+
+    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
+        changes: dict[Key, dict[str, Any]] = {}
+        gone: dict[Key, list[str]] = {}
+        for path in paths:
+            own = self._key(path)
+            for ancestor in path.ancestors():
+                place = _place(path, ancestor)
+                if own not in documents:
+                    gone.setdefault(self._key(ancestor), []).append(place)
+                    continue
+                # A copy within the copy would be one more to keep right.
+                document = parse_object(own, documents[own])
+                document.pop(MEMBER, None)
+                changes.setdefault(self._key(ancestor), {})[place] = document
+        return {
+            key: merged(key, documents[key], [MEMBER, "metadata"], changes.get(key, {}), gone.get(key, ()))
+            for key in (changes | gone)
+            if key in documents and _copies(key, documents[key]) is not None
+        }
+
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        found = {}
+        for ancestor in path.ancestors():
+            key, place = self._key(ancestor), _place(path, ancestor)
+            copies = _copies(key, documents[key]) if key in documents else None
+            gone = [each for each in copies or () if each == place or each.startswith(place + "/")]
+            if gone:
+                found[key] = merged(key, documents[key], [MEMBER, "metadata"], {}, gone)
+        return found
 
     def check_name(self, name: str) -> None:
         check_name(name)
@@ -196,10 +228,20 @@ def _members(edit: Edit) -> dict[str, Any]:
     return members
 
 
+def _place(path: NodePath, ancestor: NodePath) -> str:
+    """What a node is called in the copy of the group ``ancestor``."""
+    return path[len(ancestor.prefix) + 1 :]
+
+
 def _has_copy_of(key: str, data: bytes, place: str) -> bool:
     """Whether the group's document ``data`` holds a copy of the document of the node at ``place`` below it."""
-    try:
-        copies = copied_documents(parse_object(key, data))
-    except MetadataError:
-        return False
+    copies = _copies(key, data)
     return copies is not None and isinstance(copies.get(place), dict)
+
+
+def _copies(key: str, data: bytes) -> dict[str, Any] | None:
+    """The documents in the copy that the group's document ``data`` holds, if it holds one that can be read."""
+    try:
+        return copied_documents(parse_object(key, data))
+    except MetadataError:
+        return None

@@ -9,11 +9,13 @@ import abc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
 from zarrfs.keys import Prefix
 from zarrfs.stores.base import Change, Store
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
+from zarrfs.vfs.temporary import Temporaries
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,16 +23,23 @@ class ViewContext:
     """What a view is made of. ``store_name``: the last part of the store's path, for files named after a root array.
 
     ``fill``: chunks that are not stored read as fill value in views that else hide them. ``made_prefixes``: empty folders, where the
-    store has no such thing. ``mounted_ns``: the time that stands in for times that are not known.
+    store has no such thing. ``mounted_ns``: the time that stands in for times that are not known. ``resize_erases``: a smaller shape
+    erases the chunks outside of it.
     """
 
     store: Store
     hierarchy: Hierarchy
+    editor: NodeEditor
     staging: StagingArea
     store_name: str
     fill: bool = False
+    resize_erases: bool = False
     mounted_ns: int = 0
     made_prefixes: set[Prefix] = field(default_factory=set)
+    temporaries: Temporaries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.temporaries = Temporaries(self.staging)
 
     @property
     def writable(self) -> bool:

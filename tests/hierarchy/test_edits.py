@@ -1,0 +1,488 @@
+"""Nodes are made, changed, renamed and erased: what the store then holds, the order it came in, what other programs read."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.arrays import Reading, reading
+from tests.support.comparing import in_memory
+from tests.support.small_stores import array_document
+from tests.support.stores import FailingStore, contents, fill
+from zarrfs.dialects.base import Edit
+from zarrfs.errors import (
+    AcrossViews,
+    ContentInvalid,
+    EntryExists,
+    MetadataError,
+    NameInvalid,
+    NoSuchEntry,
+    NotADirectory,
+    NotPermitted,
+    StoreFull,
+    StoreUnsupported,
+)
+from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.data_type import from_name
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, GroupNode
+from zarrfs.stores.base import Change, Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.opening import open_store
+from zarrfs.transformers.observed import ObservedStore
+
+zarr = pytest.importorskip("zarr")
+
+GROUP = b'{"zarr_format":2}'
+V3_GROUP = b'{"zarr_format": 3, "node_type": "group"}'
+ARRAY = array_document((4,), (2,), "<i2")
+DIALECTS = pytest.mark.parametrize("dialect", ["v2", "v3"])
+
+
+@dataclass
+class Editing:
+    """An editor over a store; ``changes`` is what it did, in order."""
+
+    editor: NodeEditor
+    reading: Reading
+    store: Store
+    changes: list[Change]
+
+    async def group(self, path: str, **attributes: Any) -> None:
+        """Make a group."""
+        at = NodePath(path)
+        dialect = (await self.editor.layout_for(at)).dialect.name
+        await self.editor.create(GroupNode(path=at, dialect=dialect, attributes=attributes))
+
+    async def array(self, path: str, shape: tuple[int, ...] = (4,), chunks: tuple[int, ...] = (2,), **attributes: Any) -> ArrayNode:
+        """Make an array of int16."""
+        node = await self.node(path, shape, chunks, **attributes)
+        await self.editor.create(node)
+        return node
+
+    async def node(self, path: str, shape: tuple[int, ...] = (4,), chunks: tuple[int, ...] = (2,), **attributes: Any) -> ArrayNode:
+        """An array of int16 to be made."""
+        at = NodePath(path)
+        layout = await self.editor.layout_for(at)
+        metadata = ArrayMetadata(
+            shape=shape,
+            data_type=from_name("int16"),
+            chunk_grid=RegularGrid(chunks),
+            chunk_key_encoding=chunk_key.v2(".") if layout.dialect.name == "v2" else chunk_key.default("/"),
+            fill_value=b"\0\0",
+            codecs=(CodecSpec("bytes", {"endian": "little"}),),
+        )
+        prefix = layout.chunk_prefix(at)
+        return ArrayNode(path=at, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=prefix, attributes=attributes)
+
+    async def keys(self) -> set[str]:
+        return set(await contents(self.store))
+
+    async def kinds(self, path: str = "/") -> dict[str, str]:
+        return {name: type(node).__name__ for name, node in await self.reading.hierarchy.children(NodePath(path))}
+
+    async def zarr(self, **how: Any) -> Any:
+        """What zarr-python opens."""
+        return opened(await contents(self.store), **how)
+
+
+def opened(values: dict[str, bytes], **how: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return zarr.open_group(in_memory(values), mode="r", **how)
+
+
+@asynccontextmanager
+async def editing(
+    values: dict[str, bytes] | None = None, *, new: str = "v3", folder: Path | None = None, inner: Store | None = None
+) -> AsyncIterator[Editing]:
+    inner = inner or (await open_store(str(folder)) if folder else MemoryStore())
+    await fill(inner, values or {})
+    store = ObservedStore(inner)
+    changes: list[Change] = []
+    made = reading(store)
+    store.subscribe(changes.append)
+    store.subscribe(lambda change: made.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
+    yield Editing(NodeEditor(made.hierarchy, store, new_dialect=new), made, store, changes)
+    await inner.aclose()
+
+
+def document(value: bytes) -> Any:
+    return json.loads(value)
+
+
+def consolidated(values: dict[str, bytes], path: str = "") -> dict[str, bytes]:
+    """``values`` with the consolidated copy that zarr-python makes of them."""
+    store = in_memory(values).with_read_only(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(store, path=path or None)
+    return {key: value.to_bytes() for key, value in store._store_dict.items()}
+
+
+def copied(values: dict[str, bytes]) -> set[str]:
+    """Paths of the nodes in the consolidated copy of the root."""
+    if ".zmetadata" in values:
+        names = document(values[".zmetadata"])["metadata"]
+        return {name.rpartition("/")[0] for name in names if name.endswith((".zarray", ".zgroup"))} - {""}
+    return set(document(values["zarr.json"])["consolidated_metadata"]["metadata"])
+
+
+# --- which dialect --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "dialect"),
+    [
+        ({}, "/a", "v3"),
+        ({"readme.txt": b"", "data/x.bin": b""}, "/data/a", "v3"),
+        ({".zgroup": GROUP}, "/a", "v2"),
+        ({".zgroup": GROUP}, "/", "v2"),
+        ({".zgroup": GROUP, "g/zarr.json": V3_GROUP}, "/g/a", "v3"),
+        ({".zgroup": GROUP, "g/zarr.json": V3_GROUP, "g/h/x": b""}, "/g/h/a", "v3"),
+        ({".zgroup": GROUP, "g/zarr.json": V3_GROUP}, "/h", "v2"),
+        # As tensorstore writes it: no groups.
+        ({"deep/er/a/.zarray": ARRAY}, "/b", "v2"),
+        ({"deep/er/a/.zarray": ARRAY}, "/deep/b", "v2"),
+    ],
+)
+@trio_test
+async def test_a_new_node_is_of_the_dialect_of_what_is_above_it_or_beside_it(
+    values: dict[str, bytes], path: str, dialect: str
+) -> None:
+    async with editing(values) as e:
+        assert (await e.editor.layout_for(NodePath(path))).dialect.name == dialect
+
+
+# --- making ---------------------------------------------------------------------------------------------------------------------
+
+
+@DIALECTS
+@trio_test
+async def test_what_is_made_in_an_empty_store_opens(dialect: str) -> None:
+    async with editing(new=dialect) as e:
+        await e.array("/a/b/x", units="m")
+        await e.group("/a/c", title="t")
+        root = await e.zarr(zarr_format=int(dialect[1]))
+        assert dict(root["a/b/x"].attrs) == {"units": "m"}
+        assert dict(root["a/c"].attrs) == {"title": "t"}
+        assert {name for name, _ in root.members(max_depth=None)} == {"a", "a/b", "a/b/x", "a/c"}
+        # The groups above are there first, and what makes the array appear comes last.
+        own = [str(change.place) for change in e.changes if change.kind == "set"]
+        if dialect == "v2":
+            assert own[:5] == [".zgroup", "a/.zgroup", "a/b/.zgroup", "a/b/x/.zattrs", "a/b/x/.zarray"]
+        else:
+            assert own[:4] == ["zarr.json", "a/zarr.json", "a/b/zarr.json", "a/b/x/zarr.json"]
+        assert await e.kinds("/a") == {"b": "GroupNode", "c": "GroupNode"}
+
+
+@DIALECTS
+@trio_test
+async def test_what_is_there_is_not_made_again(dialect: str) -> None:
+    async with editing(new=dialect) as e:
+        await e.array("/a")
+        await e.group("/g")
+        before = await contents(e.store)
+        for path in ("/a", "/g"):
+            with pytest.raises(EntryExists):
+                await e.array(path)
+            with pytest.raises(EntryExists):
+                await e.group(path)
+        with pytest.raises(NotADirectory):
+            await e.group("/a/below")
+        assert await contents(e.store) == before
+
+
+@trio_test
+async def test_what_came_behind_the_mount_is_not_overwritten() -> None:
+    inner = MemoryStore()
+    async with editing({".zgroup": GROUP}, inner=inner) as e:
+        assert await e.kinds() == {}
+        assert await e.reading.hierarchy.node(NodePath("/a")) is None
+        await inner.set(Key("a/.zarray"), ARRAY)
+        with pytest.raises(EntryExists):
+            await e.group("/a")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"), [("v2", "\u00e9"), ("v2", ".zarray"), ("v2", "a\\b"), ("v3", "__a"), ("v3", "..."), ("v3", "zarr.json")]
+)
+@trio_test
+async def test_names_are_those_that_the_text_allows(dialect: str, name: str) -> None:
+    async with editing(new=dialect) as e:
+        with pytest.raises(NameInvalid):
+            await e.group(f"/{name}")
+        with pytest.raises(NameInvalid):
+            await e.group(f"/{name}/below")
+        assert await e.keys() == set()
+
+
+@trio_test
+async def test_an_implicit_group_becomes_a_node() -> None:
+    async with editing({"g/a/.zarray": ARRAY, "e/chunk": b"x"}) as e:
+        await e.group("/g", x=1)
+        assert {"g/.zgroup", "g/.zattrs", ".zgroup"} <= await e.keys()
+        await e.array("/e")
+        assert await e.kinds() == {"e": "ArrayNode", "g": "GroupNode"}
+        with pytest.raises(EntryExists):
+            await e.array("/g")
+
+
+@trio_test
+async def test_attributes_that_nobody_owns_are_not_taken_over() -> None:
+    async with editing({".zgroup": GROUP, "a/.zattrs": b'{"old": 1}'}) as e:
+        await e.array("/a")
+        assert await e.keys() == {".zgroup", "a/.zarray"}
+        first = next(change for change in e.changes)
+        assert (str(first.place), first.kind) == ("a/.zattrs", "erase")
+
+
+@DIALECTS
+@trio_test
+async def test_an_empty_group_turns_into_an_array(dialect: str) -> None:
+    async with editing(new=dialect) as e:
+        await e.group("/a", units="m")
+        await e.editor.turn_into_array(await e.node("/a", units="m"))
+        assert await e.kinds() == {"a": "ArrayNode"}
+        assert "a/.zgroup" not in await e.keys()
+        assert dict((await e.zarr())["a"].attrs) == {"units": "m"}
+        with pytest.raises(EntryExists):
+            await e.editor.turn_into_array(await e.node("/a"))
+        await e.group("/g/h")
+        with pytest.raises(EntryExists):
+            await e.editor.turn_into_array(await e.node("/g"))
+
+
+# --- changing -------------------------------------------------------------------------------------------------------------------
+
+
+@DIALECTS
+@trio_test
+async def test_an_edit_is_written_once_and_not_at_all_if_it_changes_nothing(dialect: str) -> None:
+    async with editing(new=dialect) as e:
+        await e.array("/a", units="m")
+        e.changes.clear()
+        await e.editor.amend(NodePath("/a"), Edit(attributes={"units": "m"}))
+        assert e.changes == []
+        await e.editor.amend(NodePath("/a"), Edit(attributes={"units": "km", "n": [1]}))
+        assert len(e.changes) == 1
+        assert dict((await e.zarr())["a"].attrs) == {"units": "km", "n": [1]}
+
+
+@trio_test
+async def test_an_implicit_group_gets_attributes() -> None:
+    async with editing({"g/a/.zarray": ARRAY}) as e:
+        await e.editor.amend(NodePath("/g"), Edit(attributes={}))
+        assert await e.keys() == {"g/a/.zarray"}
+        await e.editor.amend(NodePath("/g"), Edit(attributes={"x": 1}))
+        assert dict((await e.zarr())["g"].attrs) == {"x": 1}
+        with pytest.raises(NoSuchEntry):
+            await e.editor.amend(NodePath("/h"), Edit(attributes={"x": 1}))
+        with pytest.raises(MetadataError):
+            await e.editor.amend(NodePath("/g"), Edit(shape=(1,)))
+
+
+@DIALECTS
+@trio_test
+async def test_resizing(dialect: str) -> None:
+    async with editing(new=dialect) as e:
+        await e.array("/a", (4, 6), (2, 2))
+        path = NodePath("/a")
+        separator = "a/c/" if dialect == "v3" else "a/"
+        joint = "/" if dialect == "v3" else "."
+        for row, column in ((0, 0), (1, 0), (1, 2)):
+            await e.store.set(Key(f"{separator}{row}{joint}{column}"), bytes(8))
+        before = await contents(e.store)
+        with pytest.raises(ContentInvalid, match=r"chunk \(1, 2\) is stored outside of the new shape \(3, 4\)"):
+            await e.editor.resize(path, (3, 4), erase_outside=False)
+        with pytest.raises(ContentInvalid, match="2 dimensions"):
+            await e.editor.resize(path, (3,), erase_outside=False)
+        assert await contents(e.store) == before
+        # Nothing that is stored lies whole outside.
+        await e.editor.resize(path, (3, 5), erase_outside=False)
+        assert (await e.zarr())["a"].shape == (3, 5)
+        e.changes.clear()
+        await e.editor.resize(path, (3, 4), erase_outside=True)
+        assert [change.kind for change in e.changes] == ["set", "erase"]
+        assert set(before) - await e.keys() == {f"{separator}1{joint}2"}
+        await e.editor.resize(path, (9, 9), erase_outside=False)
+        assert (await e.zarr())["a"].shape == (9, 9)
+
+
+# --- erasing --------------------------------------------------------------------------------------------------------------------
+
+
+@DIALECTS
+@trio_test
+async def test_what_is_erased_is_gone_with_all_below_it_and_nothing_else(dialect: str) -> None:
+    async with editing(new=dialect) as e:
+        for path in ("/a", "/g/h/b", "/g/c", "/gh"):
+            await e.array(path)
+            await e.store.set(Key(f"{path[1:]}/{'c/0' if dialect == 'v3' else '0'}"), bytes(4))
+        await e.store.set(Key("g/notes.txt"), b"x")
+        kept = {key for key in await e.keys() if not key.startswith("g/")}
+        e.changes.clear()
+        await e.editor.erase(NodePath("/g"))
+        assert await e.keys() == kept
+        # It is no node any more before anything below it is gone.
+        assert e.changes[0].place == ("g/.zgroup" if dialect == "v2" else "g/zarr.json")
+        with pytest.raises(NoSuchEntry):
+            await e.editor.erase(NodePath("/g"))
+        with pytest.raises(NotPermitted):
+            await e.editor.erase(ROOT)
+
+
+@trio_test
+async def test_an_implicit_group_does_not_vanish_with_its_last_member() -> None:
+    async with editing({"g/h/a/.zarray": ARRAY, "g/h/b/.zarray": ARRAY}) as e:
+        await e.editor.erase(NodePath("/g/h/a"))
+        assert await e.keys() == {"g/h/b/.zarray"}
+        await e.editor.erase(NodePath("/g/h/b"))
+        assert await e.keys() == {".zgroup", "g/.zgroup", "g/h/.zgroup"}
+        assert await e.kinds("/g") == {"h": "GroupNode"}
+
+
+@DIALECTS
+@trio_test
+async def test_of_an_array_at_the_root_only_what_is_its_own_is_erased(dialect: str) -> None:
+    async with editing({"readme.txt": b"x", "7.txt": b"y"}, new=dialect) as e:
+        await e.editor.create(await e.node("/"))
+        await e.store.set(Key("c/0" if dialect == "v3" else "0"), bytes(4))
+        await e.editor.erase(ROOT)
+        assert await e.keys() == {"readme.txt", "7.txt"}
+
+
+# --- renaming -------------------------------------------------------------------------------------------------------------------
+
+
+@DIALECTS
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+@trio_test
+async def test_a_node_is_renamed_with_all_below_it(dialect: str, kind: str, tmp_path: Path) -> None:
+    async with editing(new=dialect, folder=tmp_path if kind == "folder" else None) as e:
+        await e.array("/g/h/a", units="m")
+        await e.group("/other")
+        await e.editor.rename(NodePath("/g/h"), NodePath("/other/i"))
+        assert await e.kinds("/g") == {}
+        assert dict((await e.zarr())["other/i/a"].attrs) == {"units": "m"}
+        await e.editor.rename(NodePath("/other/i"), NodePath("/new/deep"))
+        assert "new" in await e.kinds()
+        assert dict((await e.zarr())["new/deep/a"].attrs) == {"units": "m"}
+        for old, new, error in (
+            ("/new", "/new/deep/x", NameInvalid),
+            ("/new", "/other", EntryExists),
+            ("/no", "/other/x", NoSuchEntry),
+            ("/new", "/a\\b" if dialect == "v2" else "/__b", NameInvalid),
+        ):
+            with pytest.raises(error):
+                await e.editor.rename(NodePath(old), NodePath(new))
+
+
+@trio_test
+async def test_a_node_is_not_renamed_into_a_hierarchy_of_another_dialect() -> None:
+    async with editing({".zgroup": GROUP, "a/.zarray": ARRAY, "new/zarr.json": V3_GROUP}) as e:
+        with pytest.raises(AcrossViews):
+            await e.editor.rename(NodePath("/a"), NodePath("/new/a"))
+
+
+# --- consolidated copies --------------------------------------------------------------------------------------------------------
+
+
+async def copy_is_right(e: Editing) -> None:
+    """The copy knows all nodes, and zarr-python reads the same from it as from the nodes' own documents."""
+    values = await contents(e.store)
+    alone, copy = opened(values, use_consolidated=False), opened(values, use_consolidated=True)
+    expected = {name: (type(node), dict(node.attrs), getattr(node, "shape", None)) for name, node in alone.members(max_depth=None)}
+    assert copied(values) == set(expected)
+    found = {name: (type(node), dict(node.attrs), getattr(node, "shape", None)) for name, node in copy.members(max_depth=None)}
+    assert found == expected
+
+
+@DIALECTS
+@trio_test
+async def test_consolidated_copies_follow_every_edit(dialect: str) -> None:
+    async with editing(new=dialect) as e:
+        await e.array("/g/a", units="m")
+        await e.group("/g/h", title="t")
+        await e.array("/x")
+        await fill(e.store, consolidated(await contents(e.store)))
+        await copy_is_right(e)
+        await e.array("/g/h/b", (3, 3), (2, 2), units="K")
+        await copy_is_right(e)
+        await e.group("/new/deep")
+        await copy_is_right(e)
+        await e.editor.amend(NodePath("/g/a"), Edit(attributes={"units": "km"}, shape=(9,)))
+        await copy_is_right(e)
+        await e.editor.turn_into_array(await e.node("/new/deep"))
+        await copy_is_right(e)
+        await e.editor.rename(NodePath("/g/h"), NodePath("/new/h"))
+        await copy_is_right(e)
+        await e.editor.erase(NodePath("/x"))
+        await copy_is_right(e)
+        e.changes.clear()
+        await e.editor.erase(NodePath("/new"))
+        await copy_is_right(e)
+        # It is out of the copy before it is broken.
+        assert e.changes[0].place == (".zmetadata" if dialect == "v2" else "zarr.json")
+
+
+@trio_test
+async def test_each_group_above_may_have_a_copy() -> None:
+    async with editing() as e:
+        await e.array("/g/h/a")
+        await e.group("/i")
+        for path in ("g", ""):
+            values = consolidated(await contents(e.store), path)
+            await fill(e.store, values)
+        await e.array("/g/h/b")
+        await e.editor.rename(NodePath("/g/h/a"), NodePath("/i/a"))
+        values = await contents(e.store)
+        assert copied(values) == {"g", "g/h", "g/h/b", "i", "i/a"}
+        of_group = document(values["g/zarr.json"])["consolidated_metadata"]["metadata"]
+        assert set(of_group) == {"h", "h/b"}
+        # What the copy holds of a group is without the copy in it.
+        assert "consolidated_metadata" in document(values["zarr.json"])["consolidated_metadata"]["metadata"]["g"]
+        await e.editor.rename(NodePath("/g"), NodePath("/k"))
+        values = await contents(e.store)
+        assert copied(values) == {"k", "k/h", "k/h/b", "i", "i/a"}
+        assert "consolidated_metadata" not in document(values["zarr.json"])["consolidated_metadata"]["metadata"]["k"]
+
+
+class Unmoving(FailingStore):
+    """Raises for renames too."""
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        raise self.errors["rename_prefix"]
+
+
+@pytest.mark.parametrize(("error", "raised"), [(StoreUnsupported("no"), AcrossViews), (StoreFull("full"), StoreFull)])
+@DIALECTS
+@trio_test
+async def test_a_rename_that_fails_changes_nothing(dialect: str, error: Exception, raised: type[Exception]) -> None:
+    async with editing(new=dialect, inner=Unmoving(MemoryStore(), {"rename_prefix": error})) as e:
+        await e.array("/g/a")
+        await fill(e.store, consolidated(await contents(e.store)))
+        with pytest.raises(raised):
+            await e.editor.rename(NodePath("/g/a"), NodePath("/g/b"))
+        await copy_is_right(e)
+        assert await e.kinds("/g") == {"a": "ArrayNode"}
+
+
+@trio_test
+async def test_a_copy_that_cannot_be_read_is_left_alone() -> None:
+    for junk in (b"{", b'{"zarr_consolidated_format": 2, "metadata": {}}'):
+        async with editing({".zgroup": GROUP, ".zmetadata": junk, "a/.zarray": ARRAY}) as e:
+            await e.group("/g")
+            await e.editor.rename(NodePath("/a"), NodePath("/b"))
+            await e.editor.erase(NodePath("/b"))
+            assert (await contents(e.store))[".zmetadata"] == junk
