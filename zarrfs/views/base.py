@@ -16,6 +16,7 @@ from zarrfs.stores.base import Change, Store
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries
+from zarrfs.vfs.temporary import Temporaries
 
 
 @dataclass(slots=True, kw_only=True)
