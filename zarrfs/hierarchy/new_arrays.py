@@ -1,0 +1,129 @@
+"""What a new array is stored as where the program that makes it cannot say: chunk shape and codecs from the mount's options."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.dialects.base import Layout
+from zarrfs.errors import NotRepresentable, UsageError, ZarrfsError
+from zarrfs.keys import NodePath
+from zarrfs.model.chunk_grid import RegularGrid, Shape
+from zarrfs.model.chunk_guess import guess_chunks
+from zarrfs.model.data_type import DataType, from_numpy
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, check_chunk_nbytes
+
+# A type that codecs are tried with before there is an array.
+_ANY_TYPE = from_numpy(np.dtype("<f4"))
+_AUTO = "auto"
+_NONE = "none"
+
+
+class NewArrays:
+    """How new arrays are chunked and encoded.
+
+    ``chunks``: ``auto`` (as zarr-python chooses), ``none`` (one chunk), or lengths joined by ``x`` (``512x512``; one length alone counts
+    for every dimension). ``codecs``: bytes->bytes codecs joined by ``+``, each a name and its options joined by ``:``
+    (``gzip:level=6+crc32c``), or ``none``. Raises `UsageError` for what is not of this form or names no codec.
+    """
+
+    def __init__(self, *, chunks: str = _AUTO, codecs: str = "zstd:level=0") -> None:
+        self._chunks = _parse_chunks(chunks)
+        self._codecs = _parse_codecs(codecs)
+
+    def node(
+        self,
+        path: NodePath,
+        layout: Layout,
+        *,
+        shape: Shape,
+        data_type: DataType,
+        chunk_shape: Shape | None = None,
+        order: str = "C",
+        fill_value: bytes | None = None,
+    ) -> ArrayNode:
+        """A new array at ``path`` in the words of ``layout``.
+
+        ``chunk_shape`` where the maker chose one; ``order``: ``C`` or ``F``, of the elements within a chunk; ``fill_value``: one element,
+        zeros when None. Raises `NotRepresentable` and `MetadataError` for an array that the layout or the codecs cannot hold.
+        """
+        if order not in ("C", "F"):
+            raise ValueError(f"order is 'C' or 'F', not {order!r}")
+        chunk_shape = self._chunk_shape(shape, data_type.itemsize) if chunk_shape is None else chunk_shape
+        check_chunk_nbytes(chunk_shape, data_type)
+        transpose = (
+            (CodecSpec("transpose", {"order": list(reversed(range(len(shape))))}),) if order == "F" and len(shape) > 1 else ()
+        )
+        metadata = ArrayMetadata(
+            shape=shape,
+            data_type=data_type,
+            chunk_grid=RegularGrid.checked(chunk_shape, shape),
+            chunk_key_encoding=layout.dialect.chunk_key_encoding,
+            fill_value=bytes(data_type.itemsize) if fill_value is None else fill_value,
+            codecs=CodecChain.build((*transpose, CodecSpec("bytes", {"endian": "little"}), *self._codecs), data_type).specs,
+        )
+        node = ArrayNode(path=path, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
+        # Whether the layout has words for it is found out now, not when the chunks are stored. What it will read back is what counts.
+        parsed = layout.parse(path, layout.format(node))
+        if not isinstance(parsed, ArrayNode) or parsed.metadata.data_type != data_type:
+            raise NotRepresentable(f"{layout.dialect.name} has no words for this array of {data_type.name}", key=path)
+        return parsed
+
+    def _chunk_shape(self, shape: Shape, itemsize: int) -> Shape:
+        """The chosen lengths where there is one for each dimension, no longer than the array."""
+        match self._chunks:
+            case "auto":
+                return guess_chunks(shape, itemsize)
+            case "none":
+                chosen = shape
+            case (length,):
+                chosen = (length,) * len(shape)
+            case lengths if len(lengths) == len(shape):
+                chosen = tuple(lengths)  # type: ignore[arg-type]
+            case _:
+                # Chosen for arrays of another number of dimensions.
+                return guess_chunks(shape, itemsize)
+        return tuple(max(1, min(length, extent)) for length, extent in zip(chosen, shape, strict=True))
+
+
+def _parse_chunks(text: str) -> str | tuple[int, ...]:
+    text = text.strip().lower()
+    if text in (_AUTO, _NONE):
+        return text
+    if not re.fullmatch(r"[1-9]\d{0,17}([x,:][1-9]\d{0,17})*", text):
+        raise UsageError(f"new_chunks: expected auto, none, or lengths such as 512x512, not {text!r}")
+    return tuple(int(length) for length in re.split("[x,:]", text))
+
+
+def _parse_codecs(text: str) -> tuple[CodecSpec, ...]:
+    if text.strip().lower() in (_NONE, ""):
+        return ()
+    specs = []
+    for part in text.split("+"):
+        name, *options = part.strip().split(":")
+        configuration: dict[str, Any] = {}
+        for option in options:
+            key, equals, value = option.partition("=")
+            if not key or not equals:
+                raise UsageError(f"new_codecs: {part!r}: expected NAME:option=value, not {option!r}")
+            configuration[key] = _value(value)
+        specs.append(CodecSpec(name, configuration))
+    chain = (CodecSpec("bytes", {"endian": "little"}), *specs)
+    try:
+        CodecChain.build(chain, _ANY_TYPE)
+    except ZarrfsError as error:
+        raise UsageError(f"new_codecs: {text!r}: {error}") from error
+    return tuple(specs)
+
+
+def _value(text: str) -> Any:
+    """A number, a boolean or null as JSON has it; else text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, dict | list) else value
