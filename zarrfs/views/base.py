@@ -16,7 +16,6 @@ from zarrfs.stores.base import Change, Store
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries
-from zarrfs.vfs.temporary import Temporaries
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +24,7 @@ class ViewContext:
 
     ``fill``: chunks that are not stored read as fill value in views that else hide them. ``made_prefixes``: empty folders, where the
     store has no such thing. ``mounted_ns``: the time that stands in for times that are not known. ``resize_erases``: a smaller shape
-    erases the chunks outside of it.
+    erases the chunks outside of it. ``temporaries``: files that exist in this mount only.
     """
 
     store: Store
