@@ -6,6 +6,7 @@ which says what to do, and an exit code from one table; a traceback is for ``--l
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import sys
@@ -170,12 +171,20 @@ mount.__annotations__ = {name: parameter.annotation for name, parameter in _sign
 @app.command()
 def umount(
     mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Where zarrfs has mounted a store.")],
-    lazy: Annotated[bool, typer.Option("--lazy", help="Detach at once, even while it is in use; do not wait.")] = False,
+    lazy: Annotated[
+        bool,
+        typer.Option(
+            "--lazy", help="Detach at once, even while it is in use, and do not wait: what is open is stored when it is closed."
+        ),
+    ] = False,
 ) -> int:
-    """Unmount MOUNTPOINT; return when everything is stored, or say what could not be."""
+    """Unmount MOUNTPOINT; return when everything is stored, or say what could not be.
+
+    While that takes long it tells what is left, and while the mount is in use, by whom.
+    """
     from zarrfs import mounting
 
-    return _end(mounting.unmount(mountpoint, lazy=lazy))
+    return _end(mounting.unmount(mountpoint, lazy=lazy, say=_say))
 
 
 @app.command()
@@ -262,7 +271,7 @@ def _serve(config: MountConfig, parent: Parent | None = None) -> int:
 
         from zarrfs import daemon
 
-        return trio.run(daemon.serve, config, ready)
+        return trio.run(daemon.serve, config, ready, _say if parent is None else log.info)
     except Exception as error:
         outcome = _outcome(error, [config.store])
         if parent is None:
@@ -312,5 +321,11 @@ def _cause(error: BaseException) -> BaseException:
 
 def _end(outcome: Outcome) -> int:
     if outcome.message:
-        print(f"zarrfs: {outcome.message}", file=sys.stderr)
+        _say(outcome.message)
     return outcome.exit_code
+
+
+def _say(line: str) -> None:
+    # Whoever listened may be gone, as the terminal of a daemon in the foreground: that ends nothing.
+    with contextlib.suppress(OSError):
+        print(f"zarrfs: {line}", file=sys.stderr, flush=True)

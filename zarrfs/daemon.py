@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ import trio
 from zarrfs import last_words, registry, threads
 from zarrfs.allocator import keep_freed_memory
 from zarrfs.config import MountConfig
+from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
@@ -31,11 +31,12 @@ SWITCH_INTERVAL = 0.0005
 _NAMED = 20
 
 
-async def serve(config: MountConfig, ready: Callable[[], None]) -> int:
+async def serve(config: MountConfig, ready: Callable[[], None], say: Say = log.info, every: float = EVERY) -> int:
     """Mount ``config.store`` and serve it until it is unmounted, or SIGTERM or SIGINT comes; then publish what is staged.
 
-    ``ready()`` is called once the kernel gets answers. Raises what prevents mounting (`StoreNotFound`, `MountpointUnusable`,
-    `FuseUnavailable`, `UsageError`, ...), and at the end `NotPublished` when something could not be stored; else gives 0.
+    ``ready()`` is called once the kernel gets answers, and ``say`` every so many seconds while the end takes long. Raises what
+    prevents mounting (`StoreNotFound`, `MountpointUnusable`, `FuseUnavailable`, `UsageError`, ...), and at the end `NotPublished` when
+    something could not be stored; else gives 0.
     """
     keep_freed_memory()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -45,7 +46,7 @@ async def serve(config: MountConfig, ready: Callable[[], None]) -> int:
             tree = MountTree(config, store, background)
             # Codec libraries are loaded by now, rather than by the first reader.
             registry.plugins("zarrfs.codecs")
-            await _mounted(config, tree, background, ready)
+            await _mounted(config, tree, background, ready, say, every)
             background.cancel_scope.cancel()
     finally:
         await store.aclose()
@@ -54,7 +55,9 @@ async def serve(config: MountConfig, ready: Callable[[], None]) -> int:
     return 0
 
 
-async def _mounted(config: MountConfig, tree: MountTree, background: trio.Nursery, ready: Callable[[], None]) -> None:
+async def _mounted(
+    config: MountConfig, tree: MountTree, background: trio.Nursery, ready: Callable[[], None], say: Say, every: float
+) -> None:
     notifier = Notifier()
     try:
         words = last_words.begin()
@@ -94,13 +97,16 @@ async def _mounted(config: MountConfig, tree: MountTree, background: trio.Nurser
             last_words.end(words)
         raise
     notifier.start()
+    ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout)
     try:
-        background.start_soon(_terminate_on_signal, tree)
+        background.start_soon(ending.on_signal, pyfuse3.terminate)
+        background.start_soon(ending.watch)
         background.start_soon(_announce, config.mountpoint, ready)
         await pyfuse3.main()
     finally:
         with trio.CancelScope(shield=True):
             notifier.stop()
+            ending.begun()
             failures = await tree.publish_all()
             pyfuse3.close(unmount=True)
     if words is not None:
@@ -126,17 +132,10 @@ def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
 
 def _listed(failures: list[tuple[str, str]]) -> str:
     """One line that names what was not stored, and why."""
-    listed = "; ".join(f"{ident}: {reason}" for ident, reason in failures[:_NAMED])
-    return f"not stored: {listed}" + (f"; and {len(failures) - _NAMED} more" if len(failures) > _NAMED else "")
-
-
-async def _terminate_on_signal(tree: MountTree) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for number in signals:
-            log.info("%s: publishing what is staged and unmounting", signal.Signals(number).name)
-            await tree.publish_all()
-            pyfuse3.terminate()
-            return
+    # A file that failed several times is named once, with its last reason.
+    last = dict(failures)
+    listed = "; ".join(f"{ident}: {reason}" for ident, reason in list(last.items())[:_NAMED])
+    return f"not stored: {listed}" + (f"; and {len(last) - _NAMED} more" if len(last) > _NAMED else "")
 
 
 async def _announce(mountpoint: str, ready: Callable[[], None]) -> None:

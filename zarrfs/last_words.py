@@ -1,7 +1,8 @@
 """What the daemon has to say when it is gone: a small file in the runtime folder, which ``zarrfs umount`` reads.
 
 The daemon creates the file at its birth with the words of a sudden death in it, replaces them when something could not be
-stored, and removes the file when it ends well. So a missing file means success, and even ``kill -9`` leaves a word.
+stored, and removes the file when it ends well. So a missing file means success, and even ``kill -9`` leaves a word. From time to time
+it adds what is not stored yet, which those who wait for it may read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from zarrfs.terminal import counted, size
 
 _LIMIT = 1 << 20
 
@@ -21,6 +24,18 @@ class Outcome(NamedTuple):
 
     exit_code: int
     message: str = ""
+
+
+class Left(NamedTuple):
+    """What is staged and not stored: how many files, the bytes staged of them, and the names of some."""
+
+    files: int = 0
+    nbytes: int = 0
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """``3 files, 12.0 MiB left``."""
+        return f"{counted(self.files, 'file')}, {size(self.nbytes)} left"
 
 
 SUDDEN_DEATH = Outcome(7, "the daemon died: what it had not stored yet is lost")
@@ -36,11 +51,16 @@ def begin() -> Path:
 
 def write(path: Path, outcome: Outcome) -> None:
     """Replace the words in ``path``, whole."""
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8") as file:
-        json.dump(outcome._asdict(), file)
-    new.replace(path)
+    _replace(path, outcome._asdict())
+
+
+def tell(path: Path, left: Left) -> None:
+    """Replace the words in ``path`` by those of a sudden death that loses what is ``left``."""
+    words = SUDDEN_DEATH
+    if left.files:
+        more = ", ..." if left.files > len(left.names) else ""
+        words = Outcome(words.exit_code, f"{words.message}: at last count {left} ({', '.join(left.names)}{more})")
+    _replace(path, words._asdict() | {"files": left.files, "nbytes": left.nbytes})
 
 
 def end(path: Path) -> None:
@@ -54,16 +74,38 @@ def collect(path: str) -> Outcome | None:
     The path comes from a mount, which may be somebody else's: only a file of ours that says what `write` says is read or removed.
     """
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-                return None
-            said = json.loads(file.read(_LIMIT))
+        said = _read(path)
         outcome = Outcome(int(said["exit_code"]), str(said["message"]))
         os.unlink(path)
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return outcome
+
+
+def left(path: str) -> Left | None:
+    """What is not stored yet, without the names; None where that was not told. ``path`` as for `collect`."""
+    try:
+        said = _read(path)
+        return Left(int(said["files"]), int(said["nbytes"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _replace(path: Path, said: dict[str, Any]) -> None:
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8") as file:
+        json.dump(said, file)
+    new.replace(path)
+
+
+def _read(path: str) -> dict[str, Any]:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise PermissionError(f"{path} is not a file of ours")
+        said: dict[str, Any] = json.loads(file.read(_LIMIT))
+        return said
 
 
 def runtime_folder() -> Path:

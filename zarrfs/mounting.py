@@ -23,11 +23,11 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from zarrfs import last_words, logs
+from zarrfs import holders, last_words, logs
 from zarrfs.config import MountConfig
 from zarrfs.errors import FuseUnavailable, MountpointUnusable, ZarrfsError
 from zarrfs.last_words import Outcome
@@ -42,6 +42,7 @@ _TAIL_NBYTES = 4096
 
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
+_NAMED = 5
 
 
 # --- what is mounted ------------------------------------------------------------------------------------------------------------
@@ -265,11 +266,12 @@ class Parent:
 # --- after ----------------------------------------------------------------------------------------------------------------------
 
 
-def unmount(mountpoint: str, *, lazy: bool = False) -> Outcome:
+def unmount(mountpoint: str, *, lazy: bool = False, say: Callable[[str], None] = lambda line: None, every: float = 2.0) -> Outcome:
     """Unmount and, unless ``lazy``, return when the daemon has ended: everything is stored then, or the outcome says what is not.
 
-    ``lazy`` detaches the mount at once, even while it is in use; the daemon then ends when its last file is closed.
-    Raises `MountpointUnusable` when zarrfs has mounted nothing there, `ZarrfsError` when the mount is in use.
+    While that takes long, ``say`` is told what is left, every so many seconds. ``lazy`` detaches the mount at once, even while it is
+    in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` when zarrfs has mounted nothing there,
+    `ZarrfsError` when the mount is in use.
     """
     mountpoint = os.path.realpath(mountpoint)
     mounted = mount_at(mountpoint)
@@ -281,24 +283,45 @@ def unmount(mountpoint: str, *, lazy: bool = False) -> Outcome:
         why = _why_silent(mountpoint)
         _detach(mountpoint, lazy)
         return Outcome(0, f"{mountpoint} is unmounted, but its daemon {why}")
-    pidfd, words = daemon
-    try:
+    with daemon:
+        users = holders.of(mountpoint) if lazy else []
         _detach(mountpoint, lazy)
         if lazy:
-            return Outcome(0)
+            until = f"{mountpoint} is detached; its daemon (pid {daemon.pid}) goes on until it is closed by {_named(users)}"
+            return Outcome(0, until if users else "")
+        while not daemon.ended_within(every):
+            left = last_words.left(daemon.words) if daemon.words else None
+            say(f"{mountpoint}: {left or f'waiting for its daemon (pid {daemon.pid}), which stores what is left'}")
+    return (last_words.collect(daemon.words) if daemon.words else None) or Outcome(0)
+
+
+class _Daemon:
+    """The process behind a mount. ``words``: where it leaves its last words, if it does."""
+
+    def __init__(self, pid: int, words: str | None) -> None:
+        self.pid = pid
+        self.words = words
+        # It names the process even if its number is given to another one later.
+        self._pidfd = os.pidfd_open(pid)
+
+    def ended_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does within ``seconds``."""
         poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        poll.poll()
-    finally:
-        os.close(pidfd)
-    return (last_words.collect(words) if words else None) or Outcome(0)
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._pidfd)
 
 
-def _daemon_of(mountpoint: str) -> tuple[int, str | None] | None:
-    """A pidfd of the daemon behind a mount and where it leaves its last words, if it does; None when it does not tell, or is dead."""
+def _daemon_of(mountpoint: str) -> _Daemon | None:
+    """The daemon behind a mount; None when it does not tell, or is dead."""
     try:
         told = json.loads(Path(mountpoint, ".zarrfs", "config.json").read_bytes())
-        return os.pidfd_open(int(told["pid"])), told["result"] and str(told["result"])
+        return _Daemon(int(told["pid"]), told["result"] and str(told["result"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -331,6 +354,13 @@ def _detach(mountpoint: str, lazy: bool) -> None:
         reason = done.stderr.strip()
         busy = "busy" in reason
     if busy:
-        who = f"`fuser -vm {shlex.quote(mountpoint)}` shows by whom; close it there, or use --lazy"
-        raise ZarrfsError(f"{mountpoint} is in use: {who}", key=mountpoint)
+        users = holders.of(mountpoint)
+        # Other users' processes do not show what they have open, except to root.
+        by = f" by {_named(users)}" if users else f"; `fuser -vm {shlex.quote(mountpoint)}`, as root, shows by whom"
+        raise ZarrfsError(f"{mountpoint} is in use{by}: close it there, or use --lazy", key=mountpoint)
     raise ZarrfsError(f"unmounting {mountpoint}: {reason}", key=mountpoint)
+
+
+def _named(users: Sequence[holders.Holder]) -> str:
+    listed = ", ".join(f"{user.name} ({user.pid}: {user.place})" for user in users[:_NAMED])
+    return listed + (f" and {len(users) - _NAMED} more" if len(users) > _NAMED else "")

@@ -1,0 +1,115 @@
+"""How a mount ends: on SIGTERM or SIGINT everything is published, and who waits is told what is left.
+
+Two wait. Whoever runs the daemon in the foreground is told every few seconds while it ends. ``zarrfs umount`` cannot ask any more once
+the mount is gone, and the daemon does not learn of that before its last request is answered: so what is left is always kept in
+the file of last words, which ``zarrfs umount`` reads while it waits.
+
+A signal ends the mount even while it is in use, as it ends any program; what its users have written by then is published. That includes
+what they wrote through shared mappings, which the kernel keeps until somebody makes it write: ``sync -f`` does. It is a process of its
+own because a thread of the daemon that waits for the daemon could not be killed (see `zarrfs.fuse.notifier`).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from zarrfs import last_words
+from zarrfs.last_words import Left
+from zarrfs.tree import MountTree
+
+log = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+"""Tells one line to whoever runs the daemon."""
+
+EVERY = 2.0
+_NAMED = 20
+
+
+class Ending:
+    """The end of the mount of ``tree``. ``say`` is called every ``every`` seconds while it takes long; ``patience`` (seconds) is for
+    the kernel, to hand over what it has. `watch` and `on_signal` run in the background until the mount has ended."""
+
+    def __init__(self, tree: MountTree, mountpoint: str, *, words: Path | None, say: Say, every: float, patience: float) -> None:
+        self._tree = tree
+        self._mountpoint = mountpoint
+        self._words = words
+        self._say = say
+        self._every = every
+        self._patience = patience
+        self._begun = False
+
+    def begun(self) -> None:
+        """From now on nobody uses the mount, and what is left is told."""
+        self._begun = True
+
+    def left(self) -> Left:
+        """What is not published yet."""
+        staging = self._tree.staging
+        names = [staged.content.ident for staged in staging.unpublished_below("")]
+        return Left(len(names), staging.dirty_nbytes, tuple(names[:_NAMED]))
+
+    async def watch(self) -> None:
+        """Tell what is left, as long as it is told to."""
+        told = Left()
+        while True:
+            await trio.sleep(self._every)
+            left = self.left()
+            if left != told and self._words is not None:
+                try:
+                    last_words.tell(self._words, left)
+                except OSError as error:
+                    log.debug("umount will not learn what is left: %s", error)
+                told = left
+            if self._begun and left.files:
+                self._say(f"{self._mountpoint}: {left}")
+
+    async def on_signal(self, terminate: Callable[[], None]) -> None:
+        """At the first SIGTERM or SIGINT publish what is staged, and ``terminate()``. Further ones only hear what is left: what was
+        written is not given up because somebody is impatient."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with trio.open_nursery() as nursery:
+                async for number in signals:
+                    name = signal.Signals(number).name
+                    if self._begun:
+                        self._say(f"{self._mountpoint}: {name} again, and still publishing: {self.left()}; SIGKILL gives it up")
+                    else:
+                        self._begun = True
+                        log.info("%s: publishing what is staged and unmounting", name)
+                        nursery.start_soon(self._end, terminate)
+
+    async def _end(self, terminate: Callable[[], None]) -> None:
+        try:
+            await self._written_back()
+            # What fails now is tried again, and counts then.
+            for ident, error in await self._tree.staging.publish_all():
+                log.warning("publishing %r before unmounting: %s", ident, error)
+        finally:
+            terminate()
+
+    async def _written_back(self) -> None:
+        try:
+            process = await trio.lowlevel.open_process(
+                ["sync", "-f", "--", self._mountpoint],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            log.warning("sync: %s: what programs have written through mappings may be lost", error)
+            return
+        # Not ended when it takes too long: it hangs in the kernel then, until the mount is gone.
+        with trio.move_on_after(self._patience) as scope:
+            await process.wait()
+        if scope.cancelled_caught:
+            log.warning(
+                "%s could not be synced in %g s: what programs have written through mappings may be lost",
+                self._mountpoint,
+                self._patience,
+            )

@@ -1,0 +1,61 @@
+"""Who uses a mount: the processes that have something of it open, mapped, or are in it. Read from /proc; asks the mount nothing.
+
+Of other users' processes only root sees what they have open, and of those in other mount namespaces nobody sees where it lies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from zarrfs.terminal import printable
+
+
+class Holder(NamedTuple):
+    """A process, and one place below the mountpoint that it uses (``.`` for the mountpoint itself)."""
+
+    pid: int
+    name: str
+    place: str
+
+
+def of(mountpoint: str) -> list[Holder]:
+    """The processes that use what is mounted on ``mountpoint`` (absolute, without symlinks), by number."""
+    found = []
+    for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):
+        process = Path("/proc", str(pid))
+        place = next((place for path in _paths(process) if (place := _below(mountpoint, path)) is not None), None)
+        if place is not None:
+            found.append(Holder(pid, _name(process), printable(place)))
+    return found
+
+
+def _paths(process: Path) -> Iterator[str]:
+    """Everything that a process uses, as far as it can be seen: descriptors first, since they say the most."""
+    links = [process / "cwd", process / "root", process / "exe"]
+    for folder in ("map_files", "fd"):
+        try:
+            links = [*(process / folder).iterdir(), *links]
+        except OSError:
+            continue
+    for link in links:
+        try:
+            yield os.readlink(link)
+        except OSError:
+            continue
+
+
+def _below(mountpoint: str, path: str) -> str | None:
+    if path == mountpoint:
+        return "."
+    inner = path.removeprefix(mountpoint.rstrip("/") + "/")
+    return inner if inner != path else None
+
+
+def _name(process: Path) -> str:
+    try:
+        return printable((process / "comm").read_text(errors="backslashreplace").rstrip("\n"))
+    except OSError:
+        return "?"
