@@ -1,7 +1,8 @@
 """``raw/``: every store key as a file, byte for byte, as a directory store would hold it.
 
 Where keys ``a`` and ``a/b`` exist the folder wins and the shadowed key is reported in the log. Names that no directory entry can have
-are shown escaped (`zarrfs.vfs.names`). Any other name is a key: what is created here is a key of the store.
+are shown escaped (`zarrfs.vfs.names`). Any other name is a key: what is created here is a key of the store, except the temporary names
+of programs that write Zarr (`zarrfs.vfs.temporary`), which exist in the mount only.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot, WholeContent
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
 from zarrfs.vfs.staging import Staged, StagedFile
+from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 
 log = logging.getLogger(__name__)
+
+_VIEW = "raw"
 
 # A value up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
 WHOLE_NBYTES = 8 * 1024 * 1024
@@ -56,12 +60,16 @@ class RawDirectory(Directory):
     def __init__(self, context: ViewContext, prefix: Prefix) -> None:
         self._context = context
         self._store = context.store
+        self._temporaries = context.temporaries
         self.prefix = prefix
 
     async def attributes(self) -> Attributes:
         return Attributes(True, mtime_ns=await self._store.prefix_mtime_ns(self.prefix), writable=self._context.writable)
 
     async def lookup(self, name: str) -> Node:
+        temporary = self._temporaries.get(self._ident(name))
+        if temporary is not None:
+            return temporary
         part = await self._part(name)
         if part:
             key = self.prefix.key(part)
@@ -78,16 +86,23 @@ class RawDirectory(Directory):
         raise no_such_entry(name)
 
     async def listed_file(self, name: str) -> Node:
-        return self._file(RawValue(self._store, self.prefix.key(await self._part(name))))
+        return self._temporaries.get(self._ident(name)) or self._file(
+            RawValue(self._store, self.prefix.key(await self._part(name)))
+        )
 
     async def entries(self) -> AsyncIterator[Entry]:
         writable = self._context.writable
+        temporary = {entry[0]: entry for entry in self._temporaries.entries(_ident(self.prefix))}
+        for entry in temporary.values():
+            yield entry
         staged = self._staged()
         made = {prefix for prefix in self._context.made_prefixes if _is_directly_below(prefix, self.prefix)}
         listing = self._store.list_dir(self.prefix)
         if not self._store.hierarchical:
             listing = self._without_shadowed(listing)
         async for name, is_prefix, size, mtime_ns in listing:
+            if temporary and name in temporary:
+                continue
             if is_prefix:
                 made.discard(self.prefix.child(name))
             elif staged:
@@ -104,6 +119,8 @@ class RawDirectory(Directory):
         key = await self._new_key(name)
         if await self._exists(name):
             raise EntryExists(f"{key!r} is there already", key=key)
+        if is_temporary(name):
+            return await self._temporaries.create(self._ident(name), flags)
         file = self._file(RawValue(self._store, key))
         return file, await file.create(flags)
 
@@ -126,6 +143,20 @@ class RawDirectory(Directory):
         async with self._context.staging.unnaming(node.ident):
             await node.content.erase()
         self._keep()
+
+    async def link(self, file: File, new_name: str) -> File:
+        if not isinstance(file, TemporaryFile):
+            return await super().link(file, new_name)
+        if not file.ident.startswith(f"{_VIEW}/"):
+            raise AcrossViews(f"{file.ident!r} is a file of another view", key=file.ident)
+        key = await self._new_key(new_name)
+        if await self._exists(new_name):
+            raise EntryExists(f"{key!r} is there already", key=key)
+        if is_temporary(new_name):
+            return await super().link(file, new_name)
+        content = RawValue(self._store, key)
+        await self._temporaries.link(file, content, content.create)
+        return self._file(content)
 
     async def rmdir(self, name: str) -> None:
         node = await self.lookup(name)
@@ -155,7 +186,12 @@ class RawDirectory(Directory):
         elif isinstance(target, Directory):
             raise IsADirectory(f"{new_key!r} is a folder", key=new_key)
         elif isinstance(node, StagedFile) and (target is None or isinstance(target, StagedFile)):
-            await self._rename_value(node, new_key)
+            if isinstance(target, TemporaryFile) or (target is None and is_temporary(new_name)):
+                await self._temporaries.move(node, self._temporaries.content(new_directory._ident(new_name)))
+            elif isinstance(node, TemporaryFile):
+                await self._temporaries.move(node, RawValue(self._store, new_key))
+            else:
+                await self._rename_value(node, new_key)
         self._keep()
 
     async def sync(self) -> None:
@@ -205,12 +241,15 @@ class RawDirectory(Directory):
         except StoreUnsupported as error:
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
         staging.rekey_below(_ident(old), lambda content: self._moved(content, old, new))
+        self._temporaries.move_below(_ident(old), _ident(new))
         made = self._context.made_prefixes
         for prefix in [prefix for prefix in made if prefix.startswith(old)]:
             made.discard(prefix)
             made.add(Prefix(new + prefix[len(old) :]))
 
-    def _moved(self, content: Content, old: Prefix, new: Prefix) -> RawValue:
+    def _moved(self, content: Content, old: Prefix, new: Prefix) -> Content:
+        if isinstance(content, TemporaryContent):
+            return self._temporaries.content(_ident(new) + content.ident[len(_ident(old)) :])
         assert isinstance(content, RawValue)
         return RawValue(self._store, Key(new + content.key[len(old) :]))
 
@@ -239,9 +278,15 @@ class RawDirectory(Directory):
         """What is staged directly below, by name."""
         above = _ident(self.prefix)
         below = {one.content.ident[len(above) :]: one for one in self._context.staging.unpublished_below(above)}
-        return {name: one for name, one in below.items() if "/" not in name}
+        return {name: one for name, one in below.items() if "/" not in name and not isinstance(one.content, TemporaryContent)}
+
+    def _ident(self, name: str) -> str:
+        """`File.ident` of the entry called ``name``."""
+        return _ident(self.prefix) + name
 
     async def _exists(self, name: str) -> bool:
+        if self._temporaries.get(self._ident(name)) is not None:
+            return True
         part = await self._part(name)
         prefix = self.prefix.child(part)
         return (
@@ -295,6 +340,18 @@ class RawValue(WholeContent):
     async def publish(self, data: Buffer) -> None:
         await self._store.set(self.key, data)
 
+    async def create(self, data: Buffer) -> None:
+        """`publish` where there is no value, in one step as far as the store has that. Raises `EntryExists`."""
+        try:
+            await self._store.set(self.key, data, if_generation="")
+        except GenerationMismatch as error:
+            raise EntryExists(f"{self.key!r} is there already", key=self.key) from error
+        except StoreUnsupported:
+            async with self._store.exclusive(self.key):
+                if await self._store.stat(self.key) is not None:
+                    raise EntryExists(f"{self.key!r} is there already", key=self.key) from None
+                await self._store.set(self.key, data)
+
     async def erase(self) -> None:
         await self._store.erase(self.key)
 
@@ -339,11 +396,11 @@ def _names(place: Key | Prefix) -> tuple[str, ...]:
 
 
 def _ident(place: Key | Prefix) -> str:
-    return "/".join(("raw", *_names(place), *([""] if isinstance(place, Prefix) else [])))
+    return "/".join((_VIEW, *_names(place), *([""] if isinstance(place, Prefix) else [])))
 
 
 def _is_directly_below(prefix: Prefix, parent: Prefix) -> bool:
     return prefix != parent and prefix.startswith(parent) and "/" not in prefix[len(parent) : -1]
 
 
-PLUGIN = ViewPlugin("raw", "every key of the store, byte for byte; what you write here is stored as it is", RawView)
+PLUGIN = ViewPlugin(_VIEW, "every key of the store, byte for byte; what you write here is stored as it is", RawView)

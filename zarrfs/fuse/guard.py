@@ -1,0 +1,53 @@
+"""What stands between a handler and the kernel: an error of our tree becomes its errno, anything else EIO with a traceback in the log."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import pyfuse3
+
+from zarrfs.errors import ZarrfsError
+from zarrfs.fuse.errno import QUIET, errno_of
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Reporting(Protocol):
+    """Who has handlers."""
+
+    def report(self, where: str, error: BaseException) -> None:
+        """Called with the handler's name and every error that a user may want to look up later."""
+
+
+S = TypeVar("S", bound=Reporting)
+
+
+def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """``handler``, which lets nothing but an errno out: another exception would end the mount for everyone."""
+    name = handler.__name__
+
+    async def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await handler(self, *args, **kwargs)
+        except pyfuse3.FUSEError:
+            raise
+        except ZarrfsError as error:
+            number = errno_of(error)
+            if number not in QUIET:
+                log.warning("%s: %s (%s)", name, error, errno.errorcode[number])
+                self.report(name, error)
+            raise pyfuse3.FUSEError(number) from error
+        except Exception as error:
+            log.exception("%s failed in a way that zarrfs does not know", name)
+            self.report(name, error)
+            raise pyfuse3.FUSEError(errno.EIO) from error
+
+    functools.update_wrapper(guarded, handler)
+    return guarded

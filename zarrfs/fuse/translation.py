@@ -1,0 +1,79 @@
+"""The kernel's words and ours: names, flags, attributes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+import pyfuse3
+
+from zarrfs.errors import NameTooLong
+from zarrfs.vfs.names import MAX_NBYTES
+from zarrfs.vfs.node import Attributes, OpenFlags
+
+_BLOCK = 512
+
+
+class Attributor:
+    """Makes what stat(2) tells. Files belong to whoever runs the mount; where a time is not known, that of the mount stands in.
+
+    ``timeout``: seconds that the kernel may keep names and attributes.
+    """
+
+    def __init__(self, *, timeout: float, writable: bool) -> None:
+        self._timeout = timeout
+        self._writable = writable
+        self._mounted_ns = time.time_ns()
+        self._uid, self._gid = os.getuid(), os.getgid()
+
+    def entry(self, ino: int, attributes: Attributes) -> pyfuse3.EntryAttributes:
+        """The kernel's form of ``attributes``."""
+        entry = pyfuse3.EntryAttributes()
+        entry.st_ino = pyfuse3.InodeT(ino)
+        writable = self._writable and attributes.writable
+        if attributes.is_directory:
+            entry.st_mode = pyfuse3.ModeT(stat.S_IFDIR | (0o755 if writable else 0o555))
+        else:
+            entry.st_mode = pyfuse3.ModeT(stat.S_IFREG | (0o644 if writable else 0o444))
+            # st_size is a signed 64-bit number: an array may be larger.
+            entry.st_size = min(attributes.size, 2**63 - 1)
+            entry.st_blocks = min(-(-attributes.size // _BLOCK), 2**63 - 1)
+        entry.st_nlink = attributes.nlink
+        entry.st_uid, entry.st_gid = self._uid, self._gid
+        mtime_ns = attributes.mtime_ns if attributes.mtime_ns is not None else self._mounted_ns
+        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = mtime_ns
+        entry.st_blksize = 4096
+        entry.entry_timeout = entry.attr_timeout = self._timeout
+        return entry
+
+
+def statvfs(space: tuple[int, int] | None) -> pyfuse3.StatvfsData:
+    """What statvfs(3) tells of ``(total, free)`` bytes; where nobody knows, as much as a program may want."""
+    total, free = space if space is not None else (2**50, 2**50)
+    data = pyfuse3.StatvfsData()
+    data.f_bsize = data.f_frsize = 4096
+    data.f_blocks, data.f_bfree = total // 4096, free // 4096
+    data.f_bavail = data.f_bfree
+    data.f_files = data.f_ffree = data.f_favail = 2**40
+    data.f_namemax = MAX_NBYTES
+    return data
+
+
+def open_flags(flags: int) -> OpenFlags:
+    """open(2)'s flags."""
+    mode = flags & os.O_ACCMODE
+    return OpenFlags(read=mode != os.O_WRONLY, write=mode != os.O_RDONLY, truncate=bool(flags & os.O_TRUNC))
+
+
+def text_of(name: bytes) -> str:
+    """A name as the tree has it. Raises `NameTooLong`."""
+    if len(name) > MAX_NBYTES:
+        # The kernel asks for names up to 1024 bytes; statfs(2) says 255, and longer parts of keys have other names.
+        raise NameTooLong(f"a name has at most {MAX_NBYTES} bytes, not {len(name)}", key=os.fsdecode(name))
+    return os.fsdecode(name)
+
+
+def name_of(name: str) -> pyfuse3.FileNameT:
+    """A name as the kernel has it."""
+    return pyfuse3.FileNameT(os.fsencode(name))
