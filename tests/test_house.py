@@ -83,6 +83,7 @@ HOMES = {
     "zstandard": {"codecs"},
     "isal": {"codecs"},
     "imagecodecs": {"codecs"},
+    "inotify_simple": {"stores.folder_watch"},
     "ml_dtypes": {"model"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
     "errno": {"fuse", "stores", "daemon", "mounting", "mount_helper", "vfs.buffer"},

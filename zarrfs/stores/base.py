@@ -50,11 +50,13 @@ class Change:
     """Something in a store became different: the value of one key, or anything under a prefix.
 
     ``kind`` is what is known of it: ``"set"`` (there is a new value, or new keys below), ``"erase"`` (it is gone), ``"times"`` (only
-    the time), ``"unknown"`` (look again: an operation failed half way, or someone else was at work).
+    the time), ``"unknown"`` (look again: an operation failed half way, or someone else was at work). Of a prefix alone: ``"made"`` and
+    ``"unmade"`` (it came, or went, while there was no key below it). ``behind``: it was not made through this store.
     """
 
     place: Key | Prefix
-    kind: Literal["set", "erase", "times", "unknown"]
+    kind: Literal["set", "erase", "times", "unknown", "made", "unmade"]
+    behind: bool = False
 
     @property
     def is_prefix(self) -> bool:
@@ -256,6 +258,16 @@ class Store(abc.ABC):
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""
         return None
+
+    # --- change -------------------------------------------------------------------------------------------------------------
+
+    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+        """Tell of changes that others make, for as long as the backend does; to be run once, as a task.
+
+        The first call of ``told``, with nothing, says that from now on every change is told, soon after it was made; one of the empty
+        prefix that more happened than could be told. Changes made through this store are left out, as far as they can be told apart.
+        Returns, after a line in the log, where the backend does not tell, or no longer: this fallback returns at once.
+        """
 
     # --- life ---------------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.folder_changes import FolderChanges
 from zarrfs.stores.folder_lock import FolderLocks
 from zarrfs.stores.folder_names import Parts, generation_of, parts_of
 from zarrfs.stores.folder_tree import FolderTree
@@ -53,6 +54,7 @@ class FolderStore(Store):
         # A set that looks at the generation must see every other set of its key end.
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
+        self._changes = FolderChanges(self._tree)
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -88,18 +90,19 @@ class FolderStore(Store):
     async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
         parts = self._parts_to_write(key)
         async with self._writing.hold(key):
-            with translated("writing", key):
-                await self._change(self._tree.replace, parts, value, if_generation)
+            with translated("writing", key), self._changes.own(parts) as own:
+                own.left[parts] = await self._change(self._tree.replace, parts, value, if_generation)
 
     async def erase(self, key: Key) -> None:
         parts = self._parts_to_write(key)
         async with self._writing.hold(key):
-            with translated("removing", key):
+            with translated("removing", key), self._changes.own(parts) as own:
                 await self._change(self._tree.remove, parts)
+                own.left[parts] = ""
 
     async def erase_prefix(self, prefix: Prefix) -> None:
         parts = self._parts_to_write(prefix)
-        with translated("removing", prefix):
+        with translated("removing", prefix), self._changes.own(below=(parts,)):
             await self._change(self._tree.remove_tree, parts)
 
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
@@ -128,14 +131,17 @@ class FolderStore(Store):
 
     async def rename(self, old: Key, new: Key) -> bool:
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
-        with translated(f"renaming {old!r} to", new):
-            return await self._change(self._tree.rename, old_parts, new_parts)
+        with translated(f"renaming {old!r} to", new), self._changes.own(old_parts, new_parts) as own:
+            moved, generation = await self._change(self._rename, old_parts, new_parts)
+            if moved:
+                own.left.update({old_parts: "", new_parts: generation})
+            return moved
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
         if old_parts != new_parts and new_parts[: len(old_parts)] == old_parts:
             raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
-        with translated(f"renaming {old!r} to", new):
+        with translated(f"renaming {old!r} to", new), self._changes.own(below=(old_parts,), moved_to=new_parts):
             return await self._change(self._tree.rename_folder, old_parts, new_parts)
 
     async def make_prefix(self, prefix: Prefix) -> None:
@@ -147,13 +153,15 @@ class FolderStore(Store):
         parts = self._parts_to_write(prefix)
         if not parts:
             raise KeyUnusable("the store's own folder cannot be removed", key=prefix)
-        with translated("removing", prefix):
+        with translated("removing", prefix), self._changes.own(below=(parts,)):
             await self._change(self._tree.remove_folder, parts)
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:
         parts = self._parts_to_write(key)
-        with translated("setting the time of", key):
-            return await self._change(self._tree.set_mtime, parts, mtime_ns)
+        with translated("setting the time of", key), self._changes.own(parts) as own:
+            found = await self._change(self._tree.set_mtime, parts, mtime_ns)
+            own.left[parts] = found or ""
+            return found is not None
 
     # --- listable -----------------------------------------------------------------------------------------------------------
 
@@ -187,6 +195,12 @@ class FolderStore(Store):
             return None
         with translated("looking up", prefix):
             return await self._look(self._tree.folder_mtime_ns, parts)
+
+    # --- change -------------------------------------------------------------------------------------------------------------
+
+    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+        """Through inotify, where the library is there and the file system is of this machine."""
+        await self._changes.watch(told)
 
     # --- life ---------------------------------------------------------------------------------------------------------------
 
@@ -234,6 +248,11 @@ class FolderStore(Store):
         with translated("looking up", key):
             found = self._tree.stat(parts)
         return None if found is None else KeyStat(found.st_size, found.st_mtime_ns, generation_of(found))
+
+    def _rename(self, old: Parts, new: Parts) -> tuple[bool, Generation]:
+        """Whether a value was moved, and its generation."""
+        found = self._tree.stat(old)
+        return self._tree.rename(old, new), "" if found is None else generation_of(found)
 
     async def _look(self, function: Callable[..., T], *args: object) -> T:
         return function(*args) if self._tree.local else await threads.io(function, *args, abandon_on_cancel=True)

@@ -35,9 +35,9 @@ def parts_of(place: str) -> Parts:
     return parts
 
 
-def generation_of(stat: os.stat_result) -> Generation:
-    """What tells one value from the next: where it lies, its size and its time."""
-    return f"{stat.st_dev:x}-{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
+def generation_of(stat: os.stat_result, mtime_ns: int | None = None) -> Generation:
+    """What tells one value from the next: where it lies, its size and its time (``mtime_ns``, once it has that)."""
+    return f"{stat.st_dev:x}-{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns if mtime_ns is None else mtime_ns:x}"
 
 
 def place_of(parts: Parts) -> str:

@@ -228,8 +228,9 @@ class FolderTree:
 
     # --- writing ------------------------------------------------------------------------------------------------------------
 
-    def replace(self, parts: Parts, value: Buffer, if_generation: Generation | None) -> None:
-        """Store a whole value; parents are made. Not durable yet. On any failure the old value is still there, whole.
+    def replace(self, parts: Parts, value: Buffer, if_generation: Generation | None) -> Generation:
+        """Store a whole value and give its generation; parents are made. Not durable yet. On any failure the old value is still there,
+        whole.
 
         With ``if_generation`` ``""`` it is created or `GenerationMismatch` raised, in one step even against other programs. With
         another generation the file is looked at just before it is replaced: a program that replaces it in those microseconds is
@@ -238,15 +239,15 @@ class FolderTree:
         content = memoryview(value).cast("B")
         for left in reversed(range(_TRIES)):
             try:
-                self._replace(parts, content, if_generation)
-                return
+                return self._replace(parts, content, if_generation)
             except FileNotFoundError:
                 # Someone removed the folder under us, or took our file for one that was left behind.
                 self.check_root()
                 if not left:
                     raise
+        raise AssertionError("unreachable")
 
-    def _replace(self, parts: Parts, content: memoryview, if_generation: Generation | None) -> None:
+    def _replace(self, parts: Parts, content: memoryview, if_generation: Generation | None) -> Generation:
         name = parts[-1]
         with self.folder(parts[:-1], make=True) as folder:
             old = self._room(folder, parts)
@@ -260,6 +261,7 @@ class FolderTree:
                         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     write(fd, content)
                     dress(fd, old)
+                    generation = generation_of(os.fstat(fd))
                 finally:
                     os.close(fd)
                 if if_generation == "":
@@ -270,16 +272,17 @@ class FolderTree:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
                 raise
+        return generation
 
-    def set_mtime(self, parts: Parts, mtime_ns: int) -> bool:
-        """False when there is no such value."""
+    def set_mtime(self, parts: Parts, mtime_ns: int) -> Generation | None:
+        """The generation that the value has by that; None when there is no such value."""
         with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
-                found = self._value(folder, parts[-1]) is not None
-                if found:
+                found = self._value(folder, parts[-1])
+                if found is not None:
                     os.utime(parts[-1], ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=False)
-                return found
-        return False
+                    return generation_of(found, mtime_ns)
+        return None
 
     def make_folder(self, parts: Parts) -> None:
         """Like mkdir -p."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
 
 
 class ForwardingStore(Store):
@@ -81,6 +81,9 @@ class ForwardingStore(Store):
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         return await self.inner.prefix_mtime_ns(prefix)
+
+    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+        await self.inner.watch(told)
 
     async def free_space(self) -> tuple[int, int] | None:
         return await self.inner.free_space()

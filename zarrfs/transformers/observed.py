@@ -1,7 +1,7 @@
 """A store that counts what is asked of it and tells what changes in it.
 
-The change stream of a mount: its own writes are seen here as they succeed, and whoever learns of other changes (inotify, a value whose
-generation is another than before) says so with `ObservedStore.announce`. Subscribers are plain functions, called before the operation
+The change stream of a mount: its own writes are seen here as they succeed, and what others change comes in through
+`ObservedStore.follow`, where the backend tells of it. Subscribers are plain functions, called before the operation
 returns, so that a view that answers after it answers with the new value.
 
 Below a `zarrfs.transformers.deadline.DeadlineStore` it also tells of a write that took effect after its caller had given up.
@@ -37,6 +37,24 @@ class ObservedStore(ForwardingStore):
         """Call ``subscriber`` with every change from now on, until what this returns is called. What it raises is logged."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
+
+    async def follow(self, watching: Callable[[bool], None]) -> None:
+        """Announce what others change in the backend, for as long as it tells. ``watching(True)`` is called when from then on nothing
+        is missed, ``watching(False)`` when that is no longer so, also when this is cancelled."""
+        complete = False
+
+        def told(changes: Sequence[Change]) -> None:
+            nonlocal complete
+            if not complete:
+                complete = True
+                watching(True)
+            self.announce(*changes)
+
+        try:
+            await self.inner.watch(told)
+        finally:
+            if complete:
+                watching(False)
 
     def announce(self, *changes: Change) -> None:
         """Tell the subscribers."""

@@ -1,0 +1,402 @@
+"""What a folder store tells of changes that others make in its folder, and that it keeps quiet about its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import trio_test
+
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores import folder_watch
+from zarrfs.stores.base import Change
+from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.observed import ObservedStore
+
+ROOT = Path(__file__).parents[2]
+EVERYTHING = ("", "unknown")
+# Each file is three events at least.
+MORE_THAN_THE_QUEUE_HOLDS = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) // 3 + 100
+_END = "the end"
+
+
+class Told:
+    """What was told since it was last asked, as (place, kind)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._changes: list[Change] = []
+        self._news = trio.Event()
+        self.complete = trio.Event()
+        self._ends = 0
+
+    def __call__(self, changes: Sequence[Change]) -> None:
+        self.complete.set()
+        assert all(change.behind for change in changes)
+        self._changes.extend(changes)
+        self._news.set()
+
+    async def until(self, wanted: Callable[[list[tuple[str, str]]], bool]) -> list[tuple[str, str]]:
+        """Everything told, once ``wanted`` of it is so."""
+        with trio.fail_after(30):
+            while not wanted(told := [(str(change.place), change.kind) for change in self._changes]):
+                self._news = trio.Event()
+                await self._news.wait()
+        self._changes.clear()
+        return told
+
+    async def now(self) -> dict[str, str]:
+        """Everything told of what was done so far. Events come in order: the last one is known."""
+        self._ends += 1
+        end = f"{_END} {self._ends}"
+        (self._path / end).touch()
+        told = await self.until(lambda told: any(place == end for place, _ in told))
+        return {place: kind for place, kind in told if not place.startswith(_END)}
+
+
+@asynccontextmanager
+async def watched(path: Path) -> AsyncIterator[tuple[FolderStore, Told]]:
+    store, told = FolderStore(str(path)), Told(path)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.watch, told)
+            with trio.fail_after(30):
+                await told.complete.wait()
+            yield store, told
+            nursery.cancel_scope.cancel()
+    finally:
+        await store.aclose()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    (path / "a/b").mkdir(parents=True)
+    (path / "a/b/k").write_bytes(b"old")
+    return path
+
+
+@trio_test
+async def test_what_others_do_to_values_is_told(path: Path) -> None:
+    async with watched(path) as (_, told):
+        (path / "a/b/k").write_bytes(b"new")
+        assert await told.now() == {"a/b/k": "set"}
+        with _written_in_place(path / "a/b/k"):
+            assert await told.now() == {"a/b/k": "set"}, "while it is still open"
+        await told.now()
+        os.utime(path / "a/b/k", (1, 1))
+        assert await told.now() == {"a/b/k": "times"}
+        (path / "a/b/k").rename(path / "a/l")
+        assert await told.now() == {"a/b/k": "erase", "a/l": "set"}
+        os.link(path / "a/l", path / "m")
+        assert (await told.now())["m"] == "set"
+        (path / "a/l").unlink()
+        assert await told.now() == {"a/l": "erase"}
+        (path / "m").unlink()
+        (path / "m").write_bytes(b"again")
+        assert await told.now() == {"m": "set"}
+
+
+@trio_test
+async def test_what_others_do_to_folders_is_told(path: Path) -> None:
+    async with watched(path) as (_, told):
+        (path / "c").mkdir()
+        assert await told.now() == {"c/": "made"}
+        (path / "c").rmdir()
+        assert await told.now() == {"c/": "unmade"}
+        (path / "a").rename(path / "c")
+        assert await told.now() == {"a/": "erase", "c/": "set"}
+        (path / "c/b/k").write_bytes(b"watched at its new place")
+        assert await told.now() == {"c/b/k": "set"}
+        shutil.rmtree(path / "c")
+        assert await told.now() == {"c/b/k": "erase", "c/b/": "unmade", "c/": "unmade"}
+
+
+@trio_test
+async def test_folders_that_come_and_go(path: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    async with watched(path) as (_, told):
+        (path / "a").rename(outside)
+        assert await told.now() == {"a/": "erase"}
+        (outside / "b/k").write_bytes(b"nobody's business")
+        assert await told.now() == {}
+        outside.rename(path / "n")
+        assert await told.now() == {"n/": "set"}
+        (path / "n/b/k").write_bytes(b"ours again")
+        assert await told.now() == {"n/b/k": "set"}
+
+
+@trio_test
+async def test_nothing_is_missed_in_folders_made_quickly(path: Path) -> None:
+    """What is made in a new folder before it can be watched is found there."""
+    async with watched(path) as (_, told):
+        for number in range(50):
+            _make_quickly(path / f"d{number}")
+            found = await told.now()
+            assert {f"d{number}/x/y/z/k", f"d{number}/x/l"} <= {place for place, kind in found.items() if kind == "set"}
+            (path / f"d{number}/x/y/z/k").unlink()
+            assert await told.now() == {f"d{number}/x/y/z/k": "erase"}
+
+
+@trio_test
+async def test_what_the_store_itself_does_is_not_told(path: Path) -> None:
+    async with watched(path) as (store, told):
+        await store.set(Key("a/b/k"), b"new")
+        await store.set(Key("a/b/created"), b"new", if_generation="")
+        await store.set_times(Key("a/b/k"), 1_000_000_007)
+        assert await told.now() == {}
+        await store.rename(Key("a/b/created"), Key("a/b/renamed"))
+        await store.erase(Key("a/b/renamed"))
+        await store.rename_prefix(Prefix("a/"), Prefix("z/"))
+        assert await told.now() == {}
+        await store.set(Key("z/b/l"), b"in a renamed folder")
+        await store.erase_prefix(Prefix("z/b/"))
+        await store.make_prefix(Prefix("m/"))
+        await store.remove_prefix(Prefix("z/"))
+        assert await told.now() in ({}, {"m/": "made"})
+        async with trio.open_nursery() as nursery:
+            for number in range(200):
+                nursery.start_soon(store.set, Key(f"new/{number % 7}/{number}"), b"many at once, in new folders")
+        assert set((await told.now()).values()) <= {"made"}
+
+
+@trio_test
+async def test_the_folders_of_a_renamed_folder_are_still_watched(path: Path) -> None:
+    async with watched(path) as (store, told):
+        await store.rename_prefix(Prefix("a/"), Prefix("z/"))
+        (path / "z/b/k").write_bytes(b"changed")
+        assert await told.now() == {"z/b/k": "set"}
+
+
+@trio_test
+async def test_a_value_that_others_replace_after_the_store_did_is_told(path: Path) -> None:
+    async with watched(path) as (store, told):
+        for number in range(20):
+            await store.set(Key("a/b/k"), b"ours")
+            (path / "new").write_bytes(b"theirs")
+            (path / "new").rename(path / "a/b/k")
+            assert (await told.now()).get("a/b/k") == "set", f"attempt {number}"
+            await store.erase(Key("a/b/k"))
+            (path / "a/b/k").write_bytes(b"theirs")
+            assert (await told.now()).get("a/b/k") == "set", f"attempt {number}"
+
+
+@trio_test
+async def test_another_zarrfs_is_somebody_else(path: Path) -> None:
+    async with watched(path) as (_, told):
+        other = FolderStore(str(path))
+        await other.set(Key("a/b/k"), b"new")
+        await other.aclose()
+        assert await told.now() == {"a/b/k": "set"}, "and its temporary files are nobody's keys"
+
+
+@trio_test
+async def test_links_lead_nowhere(path: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "d").mkdir(parents=True)
+    (path / "link").symlink_to(elsewhere)
+    async with watched(path) as (_, told):
+        (path / "later").symlink_to(elsewhere / "d")
+        await told.now()
+        (elsewhere / "k").write_bytes(b"x")
+        (elsewhere / "d/k").write_bytes(b"x")
+        assert await told.now() == {}
+
+
+@trio_test
+async def test_a_burst_that_overflows_the_kernels_queue(path: Path) -> None:
+    async with watched(path) as (_, told):
+        # While this loop runs nobody reads the queue.
+        for number in range(MORE_THAN_THE_QUEUE_HOLDS):
+            (path / "a/b" / str(number)).write_bytes(b"x")
+        # Once at once, and once more when there are new watches.
+        await told.until(lambda all_told: all_told.count(EVERYTHING) == 2)
+        (path / "a/b/7").write_bytes(b"later")
+        assert await told.now() == {"a/b/7": "set"}
+
+
+@trio_test
+async def test_folders_made_during_an_overflow_are_watched_afterwards(path: Path) -> None:
+    async with watched(path) as (_, told):
+        for number in range(MORE_THAN_THE_QUEUE_HOLDS):
+            (path / "a/b" / str(number)).write_bytes(b"x")
+        (path / "n/e/w").mkdir(parents=True)
+        shutil.move(path / "a", path / "moved")
+        await told.until(lambda all_told: all_told.count(EVERYTHING) == 2)
+        (path / "n/e/w/k").write_bytes(b"x")
+        (path / "moved/b/k").write_bytes(b"x")
+        assert await told.now() == {"n/e/w/k": "set", "moved/b/k": "set"}
+
+
+@trio_test
+async def test_the_removal_of_the_stores_own_folder(path: Path) -> None:
+    async with watched(path) as (_, told):
+        shutil.rmtree(path)
+        found = await told.until(lambda all_told: ("a/", "unmade") in all_told)
+        assert ("a/b/k", "erase") in found
+
+
+@trio_test
+async def test_where_there_are_too_many_folders_the_watch_says_so_and_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch, expect_logs: Callable[[str], None]
+) -> None:
+    expect_logs("changes behind the mount are not told: there are more than 3 folders")
+    monkeypatch.setattr(folder_watch, "MAX_FOLDERS", 3)
+    store, told = FolderStore(str(path)), Told(path)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.watch, told)
+            await told.complete.wait()
+            (path / "one/more").mkdir(parents=True)
+    await store.aclose()
+
+
+_IN_A_NAMESPACE = """
+echo 2 > /proc/sys/user/max_inotify_watches || exit 77
+exec "$1" -P -c '
+import logging, sys, trio
+from zarrfs.stores.folder import FolderStore
+logging.basicConfig()
+trio.run(FolderStore(sys.argv[1]).watch, lambda changes: print("told", changes))
+' "$2"
+"""
+
+
+def test_where_the_user_has_no_watches_left_there_is_no_watch(path: Path) -> None:
+    command = ["unshare", "--user", "--map-root-user", "bash", "-c", _IN_A_NAMESPACE, "bash", sys.executable, path]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=60
+    )
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"no user namespaces here: {done.stderr}")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "the user has no inotify watches left (sysctl fs.inotify.max_user_watches)" in done.stderr
+
+
+@pytest.mark.logs("inotify_simple is not installed")
+@trio_test
+async def test_without_the_library_there_is_no_watch(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "inotify_simple", None)
+    store, told = FolderStore(str(path)), Told(path)
+    await store.watch(told)
+    await store.aclose()
+    assert not told.complete.is_set()
+
+
+@trio_test
+async def test_a_store_that_others_reach_over_a_network_is_not_watched(path: Path) -> None:
+    store, told = FolderStore(str(path)), Told(path)
+    store._tree.local = False
+    await store.watch(told)
+    await store.aclose()
+    assert not told.complete.is_set()
+
+
+@trio_test
+async def test_a_backend_that_does_not_tell_returns_at_once(path: Path) -> None:
+    told = Told(path)
+    await MemoryStore().watch(told)
+    assert not told.complete.is_set()
+
+
+@trio_test
+async def test_changes_behind_are_in_the_stream_of_changes(path: Path) -> None:
+    store = ObservedStore(FolderStore(str(path)))
+    changes, watching = trio.open_memory_channel[Change](100), []
+    store.subscribe(changes[0].send_nowait)
+    async with trio.open_nursery() as nursery:
+        began = trio.Event()
+
+        def told(complete: bool) -> None:
+            watching.append(complete)
+            began.set()
+
+        nursery.start_soon(store.follow, told)
+        with trio.fail_after(30):
+            await began.wait()
+            (path / "a/b/k").write_bytes(b"theirs")
+            assert await changes[1].receive() == Change(Key("a/b/k"), "set", behind=True)
+            await store.set(Key("ours"), b"")
+            while (change := await changes[1].receive()).place != "ours":
+                assert change.place == "a/b/k"
+            assert not change.behind
+        nursery.cancel_scope.cancel()
+    assert watching == [True, False]
+    await store.aclose()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@trio_test
+async def test_whoever_follows_what_is_told_knows_the_folder(path: Path, seed: int) -> None:
+    """A copy that is only changed where something is told ends up equal to the folder, whatever is done to it."""
+    chance = random.Random(seed)
+    copy: dict[str, bytes] = {}
+
+    def look(place: str) -> None:
+        for key in [key for key in copy if key == place or not place or (place.endswith("/") and key.startswith(place))]:
+            del copy[key]
+        for found in [path / place] if not place.endswith("/") and place else (path / place).rglob("*"):
+            if found.is_file() and not found.name.startswith(_END):
+                copy[found.relative_to(path).as_posix()] = found.read_bytes()
+
+    async with watched(path) as (_, told):
+        look("")
+        for _ in range(20):
+            for _ in range(chance.randrange(20)):
+                _do_something(path, chance)
+            for place, kind in (await told.now()).items():
+                if kind not in ("made", "unmade"):
+                    look(place)
+            assert copy == _values_in(path)
+
+
+@contextmanager
+def _written_in_place(path: Path) -> Iterator[None]:
+    with open(path, "r+b") as file:
+        file.write(b"N")
+        file.flush()
+        yield
+
+
+def _make_quickly(path: Path) -> None:
+    script = "mkdir -p $1/x/y/z && echo 1 > $1/x/y/z/k && echo 2 > $1/x/l"
+    subprocess.run(["bash", "-c", script, "bash", path], check=True)
+
+
+def _values_in(path: Path) -> dict[str, bytes]:
+    return {
+        found.relative_to(path).as_posix(): found.read_bytes()
+        for found in path.rglob("*")
+        if found.is_file() and not found.name.startswith(_END)
+    }
+
+
+def _do_something(path: Path, chance: random.Random) -> None:
+    def place() -> Path:
+        return path.joinpath(*(chance.choice("abc") for _ in range(chance.randrange(1, 5))))
+
+    try:
+        match chance.randrange(6):
+            case 0 | 1:
+                here = place()
+                here.parent.mkdir(parents=True, exist_ok=True)
+                here.write_bytes(chance.randbytes(3))
+            case 2:
+                place().rename(place())
+            case 3:
+                shutil.rmtree(place())
+            case 4:
+                place().unlink()
+            case 5:
+                place().mkdir(parents=True)
+    except (OSError, shutil.Error):
+        pass  # Not everything is possible everywhere.

@@ -1,0 +1,218 @@
+"""What others change in a folder store: the events of `FolderWatch` without those that the store itself caused.
+
+What the store does to a file is an event like any other. So whoever changes files here says so with `FolderChanges.own`, before and
+after, and what the files are then. The kernel queues an event before the system call that caused it returns: when the operation is over
+all its events are there. Events of its files are put aside until then. A file that is now what the operation made of it was changed by
+nobody since, and what came before is covered by what is announced of the operation itself; any other was changed by others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import trio
+
+from zarrfs import threads
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import Change
+from zarrfs.stores.folder_names import Parts, generation_of
+from zarrfs.stores.folder_tree import FolderTree
+from zarrfs.stores.folder_watch import Event, FolderWatch, Overflow, Seen, Unwatchable
+
+log = logging.getLogger(__name__)
+
+Told = Callable[[Sequence[Change]], None]
+Kind = Literal["set", "erase", "times", "unknown", "made", "unmade"]
+Found = dict[tuple[Parts, bool], Kind]
+"""What became of names; True for those of folders."""
+
+EVERYTHING = Change(Prefix(""), "unknown", behind=True)
+
+_PORTION = 64
+"""Changes told at once; others have a turn in between."""
+_INLINE = 64
+"""Events understood inline, at about 5 microseconds each."""
+_MOST_PENDING = 200_000
+
+
+class Own:
+    """An operation of the store on the values ``leaves`` and on all that lies below the folders ``below``.
+
+    ``left`` says what the leaves are when it is over: a generation, or ``""`` where there is nothing. The folders are gone then;
+    ``moved_to`` is where the first one came to lie.
+    """
+
+    __slots__ = ("below", "events", "leaves", "left", "moved_to")
+
+    def __init__(self, leaves: tuple[Parts, ...], below: tuple[Parts, ...], moved_to: Parts | None) -> None:
+        self.leaves = leaves
+        self.below = below
+        self.moved_to = moved_to
+        self.left: dict[Parts, str] = {}
+        self.events: Found = {}
+
+    def covers(self, parts: Parts) -> bool:
+        """Whether an event there may be of this operation."""
+        return parts in self.leaves or any(parts[: len(folder)] == folder for folder in self.below)
+
+
+class FolderChanges:
+    """The changes of one tree. Its state belongs to the event loop, and to one thread at a time that understands events for it."""
+
+    def __init__(self, tree: FolderTree) -> None:
+        self._tree = tree
+        self._watch: FolderWatch | None = None
+        self._pending: deque[Event | Own] = deque()
+        self._own: list[Own] = []
+        self._awake = trio.Event()
+
+    @contextmanager
+    def own(self, *leaves: Parts, below: tuple[Parts, ...] = (), moved_to: Parts | None = None) -> Iterator[Own]:
+        """Around an operation of the store, see `Own`. When it fails, whatever the leaves are then is told."""
+        own = Own(leaves, below, moved_to)
+        if self._watch is None:
+            yield own
+            return
+        self._own.append(own)
+        try:
+            yield own
+        finally:
+            self._read()
+            self._pending.append(own)
+            self._awake.set()
+
+    async def watch(self, told: Told) -> None:
+        """See `zarrfs.stores.base.Store.watch`."""
+        if not self._tree.local:
+            log.info("%s is not on a file system of this machine: changes behind the mount are not told", self._tree.path)
+            return
+        again = False
+        try:
+            while True:
+                self._watch = await threads.io(FolderWatch, self._tree)
+                log.info("%s: changes in %d folders are told", self._tree.path, len(self._watch))
+                told([EVERYTHING] if again else [])
+                try:
+                    await self._told_until_overflow(self._watch, told)
+                finally:
+                    self._end()
+                log.info("%s: more changes than could be told: everything is looked at again", self._tree.path)
+                # Now, and once more when there are new watches.
+                told([EVERYTHING])
+                again = True
+        except Unwatchable as error:
+            log.warning("%s: changes behind the mount are not told: %s", self._tree.path, error)
+
+    # --- the stream ---------------------------------------------------------------------------------------------------------
+
+    async def _told_until_overflow(self, watch: FolderWatch, told: Told) -> None:
+        unwatchable: Unwatchable | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_on, watch)
+            try:
+                while True:
+                    await self._awake.wait()
+                    await self._tell_pending(watch, told)
+            except Overflow:
+                pass
+            except Unwatchable as error:
+                unwatchable = error
+            nursery.cancel_scope.cancel()
+        if unwatchable is not None:
+            raise unwatchable
+
+    async def _tell_pending(self, watch: FolderWatch, told: Told) -> None:
+        self._awake = trio.Event()
+        pending = list(self._pending)
+        self._pending.clear()
+        if len(pending) > _MOST_PENDING:
+            raise Overflow
+        if len(pending) > _INLINE or any(isinstance(each, Event) and each.lists_folders for each in pending):
+            changes = await threads.io(self._understood, watch, pending)
+        else:
+            changes = self._understood(watch, pending)
+        for start in range(0, len(changes), _PORTION):
+            told(changes[start : start + _PORTION])
+            await trio.lowlevel.checkpoint()
+
+    async def _read_on(self, watch: FolderWatch) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(watch.fileno())
+            self._read()
+            self._awake.set()
+
+    def _read(self) -> None:
+        if self._watch is not None:
+            self._pending.extend(self._watch.read())
+
+    def _end(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+        self._pending.clear()
+        self._own.clear()
+
+    # --- what events mean ---------------------------------------------------------------------------------------------------
+
+    def _understood(self, watch: FolderWatch, pending: Iterable[Event | Own]) -> list[Change]:
+        found: Found = {}
+        for each in pending:
+            if isinstance(each, Own):
+                self._judge(each, found)
+            else:
+                for seen in watch.understand(each):
+                    self._sort(seen, found)
+        watch.settle()
+        return [_change(parts, is_folder, kind) for (parts, is_folder), kind in found.items()]
+
+    def _sort(self, seen: Seen, found: Found) -> None:
+        """Put it to the operation of ours that it may be of, else to what others did."""
+        for own in tuple(self._own):
+            if seen.kind == "moved" and seen.parts == own.moved_to:
+                return
+            if own.covers(seen.parts):
+                _add(own.events, seen.parts, seen.is_folder, seen.kind)
+                return
+        _add(found, seen.parts, seen.is_folder, seen.kind)
+
+    def _judge(self, own: Own, found: Found) -> None:
+        """The operation is over: what was put aside and is not of it is told."""
+        if own not in self._own:
+            return  # There are new watches since it began.
+        self._own.remove(own)
+        for (parts, is_folder), kind in own.events.items():
+            now = self._state(parts, is_folder)
+            if now == (own.left.get(parts) if parts in own.leaves else ""):
+                continue
+            if not is_folder:
+                kind = "erase" if not now else "set" if kind == "erase" else kind
+            other = next((each for each in tuple(self._own) if each.covers(parts)), None)
+            _add(found if other is None else other.events, parts, is_folder, kind)
+
+    def _state(self, parts: Parts, is_folder: bool) -> str:
+        """What is there: a value's generation, ``"/"`` for a folder, ``""`` where there is nothing."""
+        if is_folder:
+            return "" if self._tree.folder_mtime_ns(parts) is None else "/"
+        stat = self._tree.stat(parts)
+        return "" if stat is None else generation_of(stat)
+
+
+def _add(found: Found, parts: Parts, is_folder: bool, kind: Kind | Literal["moved"]) -> None:
+    place = parts, is_folder
+    if kind == "moved":
+        kind = "set"
+    before = found.get(place, kind)
+    if is_folder and before != kind:
+        kind = "unmade" if {before, kind} == {"made", "unmade"} else "unknown"
+    elif before == "set" and kind == "times":
+        kind = "set"
+    found[place] = kind
+
+
+def _change(parts: Parts, is_folder: bool, kind: Kind) -> Change:
+    place = "/".join(parts)
+    return Change(Prefix(place + "/") if is_folder else Key(place), kind, behind=True)
