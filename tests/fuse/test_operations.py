@@ -257,7 +257,7 @@ def test_what_a_store_has_not_is_refused() -> None:
         ):
             with pytest.raises(pyfuse3.FUSEError) as caught:
                 await refused
-            assert caught.value.errno == errno.EOPNOTSUPP
+            assert caught.value.errno == errno.EPERM
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await known.handlers.rename(known.folder, b"a", known.folder, b"b", pyfuse3.RENAME_EXCHANGE, None)
         assert caught.value.errno == errno.EINVAL

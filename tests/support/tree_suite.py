@@ -99,15 +99,29 @@ async def times_are_those_of_the_key(d: Driver) -> None:
 
 @scenario
 async def utimens_is_kept(d: Driver) -> None:
-    if not d.hierarchical:
-        return  # the store keeps no times that could be set
-    for path in (f"{d.raw}/.zgroup", f"{d.chunks}/a/0.0"):
+    for path in (f"{d.raw}/.zgroup", *([f"{d.chunks}/a/0.0"] if d.hierarchical else [])):
         await d.utime(path, 1_000_000_007_000_000_000)
         assert (await d.stat(path)).st_mtime_ns == 1_000_000_007_000_000_000
     async with d.opened(f"{d.raw}/copied", NEW) as fd:
         await d.pwrite(fd, b"x", 0)
         await d.futime(fd, 1_111_111_111_000_000_000)
     assert (await d.stat(f"{d.raw}/copied")).st_mtime_ns == 1_111_111_111_000_000_000
+    await d.rename(f"{d.raw}/copied", f"{d.raw}/again")
+    assert (await d.stat(f"{d.raw}/again")).st_mtime_ns == 1_111_111_111_000_000_000
+    await d.write(f"{d.raw}/again", b"y")
+    assert (await d.stat(f"{d.raw}/again")).st_mtime_ns > 1_600_000_000 * 10**9
+
+
+@scenario
+async def the_time_of_a_folder_is_kept_until_names_in_it_change(d: Driver) -> None:
+    await d.write(f"{d.raw}/a/copied", b"x")
+    await d.utime(f"{d.raw}/a", 1_000_000_007_000_000_000)
+    assert (await d.stat(f"{d.raw}/a")).st_mtime_ns == 1_000_000_007_000_000_000
+    assert "a" in await d.listdir(d.raw)
+    await d.rename(f"{d.raw}/a", f"{d.raw}/b")
+    assert (await d.stat(f"{d.raw}/b")).st_mtime_ns == 1_000_000_007_000_000_000
+    await d.write(f"{d.raw}/b/new", b"x")
+    assert (await d.stat(f"{d.raw}/b")).st_mtime_ns > 1_600_000_000 * 10**9
 
 
 @scenario

@@ -8,6 +8,8 @@ The doubtful choices:
 * Writing past a chunk's end is EFBIG, as past the end of any file that cannot grow.
 * A value that was replaced under a reader is ESTALE. On open(2) the kernel then looks the name up again by itself.
 * A backend that does not answer is ETIMEDOUT. Some programs retry on EIO, and a retry is what a dead server needs least.
+* Links and device nodes, which no store holds, are EPERM, as link(2), symlink(2) and mknod(2) say of such file systems: git then renames,
+  and tar tells which file it could not make.
 * A link or rename that the tree cannot do is EXDEV, on which ``mv`` copies instead.
 * A bad document that is *read* never reaches this table: it becomes an ``.unsupported.txt``.
 """
@@ -57,7 +59,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.NotPermitted: errno.EPERM,
     errors.AcrossViews: errno.EXDEV,
     errors.FileTooLarge: errno.EFBIG,
-    errors.OperationUnsupported: errno.EOPNOTSUPP,
+    errors.OperationUnsupported: errno.EPERM,
     errors.StaleEntry: errno.ESTALE,
     errors.ContentInvalid: errno.EINVAL,
 }

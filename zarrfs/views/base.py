@@ -16,6 +16,7 @@ from zarrfs.stores.base import Change, Store
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries
+from zarrfs.vfs.times import KeptTimes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class ViewContext:
 
     ``fill``: chunks that are not stored read as fill value in views that else hide them. ``made_prefixes``: empty folders, where the
     store has no such thing. ``mounted_ns``: the time that stands in for times that are not known. ``resize_erases``: a smaller shape
-    erases the chunks outside of it. ``temporaries``: files that exist in this mount only.
+    erases the chunks outside of it. ``times``: those that the store does not keep. ``temporaries``: files that exist in this mount only.
     """
 
     store: Store
@@ -36,6 +37,7 @@ class ViewContext:
     resize_erases: bool = False
     mounted_ns: int = 0
     made_prefixes: set[Prefix] = field(default_factory=set)
+    times: KeptTimes = field(default_factory=KeptTimes)
     temporaries: Temporaries = field(init=False)
 
     def __post_init__(self) -> None:

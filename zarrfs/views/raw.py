@@ -61,10 +61,21 @@ class RawDirectory(Directory):
         self._context = context
         self._store = context.store
         self._temporaries = context.temporaries
+        self._times = context.times
         self.prefix = prefix
 
     async def attributes(self) -> Attributes:
-        return Attributes(True, mtime_ns=await self._store.prefix_mtime_ns(self.prefix), writable=self._context.writable)
+        stored_ns = await self._store.prefix_mtime_ns(self.prefix)
+        mtime_ns = self._times.shown(_ident(self.prefix), size=0, stored_ns=stored_ns)
+        return Attributes(True, mtime_ns=mtime_ns, writable=self._context.writable)
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        for staged in self._staged().values():
+            # close(2) does not wait for the last RELEASE: a name that is being published now would change the time again.
+            async with staged.lock:
+                pass
+        stored_ns = await self._store.prefix_mtime_ns(self.prefix)
+        self._times.keep(_ident(self.prefix), mtime_ns, size=0, stored_ns=stored_ns)
 
     async def lookup(self, name: str) -> Node:
         temporary = self._temporaries.get(self._ident(name))
@@ -73,7 +84,7 @@ class RawDirectory(Directory):
         part = await self._part(name)
         if part:
             key = self.prefix.key(part)
-            content = RawValue(self._store, key)
+            content = RawValue(self._context, key)
             if self._is_staged(content):
                 return self._file(content)
             if await self._store.stat(key) is not None and (
@@ -87,12 +98,13 @@ class RawDirectory(Directory):
 
     async def listed_file(self, name: str) -> Node:
         return self._temporaries.get(self._ident(name)) or self._file(
-            RawValue(self._store, self.prefix.key(await self._part(name)))
+            RawValue(self._context, self.prefix.key(await self._part(name)))
         )
 
     async def entries(self) -> AsyncIterator[Entry]:
         writable = self._context.writable
-        temporary = {entry[0]: entry for entry in self._temporaries.entries(_ident(self.prefix))}
+        here, times = _ident(self.prefix), self._times
+        temporary = {entry[0]: entry for entry in self._temporaries.entries(here)}
         for entry in temporary.values():
             yield entry
         staged = self._staged()
@@ -103,6 +115,8 @@ class RawDirectory(Directory):
         async for name, is_prefix, size, mtime_ns in listing:
             if temporary and name in temporary:
                 continue
+            if times:
+                mtime_ns = times.shown(f"{here}{names.name_of(name)}{'/' * is_prefix}", size=size, stored_ns=mtime_ns)
             if is_prefix:
                 made.discard(self.prefix.child(name))
             elif staged:
@@ -113,7 +127,13 @@ class RawDirectory(Directory):
         for name, one in staged.items():
             yield name, False, one.size or 0, one.mtime_ns, writable
         for prefix in made:
-            yield names.name_of(prefix[len(self.prefix) : -1]), True, 0, None, writable
+            yield (
+                names.name_of(prefix[len(self.prefix) : -1]),
+                True,
+                0,
+                times.shown(_ident(prefix), size=0, stored_ns=None),
+                writable,
+            )
 
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
         key = await self._new_key(name)
@@ -121,7 +141,7 @@ class RawDirectory(Directory):
             raise EntryExists(f"{key!r} is there already", key=key)
         if is_temporary(name):
             return await self._temporaries.create(self._ident(name), flags)
-        file = self._file(RawValue(self._store, key))
+        file = self._file(RawValue(self._context, key))
         return file, await file.create(flags)
 
     async def mkdir(self, name: str) -> Directory:
@@ -154,7 +174,7 @@ class RawDirectory(Directory):
             raise EntryExists(f"{key!r} is there already", key=key)
         if is_temporary(new_name):
             return await super().link(file, new_name)
-        content = RawValue(self._store, key)
+        content = RawValue(self._context, key)
         await self._temporaries.link(file, content, content.create)
         return self._file(content)
 
@@ -189,7 +209,7 @@ class RawDirectory(Directory):
             if isinstance(target, TemporaryFile) or (target is None and is_temporary(new_name)):
                 await self._temporaries.move(node, self._temporaries.content(new_directory._ident(new_name)))
             elif isinstance(node, TemporaryFile):
-                await self._temporaries.move(node, RawValue(self._store, new_key))
+                await self._temporaries.move(node, RawValue(self._context, new_key))
             else:
                 await self._rename_value(node, new_key)
         self._keep()
@@ -200,7 +220,7 @@ class RawDirectory(Directory):
     async def _rename_value(self, node: StagedFile, new_key: Key) -> None:
         """What is staged is published first, so that the store sees one rename of one whole value."""
         staging = self._context.staging
-        content = RawValue(self._store, new_key)
+        content = RawValue(self._context, new_key)
         if node.ident == content.ident:
             return
         staged = staging.get(node.ident)
@@ -215,6 +235,7 @@ class RawDirectory(Directory):
                 moved = await self._copy(old.key, new_key)
             if not moved:
                 raise no_such_entry(old.key)
+            self._times.move(node.ident, content.ident)
 
     async def _copy(self, old: Key, new: Key) -> bool:
         value = await self._store.get(old)
@@ -242,6 +263,7 @@ class RawDirectory(Directory):
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
         staging.rekey_below(_ident(old), lambda content: self._moved(content, old, new))
         self._temporaries.move_below(_ident(old), _ident(new))
+        self._times.move(_ident(old), _ident(new))
         made = self._context.made_prefixes
         for prefix in [prefix for prefix in made if prefix.startswith(old)]:
             made.discard(prefix)
@@ -251,7 +273,7 @@ class RawDirectory(Directory):
         if isinstance(content, TemporaryContent):
             return self._temporaries.content(_ident(new) + content.ident[len(_ident(old)) :])
         assert isinstance(content, RawValue)
-        return RawValue(self._store, Key(new + content.key[len(old) :]))
+        return RawValue(self._context, Key(new + content.key[len(old) :]))
 
     async def _require_empty(self) -> None:
         async for name, *_ in self.entries():
@@ -290,7 +312,7 @@ class RawDirectory(Directory):
         part = await self._part(name)
         prefix = self.prefix.child(part)
         return (
-            (bool(part) and self._is_staged(RawValue(self._store, self.prefix.key(part))))
+            (bool(part) and self._is_staged(RawValue(self._context, self.prefix.key(part))))
             or prefix in self._context.made_prefixes
             or (bool(part) and await self._store.stat(self.prefix.key(part)) is not None)
             or await self._store.prefix_exists(prefix)
@@ -325,14 +347,18 @@ class RawDirectory(Directory):
 class RawValue(WholeContent):
     """The value of a key."""
 
-    def __init__(self, store: Store, key: Key) -> None:
-        self._store = store
+    def __init__(self, context: ViewContext, key: Key) -> None:
+        self._store = context.store
+        self._times = context.times
         self.key = key
         self.ident = _ident(key)
 
     async def snapshot(self) -> Snapshot | None:
         stat = await self._store.stat(self.key)
-        return None if stat is None else RawSnapshot(self._store, self.key, stat)
+        if stat is None:
+            return None
+        mtime_ns = self._times.shown(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
+        return RawSnapshot(self._store, self.key, stat, mtime_ns)
 
     async def load(self) -> Buffer | None:
         return await self._store.get(self.key)
@@ -362,18 +388,20 @@ class RawValue(WholeContent):
         try:
             await self._store.set_times(self.key, mtime_ns)
         except StoreUnsupported:
-            log.debug("the store keeps no times: that of %r is not set", self.key)
+            stat = await self._store.stat(self.key)
+            if stat is not None:
+                self._times.keep(self.ident, mtime_ns, size=stat.size, stored_ns=stat.mtime_ns)
 
 
 class RawSnapshot(Snapshot):
     """A key's value at one generation: got whole when it is small, else in ranges that are checked against the generation."""
 
-    def __init__(self, store: Store, key: Key, stat: KeyStat) -> None:
+    def __init__(self, store: Store, key: Key, stat: KeyStat, mtime_ns: int | None) -> None:
         self._store = store
         self._key = key
         self._stat = stat
         self._value: memoryview | None = None
-        self.attributes = Attributes(False, stat.size, stat.mtime_ns)
+        self.attributes = Attributes(False, stat.size, mtime_ns)
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._value is None and self._stat.size <= WHOLE_NBYTES:

@@ -1,0 +1,56 @@
+"""Programs of the system that tests run as a user would."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+_PATIENCE = 20
+
+
+def demand(*programs: str) -> None:
+    """Skip the test where one of them is missing; where everything is demanded (ZARRFS_REQUIRE_FUSE=1), fail."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        reason = f"not installed: {', '.join(missing)}"
+        if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
+            pytest.fail(f"{reason}, and ZARRFS_REQUIRE_FUSE=1 demands it (scripts/setup.sh programs)", pytrace=False)
+        pytest.skip(reason)
+
+
+def type_into(command: Sequence[str | Path], keys: bytes, *, ready: bytes, environment: Mapping[str, str] | None = None) -> str:
+    """Run a program on a terminal of its own; once it has shown ``ready``, type ``keys``. What it showed; its exit code has to be 0."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(str(command[0]), [str(word) for word in command], {**os.environ, "TERM": "xterm", **(environment or {})})
+    killer = threading.Timer(_PATIENCE, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    shown = bytearray()
+    typed = False
+    try:
+        while True:
+            try:
+                part = os.read(terminal, 65536)
+            except OSError:  # EIO: nobody has the other end any more
+                break
+            if not part:
+                break
+            shown += part
+            if not typed and ready in shown:
+                os.write(terminal, keys)
+                typed = True
+    finally:
+        _, status = os.waitpid(pid, 0)
+        killer.cancel()
+        os.close(terminal)
+    text = shown.decode("utf-8", "replace")
+    assert typed, f"{command[0]} never showed {ready!r}: {text}"
+    assert os.waitstatus_to_exitcode(status) == 0, text
+    return text

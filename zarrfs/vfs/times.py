@@ -1,0 +1,41 @@
+"""Modification times that were set, where the store keeps none: those of folders, and of values in a store without times.
+
+``cp -a``, ``tar`` and ``rsync -a`` set the time of all that they copy, and rsync looks at it to tell what it need not copy again. What a
+store cannot keep is kept here for as long as the mount lasts and the file is not changed.
+"""
+
+from __future__ import annotations
+
+
+class KeptTimes:
+    """By `File.ident` (folders: with a slash at the end). A time holds for what it was set for: a size in bytes and the time that the
+    store tells of it, if any; when one of them is another, the store's counts."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[int, int, int | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def keep(self, ident: str, mtime_ns: int, *, size: int, stored_ns: int | None) -> None:
+        """From now on ``mtime_ns`` is the time of ``ident``."""
+        self._kept[ident] = (mtime_ns, size, stored_ns)
+
+    def shown(self, ident: str, *, size: int, stored_ns: int | None) -> int | None:
+        """The time to show for ``ident``."""
+        kept = self._kept.get(ident)
+        if kept is None:
+            return stored_ns
+        if kept[1:] != (size, stored_ns):
+            del self._kept[ident]
+            return stored_ns
+        return kept[0]
+
+    def move(self, old: str, new: str) -> None:
+        """The file, or the folder and all below it, is called ``new`` now."""
+        self._kept.pop(new, None)
+        if (kept := self._kept.pop(old, None)) is not None:
+            self._kept[new] = kept
+        if old.endswith("/"):
+            for ident in [ident for ident in self._kept if ident.startswith(old)]:
+                self._kept[new + ident[len(old) :]] = self._kept.pop(ident)
