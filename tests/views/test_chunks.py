@@ -206,7 +206,7 @@ async def test_a_written_chunk_of_fill_values_is_stored_all_the_same() -> None:
     assert "a/0.0" not in await contents(store)
 
 
-@pytest.mark.parametrize("name", ["2.0", "0.2", "0", "0.0.0", "00.0", "x", ".zarray2", "0.0~", ".0.0.swp", "0.0.partial"])
+@pytest.mark.parametrize("name", ["2.0", "0.2", "0", "0.0.0", "00.0"])
 @trio_test
 async def test_what_is_no_chunk_cannot_be_created(name: str) -> None:
     store = await store_with(array_with({}))

@@ -247,11 +247,13 @@ class Hierarchy:
             before.expires = expires
             before.documents_ns = documents_ns
             return before
-        if before is not None and before.opened is not None:
-            before.opened.superseded = True
-            before.opened.reader.discard()
+        opened = before.opened if before is not None else None
+        if opened is not None and not _is_same_array(opened.array.node, node):
+            opened.superseded = True
+            opened.reader.discard()
+            opened = None
         chunks_ns = before.chunks_ns if before is not None else None
-        known = self._known[path] = _Known(node, digest, expires, documents_ns=documents_ns, chunks_ns=chunks_ns)
+        known = self._known[path] = _Known(node, digest, expires, opened, documents_ns=documents_ns, chunks_ns=chunks_ns)
         self._known.move_to_end(path)
         while len(self._known) > _MAX_NODES:
             forgotten = self._known.popitem(last=False)[1].node
@@ -346,6 +348,11 @@ class Hierarchy:
         self._layout_keys = frozenset(keys)
         self._layouts = tuple(opened)
         return self._layouts
+
+
+def _is_same_array(before: ArrayNode, now: Node | None) -> bool:
+    """Whether the chunks are what they were: other attributes make no other array."""
+    return isinstance(now, ArrayNode) and (now.metadata, now.chunk_prefix) == (before.metadata, before.chunk_prefix)
 
 
 def _dialects() -> list[Dialect]:

@@ -1,0 +1,578 @@
+"""What can be done to nodes through ``chunks/``: the store is read with zarr-python after each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trio.testing import trio_test
+
+from tests.support.comparing import in_memory
+from tests.support.small_stores import array_document
+from tests.support.stores import contents
+from tests.support.trees import names, read, tree_over, walk, write
+from tests.support.zarr_python import everything, store_of_kind, stored, written
+from zarrfs.errors import (
+    AcrossViews,
+    ChunkSizeMismatch,
+    ContentInvalid,
+    DirectoryNotEmpty,
+    EntryExists,
+    IsADirectory,
+    NameInvalid,
+    NoSuchEntry,
+    NotPermitted,
+    StoreReadOnly,
+    UsageError,
+)
+from zarrfs.stores.base import Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.tree import MountTree
+from zarrfs.vfs.node import Directory, OpenFlags
+
+zarr = pytest.importorskip("zarr")
+
+NEW = OpenFlags(read=False, write=True, truncate=True)
+GIVEN_UP = pytest.mark.logs("could not be stored and is lost")
+EVERYWHERE = pytest.mark.parametrize(
+    ("dialect", "kind", "consolidated"),
+    [(dialect, kind, False) for dialect in (2, 3) for kind in ("memory", "folder")] + [(2, "memory", True), (3, "memory", True)],
+)
+
+
+def example(root: Any) -> None:
+    """Groups and arrays, one of them compressed, with names of dimensions where the format has them."""
+    root.attrs["title"] = "example"
+    more = {"dimension_names": ["y", "x"]} if root.metadata.zarr_format == 3 else {}
+    array = root.create_array("g/a", shape=(4, 6), chunks=(2, 3), dtype="i4", fill_value=7, attributes={"units": "m"}, **more)
+    array[...] = np.arange(24).reshape(4, 6)
+    root.create_group("g/h")
+    root.create_array("b", shape=(3,), chunks=(2,), dtype="f8", fill_value=0)[...] = 1.5
+
+
+@dataclass
+class Scene:
+    tree: MountTree
+    store: Store
+
+    async def folder(self, path: str) -> Directory:
+        folder = await walk(self.tree, f"chunks/{path}")
+        assert isinstance(folder, Directory)
+        return folder
+
+    async def names(self, path: str = "") -> set[str]:
+        return await names(self.tree, f"chunks/{path}")
+
+    async def read(self, path: str) -> bytes:
+        return await read(self.tree, f"chunks/{path}")
+
+    async def json(self, path: str) -> Any:
+        return json.loads(await self.read(path))
+
+    async def write(self, path: str, data: bytes | dict[str, Any]) -> None:
+        await write(self.tree, f"chunks/{path}", data if isinstance(data, bytes) else json.dumps(data).encode())
+
+    async def unlink(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        await (await self.folder(folder)).unlink(name)
+
+    async def rmdir(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        await (await self.folder(folder)).rmdir(name)
+
+    async def mkdir(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        await (await self.folder(folder)).mkdir(name)
+
+    async def rename(self, path: str, new: str, *, replace: bool = True) -> None:
+        folder, _, name = path.rpartition("/")
+        new_folder, _, new_name = new.rpartition("/")
+        await (await self.folder(folder)).rename(name, await self.folder(new_folder), new_name, replace=replace)
+
+    async def resized(self, path: str, shape: list[int]) -> None:
+        await self.write(f"{path}/.zarray", await self.json(f"{path}/.zarray") | {"shape": shape})
+
+    async def stored(self) -> dict[str, Any]:
+        """What zarr-python reads: through the consolidated copy where there is one, which has to say the same as the nodes."""
+        values = await contents(self.store)
+        nodes = everything(values, use_consolidated=False)
+        assert everything(values) == nodes
+        return nodes
+
+
+@asynccontextmanager
+async def scene(
+    dialect: int, kind: str, folder: Path, consolidated: bool = False, write: Any = example, **options: Any
+) -> AsyncIterator[Scene]:
+    values = written(dialect, write, consolidated=consolidated)
+    async with store_of_kind(kind, folder, values) as store, tree_over(store, **options) as tree:
+        yield Scene(tree, store)
+
+
+# --- attributes -----------------------------------------------------------------------------------------------------------------
+
+
+@EVERYWHERE
+@trio_test
+async def test_attributes_are_written_where_the_dialect_keeps_them(
+    dialect: int, kind: str, consolidated: bool, tmp_path: Path
+) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        before = await s.stored()
+        for path in ("b", "g/h", ""):
+            at = f"{path}/.zattrs" if path else ".zattrs"
+            await s.write(at, b'{"units": "km", "n": [1, {"x": null}]}\n')
+            # As it was written, byte for byte.
+            assert await s.read(at) == b'{"units": "km", "n": [1, {"x": null}]}\n'
+            after = await s.stored()
+            assert after[path][1] == {"units": "km", "n": [1, {"x": None}]}
+            assert (after[path][0], *after[path][2:]) == (before[path][0], *before[path][2:])
+        assert (await s.stored())["g/a"] == before["g/a"]
+
+
+@trio_test
+async def test_what_the_view_put_in_is_taken_out_and_what_the_user_put_in_stays(tmp_path: Path) -> None:
+    async with scene(3, "memory", tmp_path) as s:
+        shown = await s.json("g/a/.zattrs")
+        assert shown == {"units": "m", "_ARRAY_DIMENSIONS": ["y", "x"]}
+        before = await contents(s.store)
+        await s.write("g/a/.zattrs", shown)
+        assert await contents(s.store) == before
+        await s.write("g/a/.zattrs", {"units": "km", "_ARRAY_DIMENSIONS": ["y", "x"]})
+        assert (await s.stored())["g/a"][1] == {"units": "km"}
+        # Left out, they are put in again: they are names of the node.
+        await s.write("g/a/.zattrs", {"units": "mm"})
+        assert await s.json("g/a/.zattrs") == {"units": "mm", "_ARRAY_DIMENSIONS": ["y", "x"]}
+        await s.write("g/a/.zattrs", {"_ARRAY_DIMENSIONS": ["lat", "lon"], "zarrfs": {"mine": 1}})
+        assert (await s.stored())["g/a"][1] == {"_ARRAY_DIMENSIONS": ["lat", "lon"], "zarrfs": {"mine": 1}}
+        assert await s.json("g/a/.zattrs") == {"_ARRAY_DIMENSIONS": ["lat", "lon"], "zarrfs": {"mine": 1}}
+        document = json.loads((await contents(s.store))["g/a/zarr.json"])
+        assert document["dimension_names"] == ["y", "x"]
+
+
+@EVERYWHERE
+@trio_test
+async def test_attributes_are_removed_and_come_back(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        await s.unlink("g/a/.zattrs")
+        assert ".zattrs" not in await s.names("g/a")
+        with pytest.raises(NoSuchEntry):
+            await s.read("g/a/.zattrs")
+        assert (await s.stored())["g/a"][1] == {}
+        await s.write("g/a/.zattrs", {"a": 1})
+        assert (await s.stored())["g/a"][1] == {"a": 1}
+        assert ".zattrs" in await s.names("g/a")
+        # Something else said so: the name is there again.
+        await s.unlink("g/a/.zattrs")
+        await write(s.tree, "raw/g/a/" + (".zattrs" if dialect == 2 else "zarr.json"), rewritten(dialect, await contents(s.store)))
+        assert (await s.json("g/a/.zattrs"))["raw"] == 1
+
+
+def rewritten(dialect: int, values: dict[str, bytes]) -> bytes:
+    if dialect == 2:
+        return b'{"raw": 1}'
+    return json.dumps(json.loads(values["g/a/zarr.json"]) | {"attributes": {"raw": 1}}).encode()
+
+
+@GIVEN_UP
+@pytest.mark.parametrize(
+    "junk", [b"", b"{", b"[1]", b"null", b'{"a": 1, "a": 2}', b"\xff", b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}"]
+)
+@trio_test
+async def test_what_is_no_json_object_is_refused_and_nothing_stored(junk: bytes, tmp_path: Path) -> None:
+    async with scene(3, "memory", tmp_path) as s:
+        before = await contents(s.store)
+        with pytest.raises(ContentInvalid, match=r"chunks/g/a/\.zattrs"):
+            await s.write("g/a/.zattrs", junk)
+        assert await contents(s.store) == before
+
+
+@trio_test
+async def test_a_chunk_that_is_open_is_stored_although_the_attributes_change(tmp_path: Path) -> None:
+    async with scene(3, "memory", tmp_path) as s:
+        chunk = await walk(s.tree, "chunks/g/a/0.0")
+        handle = await chunk.open(OpenFlags(write=True))  # type: ignore[attr-defined]
+        await handle.write(0, bytes(4))
+        await s.write("g/a/.zattrs", {"units": "km"})
+        await handle.flush()
+        await s.resized("g/a", [5, 6])
+        await handle.write(4, bytes(4))
+        await handle.flush()
+        await handle.release()
+        elements = np.frombuffer((await s.stored())["g/a"][5], "i4").reshape(5, 6)
+        assert elements[:2, :3].tolist() == [[0, 0, 2], [6, 7, 8]]
+
+
+# --- shape ----------------------------------------------------------------------------------------------------------------------
+
+
+@EVERYWHERE
+@GIVEN_UP
+@trio_test
+async def test_a_shape_is_changed_and_nothing_else_of_an_array(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        before = await contents(s.store)
+        document = await s.json("g/a/.zarray")
+        await s.write("g/a/.zarray", document)
+        await s.write("g/.zgroup", {"zarr_format": 2})
+        assert await contents(s.store) == before
+        for change, why in (
+            ({"shape": [2, 6]}, r"chunk \(1, \d\) is stored outside of the new shape"),
+            ({"shape": [4]}, "dimensions"),
+            ({"shape": [4, 6, 1], "chunks": [2, 3, 1]}, "number of dimensions"),
+            ({"chunks": [2, 2]}, "chunks of an array cannot be changed"),
+            ({"dtype": "<i8"}, "dtype of an array"),
+            ({"dtype": ">i4"}, "little-endian"),
+            ({"order": "F"}, "order has to be 'C'"),
+            ({"fill_value": 8}, "fill_value of an array"),
+            ({"compressor": {"id": "zlib", "level": 1}}, "compressor has to be null"),
+            ({"filters": [{"id": "delta", "dtype": "<i4"}]}, "filters has to be null"),
+            ({"dimension_separator": "/"}, "dimension_separator has to be '.'"),
+            ({"zarr_format": 3}, "zarr_format is 3, not 2"),
+            ({"more": 1}, "member 'more'"),
+            ({"shape": [-1, 6]}, "shape"),
+        ):
+            with pytest.raises(ContentInvalid, match=why):
+                await s.write("g/a/.zarray", document | change)
+            assert await contents(s.store) == before
+        await s.resized("g/a", [9, 6])
+        node = (await s.stored())["g/a"]
+        assert node[2] == (9, 6)
+        elements = np.frombuffer(node[5], "i4").reshape(9, 6)
+        assert elements[:4].ravel().tolist() == list(range(24))
+        assert (elements[4:] == 7).all()
+        await s.resized("g/a", [3, 6])
+        assert (await s.stored())["g/a"][2] == (3, 6)
+
+
+@EVERYWHERE
+@trio_test
+async def test_resizing_erases_chunks_where_that_is_allowed(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated, resize_erases=True) as s:
+        await s.resized("g/a", [4, 3])
+        assert await s.names("g/a") == {".zarray", ".zattrs", "0.0", "1.0"}
+        assert len([key for key in await contents(s.store) if key.startswith("g/a/") and not key.endswith(("y", "s", "n"))]) == 2
+        await s.resized("g/a", [4, 6])
+        elements = np.frombuffer((await s.stored())["g/a"][5], "i4").reshape(4, 6)
+        assert (elements[:, 3:] == 7).all()
+
+
+# --- making ---------------------------------------------------------------------------------------------------------------------
+
+
+@EVERYWHERE
+@trio_test
+async def test_a_folder_is_a_group_of_the_dialect_around_it(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        await s.mkdir("g/new")
+        await s.mkdir("g/new/deep")
+        assert await s.names("g/new") == {".zgroup", "deep"}
+        nodes = await s.stored()
+        assert nodes["g/new"] == nodes["g/new/deep"] == ("group", {})
+        assert f"g/new/{'.zgroup' if dialect == 2 else 'zarr.json'}" in await contents(s.store)
+        for taken in ("g/new", "g/a", "g/h", "g/.zgroup"):
+            with pytest.raises(EntryExists):
+                await s.mkdir(taken)
+        with pytest.raises(NotPermitted):
+            await s.mkdir("g/a/x")
+        for name in ["\u00e9", ".zattrs2\\"] if dialect == 2 else ["__x", "..."]:
+            with pytest.raises(NameInvalid):
+                await s.mkdir(f"g/{name}")
+
+
+@pytest.mark.parametrize("dialect", ["v2", "v3"])
+@trio_test
+async def test_an_empty_store_gets_the_dialect_that_was_asked_for(dialect: str) -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("g")
+        await s.write(".zattrs", {"title": "t"})
+        assert await s.stored() == {"": ("group", {"title": "t"}), "g": ("group", {})}
+        assert set(await contents(store)) == (
+            {".zgroup", ".zattrs", "g/.zgroup"} if dialect == "v2" else {"zarr.json", "g/zarr.json"}
+        )
+    with pytest.raises(UsageError, match="v2, v3"):
+        async with tree_over(store, new_dialect="v7"):
+            pass
+
+
+DOCUMENT = array_document((4, 3), (2, 3), "<i4")
+FILES = {".zattrs": b'{"units": "m"}', ".zarray": DOCUMENT, "0.0": np.arange(6, dtype="<i4").tobytes(), "1.0": bytes(24)}
+
+
+@pytest.mark.parametrize(
+    "order", [[".zarray", ".zattrs", "0.0", "1.0"], ["0.0", ".zattrs", ".zarray", "1.0"], ["1.0", "0.0", ".zattrs", ".zarray"]]
+)
+@EVERYWHERE
+@trio_test
+async def test_a_folder_becomes_an_array_in_whatever_order_its_files_come(
+    dialect: int, kind: str, consolidated: bool, order: list[str], tmp_path: Path
+) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        await s.mkdir("g/n")
+        for name in order:
+            await s.write(f"g/n/{name}", FILES[name])
+            assert name in await s.names("g/n")
+            assert await s.read(f"g/n/{name}") == FILES[name]
+            assert ".zattrs" not in await s.names("g/n") or await s.json("g/n/.zattrs") == {"units": "m"}
+        assert await s.names("g/n") == set(FILES)
+        kind_of, attributes, shape, chunks, dtype, data = (await s.stored())["g/n"]
+        assert (kind_of, attributes, shape, chunks, dtype) == ("array", {"units": "m"}, (4, 3), (2, 3), "int32")
+        assert np.frombuffer(data, "i4").tolist() == [*range(6), *[0] * 6]
+        # It is stored with codecs, which are options of the mount, and nothing of the mount's is in the store.
+        sizes = {key: len(value) for key, value in (await contents(s.store)).items() if key.startswith("g/n/")}
+        assert set(sizes) == (
+            {"g/n/.zarray", "g/n/.zattrs", "g/n/0.0", "g/n/1.0"} if dialect == 2 else {"g/n/zarr.json", "g/n/c/0/0", "g/n/c/1/0"}
+        )
+        assert s.tree.staging.dirty_nbytes == 0
+
+
+@GIVEN_UP
+@trio_test
+async def test_chunks_that_do_not_fit_are_told_when_the_array_comes(tmp_path: Path) -> None:
+    async with scene(3, "memory", tmp_path) as s:
+        await s.mkdir("n")
+        for name, data in {"0.0": b"short", "1.0": bytes(24), "7.0": b"x", "note": b"x"}.items():
+            await s.write(f"n/{name}", data)
+        with pytest.raises(ContentInvalid, match="exactly 24 bytes, not 5"):
+            await s.write("n/.zarray", DOCUMENT)
+        assert (await s.stored())["n"][2] == (4, 3)
+        assert {key for key in await contents(s.store) if key.startswith("n/")} == {"n/zarr.json", "n/c/1/0"}
+        assert await s.read("n/0.0") == b"short"
+
+
+@GIVEN_UP
+@trio_test
+async def test_a_group_that_holds_nodes_becomes_no_array_and_a_bad_document_none_at_all(tmp_path: Path) -> None:
+    async with scene(2, "memory", tmp_path) as s:
+        before = await contents(s.store)
+        with pytest.raises(ContentInvalid, match="group that holds nodes"):
+            await s.write("g/.zarray", DOCUMENT)
+        with pytest.raises(ContentInvalid):
+            await s.write("g/h/.zarray", b"{")
+        with pytest.raises(ContentInvalid, match="compressor"):
+            await s.write("g/h/.zarray", array_document((4,), (2,), compressor={"id": "zlib", "level": 1}))
+        with pytest.raises(NameInvalid, match="cannot be a group as well"):
+            await s.write("g/a/.zgroup", {"zarr_format": 2})
+        with pytest.raises(ContentInvalid):
+            await s.write("g/.zgroup", {"zarr_format": 3})
+        assert await contents(s.store) == before
+        assert await s.names("g/h") == {".zgroup"}
+
+
+# --- erasing --------------------------------------------------------------------------------------------------------------------
+
+
+async def remove_tree(s: Scene, path: str, backwards: bool) -> None:
+    """As ``rm -r``: what a folder lists is removed, then the folder."""
+    folder = await s.folder(path)
+    entries = sorted([entry async for entry in folder.entries()], reverse=backwards)
+    for name, is_directory, *_ in entries:
+        if is_directory:
+            await remove_tree(s, f"{path}/{name}", backwards)
+        else:
+            await folder.unlink(name)
+    await s.rmdir(path)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@EVERYWHERE
+@trio_test
+async def test_nodes_are_erased_whole(dialect: int, kind: str, consolidated: bool, backwards: bool, tmp_path: Path) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        before = await s.stored()
+        await remove_tree(s, "g/a", backwards)
+        assert not [key for key in await contents(s.store) if key.startswith("g/a/")]
+        assert await s.stored() == {path: node for path, node in before.items() if path != "g/a"}
+        await remove_tree(s, "g", backwards)
+        assert await s.stored() == {"": before[""], "b": before["b"]}
+        assert await s.names() == {".zattrs", ".zgroup", "b"}
+        # What comes to be there next has all its names.
+        await s.mkdir("g")
+        assert await s.names("g") == {".zgroup"}
+        await s.mkdir("g/a")
+        await s.write("g/a/.zarray", DOCUMENT)
+        assert await s.names("g/a") == {".zarray"}
+
+
+@EVERYWHERE
+@trio_test
+async def test_unlinking_a_document_alone_loses_nothing(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        before = await contents(s.store)
+        document = await s.read("g/a/.zarray")
+        await s.unlink("g/a/.zarray")
+        await s.unlink("g/.zgroup")
+        assert await s.names("g/a") == {".zattrs", "0.0", "0.1", "1.0", "1.1"}
+        assert await s.names("g") == {"a", "h"}
+        with pytest.raises(NoSuchEntry):
+            await s.read("g/a/.zarray")
+        assert await contents(s.store) == before
+        with pytest.raises(DirectoryNotEmpty, match=r"holds '.zattrs'|holds '0.0'"):
+            await s.rmdir("g/a")
+        # Writing it again is what brings the name back.
+        await s.write("g/a/.zarray", document)
+        await s.write("g/.zgroup", {"zarr_format": 2})
+        assert ".zarray" in await s.names("g/a")
+        assert ".zgroup" in await s.names("g")
+        assert await contents(s.store) == before
+
+
+@EVERYWHERE
+@trio_test
+async def test_a_folder_is_removed_only_when_it_is_empty(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        before = await contents(s.store)
+        for path in ("g", "g/a", "b"):
+            with pytest.raises(DirectoryNotEmpty):
+                await s.rmdir(path)
+        await write(s.tree, "raw/g/h/notes.txt", b"not shown in chunks/")
+        with pytest.raises(DirectoryNotEmpty, match=r"notes.txt"):
+            await s.rmdir("g/h")
+        folder = await walk(s.tree, "raw/g/h")
+        assert isinstance(folder, Directory)
+        await folder.unlink("notes.txt")
+        _, handle = await (await s.folder("g/h")).create("temporary", NEW)
+        await handle.release()
+        with pytest.raises(DirectoryNotEmpty, match="temporary"):
+            await s.rmdir("g/h")
+        await s.unlink("g/h/temporary")
+        assert await contents(s.store) == before
+        # Nothing but what came with it.
+        await s.rmdir("g/h")
+        assert "g/h" not in await s.stored()
+
+
+# --- other names ----------------------------------------------------------------------------------------------------------------
+
+
+@EVERYWHERE
+@trio_test
+async def test_a_temporary_file_is_renamed_over_documents_and_chunks(
+    dialect: int, kind: str, consolidated: bool, tmp_path: Path
+) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        before = await contents(s.store)
+        await s.write("g/a/sedXq1", b'{"units": "km"}')
+        await s.write("g/a/.0.0.Zt", bytes(24))
+        await s.write("g/a/short", b"x")
+        assert await s.read("g/a/sedXq1") == b'{"units": "km"}'
+        assert await contents(s.store) == before
+        await s.rename("g/a/sedXq1", "g/a/.zattrs")
+        await s.rename("g/a/.0.0.Zt", "g/a/0.0")
+        _, attributes, *_, data = (await s.stored())["g/a"]
+        assert attributes == {"units": "km"}
+        assert np.frombuffer(data, "i4").reshape(4, 6)[:2, :3].tolist() == [[0] * 3] * 2
+        assert (await s.json("g/a/.zattrs"))["units"] == "km"
+        before = await contents(s.store)
+        for name, error in ((".zattrs", ContentInvalid), ("0.0", ChunkSizeMismatch), ("9.9", NameInvalid)):
+            with pytest.raises(error):
+                await s.rename("g/a/short", f"g/a/{name}")
+        with pytest.raises(IsADirectory):
+            await s.rename("g/a/short", "g/h")
+        with pytest.raises(EntryExists):
+            await s.rename("g/a/short", "g/a/0.0", replace=False)
+        assert await contents(s.store) == before
+        assert await s.read("g/a/short") == b"x"
+        await s.rename("g/a/short", "g/h/other")
+        await s.unlink("g/h/other")
+
+
+@EVERYWHERE
+@trio_test
+async def test_a_document_is_renamed_to_a_backup_and_written_anew(
+    dialect: int, kind: str, consolidated: bool, tmp_path: Path
+) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        before = await contents(s.store)
+        document = await s.read("g/a/.zattrs")
+        await s.rename("g/a/.zattrs", "g/a/.zattrs~")
+        # The backup exists in the mount only: meanwhile the node keeps what it had.
+        assert await contents(s.store) == before
+        assert ".zattrs" not in await s.names("g/a")
+        assert await s.read("g/a/.zattrs~") == document
+        await s.write("g/a/.zattrs", document.replace(b'"m"', b'"km"'))
+        await s.unlink("g/a/.zattrs~")
+        assert (await s.stored())["g/a"][1]["units"] == "km"
+        await s.rename("g/a/.zattrs", "g/a/x")
+        await s.rename("g/a/x", "g/a/.zattrs")
+        assert (await s.stored())["g/a"][1]["units"] == "km"
+        with pytest.raises(NotPermitted, match="would not be stored"):
+            await s.rename("g/a/0.0", "g/a/0.0~")
+        with pytest.raises(AcrossViews):
+            await s.rename("g/a/0.0", "g/a/0.1")
+
+
+@EVERYWHERE
+@trio_test
+async def test_folders_are_renamed_with_what_is_open_in_them(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        before = await s.stored()
+        chunk = await walk(s.tree, "chunks/g/a/0.0")
+        handle = await chunk.open(OpenFlags(write=True))  # type: ignore[attr-defined]
+        await handle.write(0, b"\xff\xff\xff\xff")
+        await s.write("g/a/note", b"x")
+        await s.rename("g", "moved")
+        assert await s.names() == {".zattrs", ".zgroup", "b", "moved"}
+        await handle.write(4, b"\xff\xff\xff\xff")
+        await handle.flush()
+        await handle.release()
+        assert await s.read("moved/a/note") == b"x"
+        nodes = await s.stored()
+        assert set(nodes) == {"", "b", "moved", "moved/a", "moved/h"}
+        assert nodes["moved/a"][1] == before["g/a"][1]
+        assert np.frombuffer(nodes["moved/a"][5], "i4")[:3].tolist() == [-1, -1, 2]
+        await s.unlink("moved/a/note")
+        # Over an empty folder, as rename(2) has it; not over one that holds something.
+        await s.rename("moved/a", "moved/h")
+        assert await s.names("moved") == {".zgroup", "h"}
+        with pytest.raises(DirectoryNotEmpty):
+            await s.rename("b", "moved")
+        with pytest.raises(NameInvalid):
+            await s.rename("moved", "moved/h")
+        with pytest.raises(EntryExists):
+            await s.rename("b", "moved/h", replace=False)
+        assert set(await s.stored()) == {"", "b", "moved", "moved/h"}
+
+
+@trio_test
+async def test_a_read_only_mount_changes_no_node(tmp_path: Path) -> None:
+    async with scene(3, "memory", tmp_path, read_only=True) as s:
+        before = await contents(s.store)
+        for attempt in (s.mkdir("x"), s.unlink("g/.zgroup"), s.rmdir("g/h"), s.rename("b", "c"), s.write("g/new", b"x")):
+            with pytest.raises(StoreReadOnly):
+                await attempt
+        with pytest.raises(NotPermitted):
+            await s.write("g/a/.zattrs", b"{}")
+        assert await contents(s.store) == before
+
+
+@pytest.mark.parametrize("dialect", ["v2", "v3"])
+@trio_test
+async def test_the_root_becomes_an_array(dialect: str) -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect) as tree:
+        s = Scene(tree, store)
+        await s.write("0.0", FILES["0.0"])
+        await s.write(".zarray", DOCUMENT)
+        assert await s.names() == {".zarray", "0.0"}
+        assert zarr.open_array(in_memory(await contents(store)), mode="r")[0].tolist() == [0, 1, 2]
+
+
+@trio_test
+async def test_an_undefined_fill_value_stays_so_where_the_dialect_can_say_it() -> None:
+    for dialect, fill_value in (("v2", None), ("v3", 0)):
+        store = MemoryStore()
+        async with tree_over(store, new_dialect=dialect) as tree:
+            s = Scene(tree, store)
+            await s.mkdir("a")
+            await s.write("a/.zarray", array_document((4,), (2,), fill_value=None))
+            assert (await s.json("a/.zarray"))["fill_value"] == fill_value
+        assert "a" in await stored(store)

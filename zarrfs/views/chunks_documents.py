@@ -1,0 +1,145 @@
+"""The documents of ``chunks/``: what they say of a node of any dialect, and what it means that somebody wrote them.
+
+Source: Zarr v2 "Arrays" and "Attributes". They are those of an uncompressed hierarchy in C order, little-endian, with dots in the names
+of chunks; a document that asks for something else asks for what the view cannot show, and is refused with the reason.
+
+What v2 has no words for is put into ``.zattrs``: ``_ARRAY_DIMENSIONS`` from the names of dimensions, and the true data type under
+``zarrfs``, where the node has no attributes of these names. It is taken out again when it comes back unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from zarrfs.dialects.documents import parse_object
+from zarrfs.dialects.v2 import PLUGIN as V2
+from zarrfs.dialects.v2 import ZARRAY, ZATTRS, ZGROUP
+from zarrfs.errors import ContentInvalid, MetadataError, ZarrfsError
+from zarrfs.keys import NodePath, Prefix
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.data_type import from_numpy
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, GroupNode
+
+DOCUMENTS = (ZARRAY, ZATTRS, ZGROUP)
+KEYS = chunk_key.v2(".")
+
+_LAYOUT = V2.create(Prefix(""))
+_MEMBERS = frozenset(
+    {"zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters", "dimension_separator"}
+)
+
+
+def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
+    """The v2 documents of a node by file name. Raises `NotRepresentable`."""
+    attributes = {**node.attributes, **_put_in(node)}
+    if isinstance(node, GroupNode):
+        shown: ArrayNode | GroupNode = GroupNode(path=node.path, dialect=V2.name, attributes=attributes)
+    else:
+        data_type = node.metadata.data_type
+        if data_type.npy_dtype != data_type.dtype:
+            data_type = from_numpy(data_type.npy_dtype)
+        shown = ArrayNode(
+            path=node.path,
+            dialect=V2.name,
+            metadata=replace(
+                node.metadata,
+                data_type=data_type,
+                chunk_key_encoding=KEYS,
+                codecs=(CodecSpec("bytes", {"endian": "little"}),),
+                dimension_names=None,
+            ),
+            chunk_prefix=node.path.prefix,
+            attributes=attributes,
+        )
+    documents = _LAYOUT.format(shown)
+    return {key[len(node.path.prefix) :]: value for key, value in documents.items()}
+
+
+def reason_against(node: ArrayNode) -> str | None:
+    """Why the view cannot show an array; None when it can."""
+    if not isinstance(node.metadata.chunk_grid, RegularGrid):
+        return f"the chunk grid of {node.path} has no Zarr v2 form"
+    try:
+        documents_of(node)
+    except ZarrfsError as error:
+        return str(error)
+    return None
+
+
+def attributes_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> dict[str, Any]:
+    """The attributes that ``node`` is to have when ``data`` is written as its ``.zattrs``. Raises `ContentInvalid`."""
+    attributes = _parsed(ident, data)
+    for name, value in _put_in(node).items():
+        if attributes.get(name) == value:
+            del attributes[name]
+    return attributes
+
+
+def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
+    """What ``data``, written as ``.zarray``, says of an array. Raises `ContentInvalid`, also for what the view cannot show."""
+    document = _parsed(ident, data)
+    unknown = sorted(document.keys() - _MEMBERS)
+    if unknown:
+        raise ContentInvalid(f"{ident}: member {unknown[0]!r} has no place in the array", key=ident)
+    for name in ("compressor", "filters"):
+        if document.get(name):
+            raise ContentInvalid(
+                f"{ident}: {name} has to be null: chunks are decoded here, and codecs of new arrays are options of the mount",
+                key=ident,
+            )
+    try:
+        node = _LAYOUT.parse(path, {path.prefix.key(ZARRAY): data})
+    except MetadataError as error:
+        raise ContentInvalid(f"{ident}: {error}", key=ident) from error
+    assert isinstance(node, ArrayNode)
+    metadata = node.metadata
+    if metadata.chunk_key_encoding != KEYS and metadata.ndim > 1:
+        raise ContentInvalid(f"{ident}: dimension_separator has to be '.': it is so in the names of chunks here", key=ident)
+    for spec in metadata.codecs:
+        if spec.name == "transpose":
+            raise ContentInvalid(f"{ident}: order has to be 'C': it is that of the chunks here", key=ident)
+        if spec.configuration and spec.configuration.get("endian") != "little":
+            raise ContentInvalid(f"{ident}: dtype has to be little-endian ('<'): the chunks are so here", key=ident)
+    return metadata
+
+
+def check_only_shape_differs(ident: str, before: ArrayMetadata, after: ArrayMetadata) -> None:
+    """Raise `ContentInvalid` when a written ``.zarray`` changes something that cannot be changed."""
+    for name, is_same in (
+        ("the number of dimensions", before.ndim == after.ndim),
+        ("chunks", before.chunk_grid == after.chunk_grid),
+        ("dtype", before.data_type == after.data_type),
+        ("fill_value", before.fill_value == after.fill_value),
+    ):
+        if not is_same:
+            raise ContentInvalid(f"{ident}: {name} of an array cannot be changed; its shape can", key=ident)
+
+
+def check_group(ident: str, data: bytes) -> None:
+    """Raise `ContentInvalid` unless ``data`` is a ``.zgroup``."""
+    document = _parsed(ident, data)
+    if type(document.get("zarr_format")) is not int or document["zarr_format"] != 2:
+        raise ContentInvalid(f"{ident}: zarr_format is 2 here", key=ident)
+
+
+def _put_in(node: ArrayNode | GroupNode) -> Mapping[str, Any]:
+    """The attributes that a node is shown with and does not have."""
+    put_in: dict[str, Any] = {}
+    if isinstance(node, ArrayNode):
+        names = node.metadata.dimension_names
+        if names and all(names) and "_ARRAY_DIMENSIONS" not in node.attributes:
+            put_in["_ARRAY_DIMENSIONS"] = list(names)
+        data_type = node.metadata.data_type
+        if data_type.npy_dtype != data_type.dtype and "zarrfs" not in node.attributes:
+            put_in["zarrfs"] = {"data_type": data_type.v3_name}
+    return put_in
+
+
+def _parsed(ident: str, data: bytes) -> dict[str, Any]:
+    try:
+        return parse_object(ident, data)
+    except MetadataError as error:
+        raise ContentInvalid(str(error), key=ident) from error
