@@ -17,6 +17,7 @@ from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
+from zarrfs.mount_table import mount_at
 from zarrfs.redact import public_url
 from zarrfs.stores.opening import open_store
 from zarrfs.tree import MountTree
@@ -90,12 +91,15 @@ async def _mounted(
         report=tree.report,
     )
     tree.on_affected = operations.changed
+    # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
+    place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     try:
         _mount(operations, config, tree.store.writable)
     except BaseException:
         if words is not None:
             last_words.end(words)
         raise
+    ours = mount_at(place)
     notifier.start()
     ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout)
     try:
@@ -108,7 +112,8 @@ async def _mounted(
             notifier.stop()
             ending.begun()
             failures = await tree.publish_all()
-            pyfuse3.close(unmount=True)
+            # After a lazy umount something else may be mounted there by now.
+            pyfuse3.close(unmount=ours is not None and mount_at(place) == ours)
     if words is not None:
         if failures:
             last_words.write(words, last_words.Outcome(7, _listed(failures)))

@@ -15,7 +15,6 @@ import dataclasses
 import errno
 import json
 import os
-import re
 import select
 import shlex
 import shutil
@@ -23,14 +22,16 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from zarrfs import holders, last_words, logs
 from zarrfs.config import MountConfig
 from zarrfs.errors import FuseUnavailable, MountpointUnusable, ZarrfsError
 from zarrfs.last_words import Outcome
+from zarrfs.mount_table import mount_at
 from zarrfs.redact import public_url
 
 FSTYPE = "fuse.zarrfs"
@@ -43,30 +44,6 @@ _TAIL_NBYTES = 4096
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 _NAMED = 5
-
-
-# --- what is mounted ------------------------------------------------------------------------------------------------------------
-
-
-class Mount(NamedTuple):
-    """One line of the mount table: where, and the type of file system."""
-
-    mountpoint: str
-    fstype: str
-
-
-def mount_at(path: str) -> Mount | None:
-    """What is mounted on ``path`` (absolute, without symlinks), uppermost; None when nothing is."""
-    found = None
-    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
-        fields = line.split(b" ")
-        if _unescape(fields[4]) == os.fsencode(path):
-            found = Mount(path, os.fsdecode(fields[fields.index(b"-", 6) + 1]))
-    return found
-
-
-def _unescape(field: bytes) -> bytes:
-    return re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), field)
 
 
 # --- before ---------------------------------------------------------------------------------------------------------------------
@@ -285,14 +262,39 @@ def unmount(mountpoint: str, *, lazy: bool = False, say: Callable[[str], None] =
         return Outcome(0, f"{mountpoint} is unmounted, but its daemon {why}")
     with daemon:
         users = holders.of(mountpoint) if lazy else []
-        _detach(mountpoint, lazy)
+
+        def tell() -> None:
+            left = last_words.left(daemon.words) if daemon.words else None
+            say(f"{mountpoint}: {left or f'waiting for its daemon (pid {daemon.pid}), which stores what is left'}")
+
+        # The kernel has the last pages of mappings written before it lets go: that may take as long as what comes after it.
+        _meanwhile(lambda: _detach(mountpoint, lazy), tell, every)
         if lazy:
             until = f"{mountpoint} is detached; its daemon (pid {daemon.pid}) goes on until it is closed by {_named(users)}"
             return Outcome(0, until if users else "")
         while not daemon.ended_within(every):
-            left = last_words.left(daemon.words) if daemon.words else None
-            say(f"{mountpoint}: {left or f'waiting for its daemon (pid {daemon.pid}), which stores what is left'}")
+            tell()
     return (last_words.collect(daemon.words) if daemon.words else None) or Outcome(0)
+
+
+def _meanwhile(act: Callable[[], None], tell: Callable[[], None], every: float) -> None:
+    """``act()``, with ``tell()`` every so many seconds until it is done; raises what it raises."""
+    raised: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:  # noqa: BLE001 (raised below)
+            raised.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    while not done.wait(every):
+        tell()
+    if raised:
+        raise raised[0]
 
 
 class _Daemon:

@@ -1,0 +1,387 @@
+"""The end of a mount: nothing that was written is lost, and who waits learns what is left, and what could not be stored."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.support.mounting import ROOT, Mounted, killed_at_last, mounted, mountpoint, run, watchdog, zarrfs
+from zarrfs import mounting
+from zarrfs.config import MountConfig
+from zarrfs.mount_table import mount_at
+
+pytestmark = pytest.mark.fuse
+
+OLD, NEW = b"old" * 1000, b"new" * 1000
+EVERY = 0.05
+
+
+@dataclass(frozen=True)
+class Foreground:
+    """A daemon in the foreground, child of this process."""
+
+    path: Path
+    process: subprocess.Popen[bytes]
+
+    def line(self) -> str:
+        """The next line on its stderr; empty when it has ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().decode()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for it to end: its exit code, and what else it said."""
+        assert self.process.stderr is not None
+        said = self.process.stderr.read().decode()
+        return self.process.wait(), said
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+
+@contextmanager
+def foreground(store: Path, *, gated: bool = False) -> Iterator[Foreground]:
+    """``store`` mounted by ``zarrfs mount --foreground``; ``gated``: by ``gated_mount.py``. The body unmounts, within a minute."""
+    with mountpoint() as path:
+        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(path.with_name("log")))
+        command = (
+            [str(ROOT / "tests/support/gated_mount.py"), config.to_json(), str(EVERY)]
+            if gated
+            else ["-m", "zarrfs", "mount", "--foreground", "--log-file", str(path.with_name("log")), str(store), str(path)]
+        )
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd="/"
+        ) as process:
+            with killed_at_last(process.pid, path), watchdog(60, process.kill):
+                if gated:
+                    assert process.stdout is not None and process.stdout.readline() == b"mounted\n", process.communicate()
+                else:
+                    while mount_at(str(path)) is None:
+                        assert process.poll() is None, process.communicate()
+                assert os.listdir(path)
+                yield Foreground(path, process)
+                process.wait()
+                assert mount_at(str(path)) is None, "it is still mounted"
+
+
+@contextmanager
+def program(script: str, *arguments: Path | str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """A Python program that uses the mount; it has said ``ready``, and goes on when its stdin is closed."""
+    command = [sys.executable, "-c", f"import mmap, os, sys\n{script}", *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process, process.stdin
+        process.stdin.close()
+
+
+WAIT = "print('ready', flush=True); sys.stdin.read()\n"
+HOLDS_DIRTY = f"file = open(sys.argv[1], 'wb', buffering=0); file.write({NEW!r}); {WAIT}"
+MAPS_DIRTY = f"""
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+mapped[:] = {NEW!r}
+{WAIT}"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / "k").write_bytes(OLD)
+    return folder
+
+
+# --- in use --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "place"),
+    [
+        (HOLDS_DIRTY, "raw/k"),
+        (MAPS_DIRTY, "raw/k"),
+        (f"os.chdir(os.path.dirname(sys.argv[1])); {WAIT}", "raw"),
+        (f"folder = os.open(os.path.dirname(sys.argv[1]) + '/..', os.O_RDONLY); {WAIT}", "."),
+    ],
+    ids=["open", "mapped", "inside", "root"],
+)
+def test_a_mount_in_use_stays_and_its_users_are_named(store: Path, script: str, place: str) -> None:
+    with mounted(store, ends_with=None) as mount:
+        with program(script, mount.path / "raw/k") as (process, _):
+            refused = mount.umount()
+            assert refused.returncode == 1
+            assert f"({process.pid}: {place})" in refused.stderr and "--lazy" in refused.stderr
+            assert (mount.path / "raw").is_dir()
+        process.wait()
+        ended = mount.umount()
+        assert (ended.returncode, ended.stderr) == (0, "")
+    assert (store / "k").read_bytes() == (NEW if place == "raw/k" else OLD)
+
+
+# --- signals -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: signal.Signals(number).name)
+@pytest.mark.parametrize("script", [HOLDS_DIRTY, MAPS_DIRTY], ids=["open", "mapped"])
+def test_a_signal_publishes_what_is_open_and_unmounts(store: Path, script: str, number: int) -> None:
+    with foreground(store) as mount:
+        with program(script, mount.path / "raw/k"):
+            mount.signal(number)
+            assert mount.end() == (0, "")
+            assert (store / "k").read_bytes() == NEW
+            assert mount_at(str(mount.path)) is None
+
+
+def test_a_signal_ends_a_mount_that_nobody_uses(store: Path) -> None:
+    with foreground(store) as mount:
+        mount.signal(signal.SIGINT)
+        assert mount.end() == (0, "")
+
+
+def test_a_foreground_daemon_tells_what_is_left_and_hears_a_second_signal(store: Path) -> None:
+    with foreground(store, gated=True) as mount:
+        with program(HOLDS_DIRTY, mount.path / "raw/k"):
+            mount.signal(signal.SIGTERM)
+            assert mount.line() == f"{mount.path}: 1 file, 2.9 KiB left\n"
+            mount.signal(signal.SIGTERM)
+            while (line := mount.line()) == f"{mount.path}: 1 file, 2.9 KiB left\n":
+                pass
+            assert "SIGTERM again" in line and "1 file, 2.9 KiB left" in line
+            assert (store / "k").read_bytes() == OLD
+            mount.signal(signal.SIGUSR1)
+            assert mount.end()[0] == 0
+            assert (store / "k").read_bytes() == NEW
+
+
+# --- what takes long -----------------------------------------------------------------------------------------------------------
+
+
+def change_through_mapping(path: Path) -> None:
+    """What is written reaches the daemon after the last close(2), so that nobody has waited for it to be stored.
+
+    Not with the module mmap, which keeps a descriptor and closes that last.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    with open(path, "r+b") as file:
+        address = libc.mmap(None, len(NEW), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file.fileno(), 0)
+    ctypes.memmove(address, NEW, len(NEW))
+    assert libc.munmap(address, len(NEW)) == 0
+
+
+def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
+    with foreground(store, gated=True) as mount:
+        change_through_mapping(mount.path / "raw/k")
+        lines = []
+
+        def say(line: str) -> None:
+            lines.append(line)
+            # The daemon learns of its end at the same time: the first line may come before it has said what is left.
+            if "left" in line and "file" in line:
+                assert (store / "k").read_bytes() == OLD
+                mount.signal(signal.SIGUSR1)
+
+        assert mounting.unmount(str(mount.path), say=say, every=EVERY) == (0, "")
+        assert f"{mount.path}: 1 file, 2.9 KiB left" in lines
+        assert all(re.fullmatch(r".*: (1 file, 2\.9 KiB left|waiting for its daemon.*)", line) for line in lines)
+    assert (store / "k").read_bytes() == NEW
+
+
+def test_the_command_tells_what_is_left(store: Path) -> None:
+    with foreground(store, gated=True) as mount:
+        change_through_mapping(mount.path / "raw/k")
+        command = [sys.executable, "-m", "zarrfs", "umount", str(mount.path)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as umount:
+            assert umount.stderr is not None
+            assert umount.stderr.readline() == f"zarrfs: {mount.path}: 1 file, 2.9 KiB left\n"
+            mount.signal(signal.SIGUSR1)
+            umount.stderr.read()
+        assert umount.returncode == 0
+    assert (store / "k").read_bytes() == NEW
+
+
+def test_a_daemon_that_is_killed_at_its_end_leaves_the_names_of_what_is_lost(store: Path) -> None:
+    with foreground(store, gated=True) as mount:
+        change_through_mapping(mount.path / "raw/k")
+
+        def say(line: str) -> None:
+            if "file" in line:
+                mount.process.kill()
+
+        outcome = mounting.unmount(str(mount.path), say=say, every=EVERY)
+        assert outcome.exit_code == 7
+        assert "the daemon died" in outcome.message and "1 file, 2.9 KiB left (raw/k)" in outcome.message
+    assert (store / "k").read_bytes() == OLD
+
+
+# --- what cannot be stored -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A store where 100 KiB are left."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=1m", "none", disk)
+    try:
+        (disk / "ballast").write_bytes(bytes(900 << 10))
+        (disk / "store").mkdir()
+        (disk / "store/small").write_bytes(b"old")
+        yield disk / "store"
+    finally:
+        run("umount", "-l", disk)
+
+
+TOO_LARGE = f"""
+large = open(sys.argv[1] + "/large", "wb", buffering=0)
+large.write(bytes(500_000))
+small = open(sys.argv[1] + "/small", "wb", buffering=0)
+small.write(b"new")
+{WAIT}
+small.close()
+try:
+    large.close()
+except OSError:
+    pass
+"""
+
+
+def test_umount_names_what_could_not_be_stored(full_disk: Path) -> None:
+    with mounted(full_disk, ends_with=None) as mount:
+        with program(TOO_LARGE, mount.path / "raw"):
+            pass
+        ended = mount.umount()
+        assert ended.returncode == 7
+        assert "not stored: raw/large: " in ended.stderr and "o space left" in ended.stderr
+        assert ended.stderr.count("raw/large") == 1
+        assert "small" not in ended.stderr and ended.stderr.count("\n") == 1
+    assert (full_disk / "small").read_bytes() == b"new"
+    assert not (full_disk / "large").exists()
+
+
+def test_a_foreground_daemon_names_what_could_not_be_stored(full_disk: Path) -> None:
+    with foreground(full_disk) as mount:
+        with program(TOO_LARGE, mount.path / "raw"):
+            mount.signal(signal.SIGTERM)
+            code, said = mount.end()
+            assert code == 7
+            assert said.startswith("zarrfs: not stored: raw/large: ") and said.count("not stored") == 1
+            assert "o space left" in said and "small" not in said
+            assert (full_disk / "small").read_bytes() == b"new"
+
+
+def test_what_is_stored_at_the_second_attempt_was_stored(full_disk: Path) -> None:
+    """A close that failed is not the end while the file is open elsewhere: the end of the mount tries again."""
+    with foreground(full_disk) as mount:
+        with program(TOO_LARGE, mount.path / "raw"):
+            with pytest.raises(OSError, match="o space left"), open(mount.path / "raw/large", "r+b") as file:
+                os.fsync(file.fileno())
+            (full_disk.parent / "ballast").unlink()
+            mount.signal(signal.SIGTERM)
+            assert mount.end() == (0, "")
+            assert (full_disk / "large").read_bytes() == bytes(500_000)
+
+
+# --- lazily --------------------------------------------------------------------------------------------------------------------
+
+
+def detach(mount: Foreground | Mounted, how: str) -> str:
+    done = zarrfs("umount", "--lazy", str(mount.path)) if how == "zarrfs" else zarrfs_free_umount(mount.path)
+    assert done.returncode == 0, done.stderr
+    assert mount_at(str(mount.path)) is None
+    return done.stderr
+
+
+def zarrfs_free_umount(path: Path) -> subprocess.CompletedProcess[str]:
+    # -i: without asking /sbin/umount.fuse.zarrfs, where that is installed.
+    command = ["umount", "-i", "-l", path] if os.geteuid() == 0 else ["fusermount3", "-uz", path]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("how", ["zarrfs", "umount"])
+@pytest.mark.parametrize("script", [HOLDS_DIRTY, MAPS_DIRTY], ids=["open", "mapped"])
+def test_a_lazy_umount_loses_nothing_and_the_daemon_lives_until_the_last_release(store: Path, how: str, script: str) -> None:
+    with foreground(store) as mount:
+        with program(script, mount.path / "raw/k") as (process, stdin):
+            said = detach(mount, how)
+            if how == "zarrfs":
+                assert f"daemon (pid {mount.process.pid})" in said and f"({process.pid}: raw/k)" in said
+            assert mount.process.poll() is None
+            stdin.close()
+            assert mount.end() == (0, "")
+        assert process.returncode == 0
+        assert (store / "k").read_bytes() == NEW
+
+
+def test_a_lazy_umount_of_what_nobody_uses_says_nothing(store: Path) -> None:
+    with foreground(store) as mount:
+        assert detach(mount, "zarrfs") == ""
+        assert mount.end() == (0, "")
+
+
+def test_writing_goes_on_after_a_lazy_umount(store: Path) -> None:
+    script = f"{HOLDS_DIRTY}file.write(b'more'); os.fsync(file.fileno()); file.write(b' and more')"
+    with foreground(store) as mount:
+        with program(script, mount.path / "raw/k"):
+            detach(mount, "umount")
+        assert mount.end() == (0, "")
+    assert (store / "k").read_bytes() == NEW + b"more and more"
+
+
+def test_a_signal_after_a_lazy_umount_publishes(store: Path) -> None:
+    with foreground(store) as mount:
+        with program(HOLDS_DIRTY, mount.path / "raw/k"):
+            detach(mount, "umount")
+            mount.signal(signal.SIGTERM)
+            assert mount.end() == (0, "")
+            assert (store / "k").read_bytes() == NEW
+
+
+def test_a_signal_after_a_lazy_umount_leaves_the_next_mount_alone(store: Path, tmp_path: Path) -> None:
+    with foreground(store) as mount:
+        with program(HOLDS_DIRTY, mount.path / "raw/k"):
+            detach(mount, "umount")
+            run("mount", "-t", "tmpfs", "none", mount.path)
+            try:
+                mount.signal(signal.SIGTERM)
+                assert mount.end() == (0, "")
+                there = mount_at(str(mount.path))
+                assert there is not None and there.fstype == "tmpfs"
+            finally:
+                run("umount", mount.path)
+
+
+def test_what_could_not_be_stored_after_a_lazy_umount_is_told_by_the_daemon(full_disk: Path) -> None:
+    with foreground(full_disk) as mount:
+        with program(TOO_LARGE, mount.path / "raw"):
+            detach(mount, "zarrfs")
+        code, said = mount.end()
+        assert code == 7 and "not stored: raw/large: " in said
+
+
+def test_what_could_not_be_stored_after_a_lazy_umount_is_in_the_log(full_disk: Path) -> None:
+    with mounted(full_disk, ends_with=None) as mount:
+        pidfd = os.pidfd_open(mount.pid)
+        with program(TOO_LARGE, mount.path / "raw"):
+            detach(mount, "zarrfs")
+        with watchdog(30, lambda: os.kill(mount.pid, signal.SIGKILL)):
+            select.select([pidfd], [], [])
+        os.close(pidfd)
+        assert "CRITICAL zarrfs: not stored: raw/large: " in mount.log()

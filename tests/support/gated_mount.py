@@ -1,0 +1,57 @@
+"""The daemon in the foreground, over a store that stores nothing before it is told to.
+
+    python gated_mount.py CONFIG EVERY    # the MountConfig as JSON; seconds between two lines about what is left
+
+Prints a line on stdout when the mount answers. SIGUSR1 lets everything be stored that waits, and everything to come.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import trio
+
+# Run as a script, from anywhere: the checkout is not on the path.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.support.stores import WaitingStore
+from zarrfs import daemon, logs
+from zarrfs.config import MountConfig
+from zarrfs.stores.base import Store
+from zarrfs.stores.opening import open_store
+
+
+def main(config_json: str, every: str) -> int:
+    config = MountConfig.from_json(config_json)
+    logs.configure(config.log_level, config.log_file)
+
+    async def serve() -> int:
+        store = WaitingStore(await open_store(config.store), "set")
+
+        async def open_gated(url: str, read_only: bool = False) -> Store:
+            return store
+
+        async def let_go() -> None:
+            with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+                async for _ in signals:
+                    store.let_go()
+
+        daemon.open_store = open_gated
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(let_go)
+            code = await daemon.serve(
+                config,
+                lambda: print("mounted", flush=True),
+                lambda line: print(line, file=sys.stderr, flush=True),
+                float(every),
+            )
+            nursery.cancel_scope.cancel()
+        return code
+
+    return trio.run(serve)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
