@@ -122,6 +122,7 @@ class MountConfig:
     views: tuple[str, ...] = _option((), _names, "VIEW,...", "Offer these views only; in -o separate them by ':' or '+'.")
     allow_other: bool = _option(False, _boolean, "", "Let other users in, as the files' modes permit.")
     metadata_ttl: float = _option(10.0, _seconds, "SECONDS", "Notice changes made behind the mount within this time.")
+    watch: bool = _option(True, _boolean, "", "Notice them at once where the store is a local folder (extra: watch).")
     memory_limit: int = _option(512 << 20, parse_size, "SIZE", "Memory for decoded chunks and unpublished writes.")
     cache_dir: str | None = _option(
         None,
@@ -132,6 +133,12 @@ class MountConfig:
     durable: bool = _option(False, _boolean, "", "Make what was written survive a power cut at every close, not only at fsync.")
     fill: bool = _option(False, _boolean, "", "Let chunks that are not stored be read in chunks/, as fill values.")
     new_dialect: str = _option("v3", _name, "DIALECT", "Of what is made in a store that has no nodes yet: v3 or v2.")
+    new_chunks: str = _option(
+        "auto", str, "CHUNKS", "Chunk shape of new arrays: auto (as zarr-python chooses), none (one chunk), or as in 512x512."
+    )
+    new_codecs: str = _option(
+        "zstd:level=0", str, "CODECS", "Codecs of new arrays, as in blosc:cname=lz4:clevel=5+crc32c, or none."
+    )
     resize_erases: bool = _option(False, _boolean, "", "Let a smaller shape in .zarray erase chunks that lie outside of it.")
     timeout: float = _option(60.0, _positive_seconds, "SECONDS", "Give up a store operation after this time.")
     log_level: str = _option("info", _level, "LEVEL", "debug, info, warning or error.")

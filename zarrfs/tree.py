@@ -23,6 +23,7 @@ from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.slabs import SlabPool
@@ -75,6 +76,7 @@ class MountTree:
             store=self.store,
             hierarchy=self.hierarchy,
             editor=NodeEditor(self.hierarchy, self.store, new_dialect=_known_dialect(config.new_dialect)),
+            new_arrays=NewArrays(chunks=config.new_chunks, codecs=config.new_codecs),
             staging=self.staging,
             store_name=store_name(config.store),
             fill=config.fill,

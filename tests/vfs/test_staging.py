@@ -22,7 +22,8 @@ from zarrfs.errors import (
     StoreTimeout,
 )
 from zarrfs.vfs.node import READ_ONLY, OpenFlags
-from zarrfs.vfs.staging import Staged, StagedFile, StagingArea, State
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import Staged, StagingArea, State
 
 WRITE = OpenFlags(read=False, write=True)
 BOTH = OpenFlags(write=True)

@@ -15,7 +15,8 @@ from tests.support.contents import FakeContent
 from tests.support.unhurried import unhurried
 from zarrfs.errors import ChunkSizeMismatch, FileTooLarge, NoSuchEntry, StoreFull
 from zarrfs.vfs.node import Handle, OpenFlags
-from zarrfs.vfs.staging import StagedFile, StagingArea
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import StagingArea
 
 T = TypeVar("T")
 

@@ -13,7 +13,8 @@ from tests.support.contents import FakeContent
 from zarrfs.errors import ChunkSizeMismatch, EntryExists, NoSuchEntry, StoreFull
 from zarrfs.memory import MemoryBudget
 from zarrfs.vfs.node import Buffer, Handle, OpenFlags
-from zarrfs.vfs.staging import StagedFile, StagingArea
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries, TemporaryFile, is_temporary
 
 HEX = "0123456789abcdef" * 2

@@ -9,7 +9,8 @@ from tests.support.contents import FakeContent
 from tests.support.traces import TRACES, Request, Trace
 from zarrfs.errors import ChunkSizeMismatch, FileTooLarge, StoreFull
 from zarrfs.vfs.node import Handle, OpenFlags
-from zarrfs.vfs.staging import StagedFile, StagingArea
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import StagingArea
 
 
 async def replay(file: StagedFile, requests: tuple[Request, ...]) -> None:

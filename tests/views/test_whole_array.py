@@ -167,16 +167,6 @@ async def test_an_undefined_fill_value_is_zero() -> None:
 
 
 @trio_test
-async def test_it_cannot_be_written_yet() -> None:
-    async with tree_over(await store_with(Example((4,), (2,)).values("a"))) as tree:
-        file = await walk(tree, "npy/a.npy")
-        assert isinstance(file, File)
-        assert not (await file.attributes()).writable
-        with pytest.raises(NotPermitted):
-            await file.open(OpenFlags(write=True))
-
-
-@trio_test
 async def test_a_reader_of_an_array_whose_metadata_changed_is_told() -> None:
     async with tree_over(await store_with(Example((4,), (2,)).values("a"))) as tree:
         file = await walk(tree, "npy/a.npy")

@@ -7,9 +7,14 @@ format; its module constant ``PLUGIN`` is an instance.
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+
+from zarrfs.errors import NotPermitted
+from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.metadata import ArrayMetadata
 
 
@@ -46,13 +51,37 @@ class FileLayout:
         """Bytes of the whole file."""
         return sum(extent.nbytes for extent in self.extents)
 
+    def parts(self, offset: int, size: int) -> Iterator[tuple[Literal | Elements, int, int]]:
+        """What ``size`` bytes from ``offset`` of the file are: extents, with the first byte and the number of bytes of each."""
+        for extent in self.extents:
+            begin, end = max(offset, extent.offset), min(offset + size, extent.offset + extent.nbytes)
+            if begin < end:
+                yield extent, begin - extent.offset, end - begin
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the first ``nbytes`` bytes of a file that somebody else wrote say: its elements follow, ``shape`` of ``dtype`` (of any byte
+    order), in C order, or in Fortran order where ``fortran_order``."""
+
+    nbytes: int
+    shape: Shape
+    dtype: np.dtype[Any]
+    fortran_order: bool = False
+
 
 class Container(abc.ABC):
     """A whole-array file format. ``name`` is the view's folder, ``suffix`` what is appended to an array's name."""
 
     name: ClassVar[str]
     suffix: ClassVar[str]
+    writable: ClassVar[bool] = False
+    """Whether files of this format can be taken back: `read_head` understands them."""
 
     @abc.abstractmethod
     def layout(self, metadata: ArrayMetadata) -> FileLayout:
         """The file for an array. Raises `NotRepresentable` with the reason when the format has no words for it."""
+
+    def read_head(self, data: bytes) -> Head | None:
+        """What a file that begins with ``data`` holds; None while more bytes are needed to tell. Raises `ContentInvalid`."""
+        raise NotPermitted(f"files in {self.name}/ cannot be written")

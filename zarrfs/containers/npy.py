@@ -7,20 +7,29 @@ Types that NumPy lacks (bfloat16, float8, int4) are void of the same width.
 from __future__ import annotations
 
 import io
+import math
 
 import numpy as np
 
-from zarrfs.containers.base import Container, Elements, FileLayout, Literal
-from zarrfs.errors import NotRepresentable
+from zarrfs.containers.base import Container, Elements, FileLayout, Head, Literal
+from zarrfs.errors import ContentInvalid, NotRepresentable
 from zarrfs.model.data_type import require_plain
 from zarrfs.model.metadata import ArrayMetadata
 
 
+# The length of the header follows the magic string and the version: bytes of the length itself, by major version.
+_PREFIX_NBYTES = len(np.lib.format.MAGIC_PREFIX) + 2
+_LENGTH_NBYTES = {1: 2, 2: 4}
+# Of a header. NumPy's own is 10,000; a structured type with a thousand fields needs more.
+_MAX_NBYTES = 64 * 1024
+
+
 class Npy(Container):
-    """See the module's text."""
+    """See the module's text. Headers of versions 1.0 and 2.0 are taken back, C and Fortran order, either byte order."""
 
     name = "npy"
     suffix = ".npy"
+    writable = True
 
     def layout(self, metadata: ArrayMetadata) -> FileLayout:
         require_plain(metadata.data_type, "an .npy file")
@@ -42,6 +51,35 @@ class Npy(Container):
         if metadata.nbytes == 0:
             return FileLayout((literal,))
         return FileLayout((literal, Elements(literal.nbytes, metadata.nbytes)))
+
+    def read_head(self, data: bytes) -> Head | None:
+        prefix = data[:_PREFIX_NBYTES]
+        if not np.lib.format.MAGIC_PREFIX.startswith(prefix[: len(np.lib.format.MAGIC_PREFIX)]):
+            raise ContentInvalid("this is no .npy file: it does not begin with \\x93NUMPY")
+        if len(prefix) < _PREFIX_NBYTES:
+            return None
+        major, minor = prefix[-2:]
+        if major not in _LENGTH_NBYTES or minor != 0:
+            raise ContentInvalid(f"an .npy file of version {major}.{minor} cannot be taken: 1.0 and 2.0 can")
+        begin = _PREFIX_NBYTES + _LENGTH_NBYTES[major]
+        if len(data) < begin:
+            return None
+        nbytes = begin + int.from_bytes(data[_PREFIX_NBYTES:begin], "little")
+        if nbytes > _MAX_NBYTES:
+            raise ContentInvalid(f"a header of {nbytes} bytes is longer than zarrfs reads ({_MAX_NBYTES})")
+        if len(data) < nbytes:
+            return None
+        file = io.BytesIO(data[_PREFIX_NBYTES:nbytes])
+        read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+        try:
+            shape, fortran_order, dtype = read(file, max_header_size=_MAX_NBYTES)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+            raise ContentInvalid(f"the header of the .npy file cannot be read: {error}") from error
+        if dtype.hasobject:
+            raise ContentInvalid("an .npy file of Python objects is a pickle, which is not read")
+        if any(extent < 0 for extent in shape) or math.prod(shape) * dtype.itemsize > 2**62:
+            raise ContentInvalid(f"no array has the shape {shape}")
+        return Head(nbytes, tuple(int(extent) for extent in shape), dtype, bool(fortran_order))
 
 
 PLUGIN = Npy()

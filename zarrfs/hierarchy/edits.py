@@ -76,6 +76,8 @@ class NodeEditor:
             await self._check_place(layout, node.path)
             if await self._is_taken(node):
                 raise EntryExists(f"there is a node at {node.path} already", key=node.path)
+            # Its chunks may have been stored before it, hidden.
+            self._hierarchy.reveal(node.path)
             await self._make_parents(layout, node.path)
             await self._place(layout, node)
 

@@ -79,6 +79,7 @@ class Hierarchy:
         self._layouts_expire = float("-inf")
         self._layouts_underway: trio.Event | None = None
         self._layout_keys: frozenset[Key] = frozenset()
+        self._hidden: set[NodePath] = set()
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:
@@ -91,7 +92,7 @@ class Hierarchy:
         if not isinstance(known.node, ArrayNode):
             return None
         if known.opened is None:
-            array = Array(known.node, StoredChunks(self._store, known.node), self._counters)
+            array = self.array_of(known.node)
             known.opened = OpenArray(array, ArrayReader(array, self._readers))
             self._by_chunk_prefix[known.node.chunk_prefix] = path
         return known.opened
@@ -104,6 +105,19 @@ class Hierarchy:
         """What the store holds under ``keys`` now, without those that hold nothing; of what is too long to be a document, as much as
         shows that."""
         return await self._documents(tuple(dict.fromkeys(keys)))
+
+    def array_of(self, node: ArrayNode) -> Array:
+        """The array that ``node`` describes, whether or not its documents are stored."""
+        return Array(node, StoredChunks(self._store, node), self._counters)
+
+    def hide(self, path: NodePath) -> None:
+        """Until `reveal`, there is nothing at ``path`` or below: an array is being made there, whose chunks come before its documents."""
+        self._hidden.add(path)
+
+    def reveal(self, path: NodePath) -> None:
+        """What is at ``path`` counts again."""
+        self._hidden.discard(path)
+        self._expire(path)
 
     def documents_mtime_ns(self, path: NodePath) -> int | None:
         """When the newest document of a node that was looked up was written, where the store keeps times."""
@@ -222,6 +236,8 @@ class Hierarchy:
     # --- learning -----------------------------------------------------------------------------------------------------------
 
     async def _lookup(self, path: NodePath) -> _Known:
+        if self._hidden and not self._hidden.isdisjoint((path, *path.ancestors())):
+            return _Known(None, b"", float("-inf"))
         while True:
             known = self._known.get(path)
             if known is not None and known.expires > trio.current_time():

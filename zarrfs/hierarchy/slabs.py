@@ -6,8 +6,6 @@ Fresh memory is the dear part of reading (docs/design/003-readers.md), so buffer
 from __future__ import annotations
 
 import mmap
-import os
-import tempfile
 from collections import OrderedDict
 from typing import Any
 
@@ -16,6 +14,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.mapped import reserve
 from zarrfs.model.chunk_grid import Coords
 
 SlabKey = tuple[int, int]
@@ -118,7 +117,7 @@ class SlabPool:
             await self._making[key].wait()
         made = self._making[key] = trio.Event()
         try:
-            mapping = await threads.io(_reserve, self._directory, nbytes)
+            mapping = await threads.io(reserve, self._directory, nbytes)
         finally:
             del self._making[key]
             made.set()
@@ -180,19 +179,3 @@ class SlabPool:
             self.nbytes -= slab.buffer.nbytes
         else:
             self._free.append(slab.buffer)
-
-
-def _reserve(directory: str | None, nbytes: int) -> mmap.mmap:
-    """An unlinked, mapped file whose blocks are there: writing into a mapping on a full disk is a signal that ends the process.
-
-    Raises OSError rather than take more than half of what is free: whoever declares a huge array must not fill the disk.
-    """
-    with tempfile.TemporaryFile(dir=directory) as file:
-        status = os.fstatvfs(file.fileno())
-        free = status.f_bavail * status.f_frsize
-        if nbytes > free // 2:
-            raise OSError(
-                f"{nbytes} bytes are more than half of what is free in {directory or tempfile.gettempdir()} ({free} bytes)"
-            )
-        os.posix_fallocate(file.fileno(), 0, nbytes)
-        return mmap.mmap(file.fileno(), nbytes)

@@ -24,6 +24,11 @@ class StagingRoom:
         self.spill_nbytes = spill_nbytes
         self.directory = directory
 
+    @property
+    def budget_or_unlimited(self) -> MemoryBudget:
+        """The budget; one without end where none was given."""
+        return self.budget if self.budget is not None else MemoryBudget(2**63)
+
     def bytes(self, data: Buffer = b"") -> StagedBytes:
         """A new buffer that holds a copy of ``data``."""
         return StagedBytes(data, limit=self.spill_nbytes, directory=self.directory, budget=self.budget)

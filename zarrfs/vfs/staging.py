@@ -31,11 +31,11 @@ from contextlib import asynccontextmanager, nullcontext
 
 import trio
 
-from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry, ZarrfsError
+from zarrfs.errors import NoSuchEntry, StaleEntry, ZarrfsError
 from zarrfs.memory import MemoryBudget
 from zarrfs.vfs.buffer import SPILL_NBYTES
-from zarrfs.vfs.content import Content, Snapshot
-from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
+from zarrfs.vfs.content import Content
+from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 
 log = logging.getLogger(__name__)
@@ -377,7 +377,7 @@ class Staged:
     async def _staged(self, *, empty: bool = False) -> Stage:
         if self._stage is None:
             if self.orphan:
-                raise _lost(self.content)
+                raise lost(self.content)
             self._stage = await self.content.stage(self.area.room, empty=empty)
         return self._stage
 
@@ -404,154 +404,6 @@ class Staged:
         self._mtime_ns = None
 
 
-class StagedFile(File):
-    """A file whose value is ``content``, with the staging semantics. ``writable`` False refuses opening for writing."""
-
-    def __init__(self, area: StagingArea, content: Content, *, writable: bool = True) -> None:
-        self.area = area
-        self.content = content
-        self.writable = writable
-        self.ident = content.ident
-
-    async def attributes(self) -> Attributes:
-        staged = self.area.get(self.ident)
-        if staged is not None:
-            return await staged.attributes()
-        snapshot = await self.content.snapshot()
-        if snapshot is None:
-            raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
-        await snapshot.aclose()
-        return snapshot.attributes
-
-    async def open(self, flags: OpenFlags) -> Handle:
-        if flags.write and not self.writable:
-            raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
-        staged = self.area.acquire(self.content)
-        try:
-            if flags.truncate and flags.write:
-                await staged.truncate(0)
-            snapshot = await self.content.snapshot() if staged.size is None else None
-            if snapshot is None and staged.size is None:
-                raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
-        except BaseException:
-            await staged.release()
-            raise
-        return StagedHandle(staged, flags, snapshot)
-
-    async def create(self, flags: OpenFlags) -> Handle:
-        """Stage the new, empty file and open it; it is published when its last handle is released, if not before."""
-        staged = self.area.acquire(self.content)
-        await staged.create()
-        return StagedHandle(staged, flags, None)
-
-    async def truncate(self, size: int) -> None:
-        if not self.writable:
-            raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
-        staged = self.area.acquire(self.content)
-        try:
-            await staged.truncate(size)
-            await staged.publish_now()
-        except BaseException:
-            if staged.handles == 1:
-                await staged.drop()
-            raise
-        finally:
-            await staged.release()
-
-    async def set_mtime(self, mtime_ns: int) -> None:
-        staged = self.area.get(self.ident)
-        if staged is not None:
-            await staged.set_mtime(mtime_ns)
-        else:
-            await self.content.set_mtime(mtime_ns)
-
-
-class StagedHandle(Handle):
-    """An open `StagedFile`: staged bytes while there are any, else the published value.
-
-    The published value is read through a snapshot. A change made through this file moves the handle on to the new value, as on any
-    local file system. A change behind the mount or through another view does not: the handle gives the old value or `StaleEntry`,
-    once bytes of the old value may have been handed out, rather than a mix.
-    """
-
-    def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None) -> None:
-        self._staged = staged
-        self._flags = flags
-        self._snapshot = snapshot
-        self._epoch = staged.epoch
-        self._served = False
-        self.keep_cache = True
-
-    async def attributes(self) -> Attributes:
-        if self._staged.size is not None or self._staged.orphan:
-            return await self._staged.attributes()
-        if self._epoch != self._staged.epoch:
-            await self._drop_snapshot()
-        return (await self._taken_snapshot()).attributes
-
-    async def read(self, offset: int, size: int) -> Buffer:
-        data = await self._staged.read(offset, size)
-        if data is not None:
-            return data
-        if self._epoch != self._staged.epoch:
-            await self._drop_snapshot()
-        try:
-            data = await (await self._taken_snapshot()).read(offset, size)
-        except StaleEntry:
-            if self._staged.superseded or (self._served and self._epoch == self._staged.epoch):
-                raise
-            await self._drop_snapshot()
-            data = await (await self._taken_snapshot()).read(offset, size)
-        self._served = True
-        return data
-
-    async def write(self, offset: int, data: Buffer) -> int:
-        if not self._flags.write:
-            return await super().write(offset, data)
-        await self._drop_snapshot()
-        return await self._staged.write(offset, data)
-
-    async def truncate(self, size: int) -> None:
-        if not self._flags.write:
-            return await super().truncate(size)
-        await self._drop_snapshot()
-        return await self._staged.truncate(size)
-
-    async def flush(self) -> None:
-        if self._flags.write:
-            await self._staged.flush()
-
-    async def fsync(self) -> None:
-        await self._staged.fsync()
-
-    async def release(self) -> None:
-        await self._drop_snapshot()
-        await self._staged.release()
-
-    async def set_mtime(self, mtime_ns: int) -> None:
-        await self._staged.set_mtime(mtime_ns)
-
-    async def _taken_snapshot(self) -> Snapshot:
-        if self._staged.orphan:
-            raise _lost(self._staged.content)
-        if self._snapshot is None:
-            if self._staged.superseded:
-                ident = self._staged.content.ident
-                raise StaleEntry(f"{ident} was replaced through another view", key=ident)
-            self._epoch = self._staged.epoch
-            self._snapshot = await self._staged.content.snapshot()
-            if self._snapshot is None:
-                # Not NoSuchEntry: ENOENT is nothing that read(2) says.
-                ident = self._staged.content.ident
-                raise StaleEntry(f"{ident} was erased behind those who have it open", key=ident)
-        return self._snapshot
-
-    async def _drop_snapshot(self) -> None:
-        snapshot, self._snapshot = self._snapshot, None
-        if snapshot is not None:
-            await snapshot.aclose()
-
-
-def _lost(content: Content) -> StaleEntry:
+def lost(content: Content) -> StaleEntry:
     """The error for an open file that lost its name and whose value could not be kept."""
     return StaleEntry(f"{content.ident} was removed, and could not be kept for those who have it open", key=content.ident)

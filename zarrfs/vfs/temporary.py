@@ -23,7 +23,8 @@ from zarrfs.vfs.buffer import StagedBytes
 from zarrfs.vfs.content import Content, Snapshot, WholeContent
 from zarrfs.vfs.node import Attributes, Buffer, Entry, Handle, OpenFlags
 from zarrfs.vfs.stage import Stage, StagingRoom
-from zarrfs.vfs.staging import StagedFile, StagingArea
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import StagingArea
 
 _EVERYWHERE = re.compile(r".*(\.[0-9a-f]{32}\.partial|\.__lock)", re.DOTALL)
 _PIECE_NBYTES = 1 << 20

@@ -34,7 +34,8 @@ from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, lookup_file, no_such_entry
-from zarrfs.vfs.staging import Staged, StagedFile
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, documents_of, reason_against
 from zarrfs.views.chunks_files import DecodedChunk, LeavingDocument, NodeDocument

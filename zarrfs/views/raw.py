@@ -29,7 +29,8 @@ from zarrfs.stores.base import Change, DirEntry, KeyStat, Store
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot, WholeContent
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
-from zarrfs.vfs.staging import Staged, StagedFile
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 
@@ -51,7 +52,7 @@ class RawView(View):
         return RawDirectory(self._context, Prefix(""))
 
     def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
-        yield Affected(_names(change.place), gone=change.kind in ("erase", "unknown"), content=change.kind != "times")
+        yield Affected(_names(change.place), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")
 
 
 class RawDirectory(Directory):

@@ -1,24 +1,42 @@
-"""Whole-array files: each array as one file of a format that other programs open; one folder for each container format (``npy/``)."""
+"""Whole-array files: each array as one file of a format that other programs open; one folder for each container format (``npy/``).
+
+A file that is written to changes the array's elements. A new file becomes an array when it is whole; one that is emptied and written anew
+replaces its array. Names that no array's file can have are temporary: a rename makes an array of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 
 from zarrfs import registry
-from zarrfs.containers.base import Container, FileLayout, Literal
-from zarrfs.errors import NotPermitted, NotRepresentable, StaleEntry
-from zarrfs.hierarchy.nodes import NodeChange, OpenArray
+from zarrfs.containers.base import Container
+from zarrfs.errors import (
+    AcrossViews,
+    DirectoryNotEmpty,
+    EntryExists,
+    IsADirectory,
+    NameInvalid,
+    NoSuchEntry,
+    NotADirectory,
+    NotPermitted,
+    NotRepresentable,
+    StoreReadOnly,
+)
+from zarrfs.hierarchy.nodes import NodeChange
 from zarrfs.keys import ROOT, NodePath
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, UnsupportedNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Change
 from zarrfs.vfs import names
-from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
+from zarrfs.vfs.content import Content
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import Staged
+from zarrfs.vfs.temporary import TemporaryFile, is_temporary
+from zarrfs.views.array_content import WholeArrayContent, folder_ident, layout_of, mtime_ns
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 from zarrfs.views.tree import GroupDirectory, Shown, made_name
-
-MAX_NBYTES = 2**63 - 1
-"""Of a file: the kernel's offsets are signed."""
 
 
 class WholeArrayView(View):
@@ -41,14 +59,20 @@ class WholeArrayView(View):
 
 
 class WholeArrayGroup(GroupDirectory):
-    """A group: a folder for each group in it, a file for each array."""
+    """A group: a folder for each group in it, a file for each array, and the files that are to become arrays."""
 
     def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
         super().__init__(context, path)
         self.container = container
         self.view = container.name
 
+    async def attributes(self) -> Attributes:
+        return replace(await super().attributes(), writable=self._writable)
+
     async def lookup(self, name: str) -> Node:
+        temporary = self.context.temporaries.get(self._ident(name))
+        if temporary is not None:
+            return temporary
         suffix = self.container.suffix
         if name.endswith(suffix):
             # The usual name of an array's file, without listing the folder; a real group of that name goes first.
@@ -57,26 +81,205 @@ class WholeArrayGroup(GroupDirectory):
                 shown = await self.show(name[: -len(suffix)], node)
                 if shown.name == name:
                     return shown.make()
+        staged = self._staged_new().get(self._ident(name))
+        if staged is not None and await self.context.hierarchy.node(_array_path(staged)) is None:
+            return StagedFile(self.context.staging, staged.content, writable=self._writable)
         return await super().lookup(name)
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        staged = dict(self._staged_new())
+        async for entry in super().entries():
+            staged.pop(self._ident(entry[0]), None)
+            yield entry
+        for ident, one in staged.items():
+            yield ident.rpartition("/")[2], False, one.size or 0, one.mtime_ns, True
+        for entry in self.context.temporaries.entries(self._ident("")):
+            yield entry
 
     async def show(self, name: str, node: HierarchyNode) -> Shown:
         if isinstance(node, GroupNode):
-            return Shown(name, True, lambda: WholeArrayGroup(self.context, node.path, self.container))
+            return Shown(name, True, lambda: WholeArrayGroup(self.context, node.path, self.container), writable=self._writable)
         if isinstance(node, ArrayNode):
             try:
-                layout = _layout(self.container, node.metadata)
+                layout = layout_of(self.container, node.metadata)
             except NotRepresentable as error:
                 node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=str(error))
             else:
+                file = self._file(node.path)
+                staged = self.context.staging.get(file.ident)
                 return Shown(
                     made_name(name, self.container.suffix),
                     False,
-                    lambda: WholeArrayFile(self.context, node.path, self.container),
-                    layout.size,
-                    await _mtime_ns(self.context, node.path),
+                    lambda: file,
+                    layout.size if staged is None or staged.size is None else staged.size,
+                    (staged.mtime_ns if staged is not None else None) or await mtime_ns(self.context, node.path),
+                    writable=self._writable,
                     suffix=self.container.suffix,
                 )
         return self.show_unsupported(name, node)
+
+    # --- change -------------------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
+        self._require_writable()
+        if await self._find(name) is not None:
+            raise EntryExists(f"{name!r} is there already", key=name)
+        if self._is_temporary(name):
+            return await self.context.temporaries.create(self._ident(name), flags)
+        file = self._file(await self._new_child(name))
+        return file, await file.create(flags)
+
+    async def mkdir(self, name: str) -> Directory:
+        self._require_writable()
+        path = self.path.child(_part(name))
+        if await self._find(name) is not None:
+            raise EntryExists(f"{name!r} is there already", key=name)
+        layout = await self.context.editor.layout_for(path)
+        await self.context.editor.create(GroupNode(path=path, dialect=layout.dialect.name))
+        return WholeArrayGroup(self.context, path, self.container)
+
+    async def unlink(self, name: str) -> None:
+        node = await self.lookup(name)
+        if isinstance(node, Directory):
+            raise IsADirectory(f"{name!r} is a folder", key=name)
+        if isinstance(node, TemporaryFile):
+            await self.context.temporaries.unlink(node)
+            return
+        self._require_writable()
+        if not isinstance(node, StagedFile):
+            await super().unlink(name)
+            return
+        await self._erase(node)
+
+    async def rmdir(self, name: str) -> None:
+        node = await self.lookup(name)
+        if not isinstance(node, WholeArrayGroup):
+            raise NotADirectory(f"{name!r} is a file", key=name)
+        self._require_writable()
+        await node._require_empty()
+        await self.context.editor.erase(node.path)
+
+    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
+        if not isinstance(new_directory, WholeArrayGroup) or new_directory.container is not self.container:
+            raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
+        self._require_writable()
+        node = await self.lookup(name)
+        target = await new_directory._find(new_name)
+        if target is not None and not replace:
+            raise EntryExists(f"{new_name!r} is there already", key=new_name)
+        if isinstance(node, WholeArrayGroup):
+            await self._rename_group(node, target, new_directory.path.child(_part(new_name)))
+        elif isinstance(target, Directory):
+            raise IsADirectory(f"{new_name!r} is a folder", key=new_name)
+        elif isinstance(node, TemporaryFile):
+            await self.context.temporaries.move(node, await new_directory._content(new_name))
+        elif isinstance(node, StagedFile) and isinstance(node.content, WholeArrayContent):
+            if new_directory._is_temporary(new_name):
+                raise NameInvalid(f"{new_name!r}: an array's file ends in {self.container.suffix}", key=new_name)
+            await self._rename_array(node, node.content, target, await new_directory._content(new_name))
+        else:
+            raise NotPermitted(f"{name!r} cannot be renamed", key=name)
+
+    async def _rename_array(self, file: StagedFile, old: WholeArrayContent, target: Node | None, new: Content) -> None:
+        """What is staged is stored first; an array that is replaced goes before the other takes its place."""
+        assert isinstance(new, WholeArrayContent)
+        if file.ident == new.ident:
+            return
+        staging = self.context.staging
+        if (staged := staging.get(file.ident)) is not None:
+            await staged.publish_now()
+        async with staging.renaming(file.ident, new), staging.unnaming(new.ident):
+            if target is not None and await self.context.hierarchy.node(new.path) is not None:
+                await new.erase()
+            await self.context.editor.rename(old.path, new.path)
+
+    async def _rename_group(self, node: WholeArrayGroup, target: Node | None, new: NodePath) -> None:
+        if node.path == new:
+            return
+        if isinstance(target, WholeArrayGroup):
+            await target._require_empty()
+            await self.context.editor.erase(new)
+        elif target is not None:
+            raise NotADirectory(f"{new} is a file", key=new)
+        await self.context.staging.publish_below(node._ident(""))
+        await self.context.editor.rename(node.path, new)
+        moved = WholeArrayGroup(self.context, new, self.container)
+        self.context.staging.rekey_below(node._ident(""), lambda content: self._moved(content, node.path, new))
+        self.context.temporaries.move_below(node._ident(""), moved._ident(""))
+
+    def _moved(self, content: Content, old: NodePath, new: NodePath) -> Content:
+        if isinstance(content, WholeArrayContent):
+            return WholeArrayContent(self.context, NodePath(new + content.path[len(old) :]), self.container)
+        name = content.ident[len(folder_ident(self.container, old)) :]
+        return self.context.temporaries.content(folder_ident(self.container, new) + name)
+
+    async def _erase(self, file: StagedFile) -> None:
+        async with self.context.staging.unnaming(file.ident):
+            assert isinstance(file.content, WholeArrayContent)
+            if await self.context.hierarchy.node(file.content.path) is not None:
+                await file.content.erase()
+
+    # --- names --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _writable(self) -> bool:
+        return self.context.writable and self.container.writable
+
+    def _require_writable(self) -> None:
+        if not self.context.writable:
+            raise StoreReadOnly("this mount is read-only")
+        if not self.container.writable:
+            raise NotPermitted(f"{self.container.name}/ cannot be written")
+
+    def _is_temporary(self, name: str) -> bool:
+        """An array's file ends in the suffix, and hidden names are what programs write first (rsync, editors)."""
+        return is_temporary(name) or not name.endswith(self.container.suffix) or name.startswith(".")
+
+    def _child(self, name: str) -> NodePath:
+        return self.path.child(_part(name[: -len(self.container.suffix)]))
+
+    async def _new_child(self, name: str) -> NodePath:
+        """The path of the array that a new file called ``name`` becomes. Raises `NameInvalid`, `EntryExists`."""
+        path = self._child(name)
+        layout = await self.context.editor.layout_for(path)
+        layout.check_name(path.name)
+        if await self.context.hierarchy.node(path) is not None:
+            raise EntryExists(f"there is a node at {path} already, which is no array that {self.view}/ can show", key=path)
+        return path
+
+    async def _content(self, name: str) -> Content:
+        """What a file called ``name`` in this folder stands for, whether it is there or not."""
+        if self._is_temporary(name):
+            return self.context.temporaries.content(self._ident(name))
+        node = await self._find(name)
+        if isinstance(node, StagedFile):
+            return node.content
+        return WholeArrayContent(self.context, await self._new_child(name), self.container)
+
+    def _ident(self, name: str) -> str:
+        return folder_ident(self.container, self.path) + name
+
+    def _file(self, path: NodePath) -> StagedFile:
+        return StagedFile(self.context.staging, WholeArrayContent(self.context, path, self.container), writable=self._writable)
+
+    def _staged_new(self) -> dict[str, Staged]:
+        """Files in this folder that are written and not stored yet, by ident: of those that replace an array, that is shown too."""
+        above = self._ident("")
+        return {
+            one.content.ident: one
+            for one in self.context.staging.unpublished_below(above)
+            if "/" not in one.content.ident[len(above) :] and isinstance(one.content, WholeArrayContent)
+        }
+
+    async def _find(self, name: str) -> Node | None:
+        try:
+            return await self.lookup(name)
+        except NoSuchEntry:
+            return None
+
+    async def _require_empty(self) -> None:
+        async for name, *_ in self.entries():
+            raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {name!r}", key=self.path)
 
 
 class WholeArrayRoot(WholeArrayGroup):
@@ -101,82 +304,38 @@ class WholeArrayRoot(WholeArrayGroup):
         async for entry in super().entries():
             yield entry
 
+    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
+        await self._require_group(name)
+        return await super().create(name, flags)
+
+    async def mkdir(self, name: str) -> Directory:
+        await self._require_group(name)
+        return await super().mkdir(name)
+
+    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
+        await self._require_group(name)
+        await super().rename(name, new_directory, new_name, replace=replace)
+
+    async def _require_group(self, name: str) -> None:
+        if await self._only() is not None:
+            raise NotPermitted(f"{name!r}: the root of the store is an array, beside which there is nothing", key=name)
+
     async def _only(self) -> Shown | None:
         node = await self.context.hierarchy.node(ROOT)
         return await self.show(self.context.store_name, node) if isinstance(node, ArrayNode | UnsupportedNode) else None
 
 
-class WholeArrayFile(File):
-    """An array as one file. Its size follows from the metadata, its bytes are made when they are read."""
-
-    def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
-        self._context = context
-        self._path = path
-        self._container = container
-        self.ident = f"{container.name}{path}{container.suffix}"
-
-    async def attributes(self) -> Attributes:
-        _, layout = await self._opened()
-        return await _attributes(self._context, self._path, layout)
-
-    async def open(self, flags: OpenFlags) -> Handle:
-        if flags.write:
-            raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
-        opened, layout = await self._opened()
-        return _WholeArrayHandle(self._context, opened, layout)
-
-    async def _opened(self) -> tuple[OpenArray, FileLayout]:
-        opened = await self._context.hierarchy.array(self._path)
-        if opened is None:
-            raise no_such_entry(self.ident)
-        return opened, _layout(self._container, opened.array.metadata)
+def _array_path(staged: Staged) -> NodePath:
+    assert isinstance(staged.content, WholeArrayContent)
+    return staged.content.path
 
 
-class _WholeArrayHandle(Handle):
-    def __init__(self, context: ViewContext, opened: OpenArray, layout: FileLayout) -> None:
-        self._context = context
-        self._opened = opened
-        self._layout = layout
-        self._position = opened.reader.opened()
-
-    async def attributes(self) -> Attributes:
-        return await _attributes(self._context, self._opened.array.path, self._layout)
-
-    async def read(self, offset: int, size: int) -> Buffer:
-        if self._opened.superseded:
-            raise StaleEntry(f"the metadata of {self._opened.array.path} changed: open the file again", key=self._opened.array.path)
-        stop = min(offset + size, self._layout.size)
-        parts: list[Buffer] = []
-        for extent in self._layout.extents:
-            begin, end = max(offset, extent.offset), min(stop, extent.offset + extent.nbytes)
-            if begin >= end:
-                continue
-            if isinstance(extent, Literal):
-                parts.append(extent.data[begin - extent.offset : end - extent.offset])
-            else:
-                part = await self._opened.reader.read(extent.start + begin - extent.offset, end - begin, self._position)
-                if begin == offset and end == stop:
-                    return part
-                parts.append(bytes(part))
-        return b"".join(parts)
-
-    async def release(self) -> None:
-        self._opened.reader.closed(self._position)
-
-
-def _layout(container: Container, metadata: ArrayMetadata) -> FileLayout:
-    layout = container.layout(metadata)
-    if layout.size > MAX_NBYTES:
-        raise NotRepresentable(f"a file of {layout.size} bytes is larger than any file can be ({MAX_NBYTES})")
-    return layout
-
-
-async def _attributes(context: ViewContext, path: NodePath, layout: FileLayout) -> Attributes:
-    return Attributes(False, layout.size, await _mtime_ns(context, path), writable=False)
-
-
-async def _mtime_ns(context: ViewContext, path: NodePath) -> int:
-    return await context.hierarchy.mtime_ns(path) or context.mounted_ns
+def _part(name: str) -> str:
+    """The part of a node's path that ``name`` stands for. Raises `NameInvalid`."""
+    part = names.part_of(name)
+    if not part or "/" in part:
+        raise NameInvalid(f"{name!r} cannot name a node", key=name)
+    return part
 
 
 def _plugin(container: Container) -> ViewPlugin:

@@ -1,0 +1,572 @@
+"""Whole-array files that are written to: elements changed in place, arrays made, replaced, erased and renamed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import trio_test
+from zarr.core.buffer import default_buffer_prototype
+
+from tests.support.arrays import FILL, Example
+from tests.support.stores import fill
+from tests.support.trees import listing, load, names, read, tree_over, walk, write
+from zarrfs.errors import (
+    ContentInvalid,
+    EntryExists,
+    FileTooLarge,
+    NameInvalid,
+    NoSuchEntry,
+    NotPermitted,
+    StaleEntry,
+    StoreFull,
+    StoreReadOnly,
+)
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.tree import MountTree
+from zarrfs.vfs.node import READ_ONLY, Directory, File, Handle, OpenFlags
+
+WRITE = OpenFlags(write=True)
+ANEW = OpenFlags(write=True, truncate=True)
+Elements = np.ndarray[Any, Any]
+# Whoever did not hear of it finds it in the log, too.
+LOST = pytest.mark.logs("could not be stored and is lost")
+DIALECTS = pytest.mark.parametrize("dialect", ["v2", "v3"])
+
+
+async def store_with(values: dict[str, bytes]) -> MemoryStore:
+    store = MemoryStore()
+    await fill(store, values)
+    return store
+
+
+async def in_zarr(store: Store, path: str) -> Any:
+    """The array as zarr-python reads it from the values that the store holds."""
+    values = {}
+    for key in [key async for key in store.list()]:
+        value = await store.get(key)
+        assert value is not None
+        values[str(key)] = default_buffer_prototype().buffer.from_bytes(bytes(value))
+    return zarr.open_array(zarr.storage.MemoryStore(values), path=path, mode="r")
+
+
+def npy(elements: Elements, **options: Any) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, elements, **options)
+    return file.getvalue()
+
+
+@asynccontextmanager
+async def opened(tree: MountTree, path: str, flags: OpenFlags = WRITE) -> AsyncIterator[Handle]:
+    file = await walk(tree, path)
+    assert isinstance(file, File)
+    handle = await file.open(flags)
+    try:
+        yield handle
+    finally:
+        await handle.release()
+
+
+async def folder(tree: MountTree, path: str) -> Directory:
+    found = await walk(tree, path)
+    assert isinstance(found, Directory)
+    return found
+
+
+def operations(tree: MountTree) -> dict[str, int]:
+    found: dict[str, int] = dict(tree.stats()["store_operations"])  # type: ignore[call-overload]
+    return found
+
+
+def data_offset(data: bytes) -> int:
+    return data.index(b"\n") + 1
+
+
+# --- in place ---------------------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_any_writes_are_as_on_a_local_file(data: st.DataObject) -> None:
+    ndim = data.draw(st.integers(0, 3))
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=ndim, max_size=ndim)))
+    chunks = tuple(data.draw(st.lists(st.integers(1, 5), min_size=ndim, max_size=ndim)))
+    dtype = data.draw(st.sampled_from(["<i2", "<f8", "|u1", "<u4"]))
+    example = Example(shape, chunks, dtype)
+    memory_limit = data.draw(st.sampled_from(["1MiB", "0"]), label="memory")
+
+    async def main() -> None:
+        store = await store_with(example.values("a"))
+        async with tree_over(store, memory_limit=memory_limit) as tree:
+            model = bytearray(await read(tree, "npy/a.npy"))
+            head = data_offset(bytes(model))
+            async with opened(tree, "npy/a.npy") as handle, opened(tree, "npy/a.npy", READ_ONLY) as other:
+                for _ in range(data.draw(st.integers(1, 6))):
+                    offset = data.draw(st.integers(head, len(model) - 1), label="offset")
+                    size = data.draw(st.integers(1, len(model) - offset), label="size")
+                    new = data.draw(st.binary(min_size=size, max_size=size))
+                    assert await handle.write(offset, new) == size
+                    model[offset : offset + size] = new
+                    assert bytes(await other.read(0, len(model))) == bytes(model)
+                    begin = data.draw(st.integers(0, len(model) - 1))
+                    assert bytes(await handle.read(begin, 50)) == bytes(model[begin : begin + 50])
+                    if data.draw(st.booleans(), label="flush"):
+                        await handle.flush()
+                        assert tree.staging.dirty_nbytes == 0
+                        assert npy(np.asarray((await in_zarr(store, "a"))[...], dtype))[head:] == bytes(model)[head:]
+            assert npy(np.asarray((await in_zarr(store, "a"))[...], dtype))[head:] == bytes(model)[head:]
+            assert await read(tree, "npy/a.npy") == bytes(model)
+            budget = tree.staging.room.budget
+            assert budget is not None
+            assert budget.nbytes == 0
+
+    import trio
+
+    trio.run(main)
+
+
+@trio_test
+async def test_a_write_inside_one_chunk_costs_one_get_and_one_set() -> None:
+    example = Example((1024, 1024), (512, 512), "<f4")
+    async with tree_over(await store_with(example.values("a"))) as tree:
+        head = data_offset(await read(tree, "npy/a.npy"))
+        async with opened(tree, "npy/a.npy") as handle:
+            before = operations(tree)
+            await handle.write(head + 4096 * 3, b"\1" * 1024)
+            await handle.flush()
+        after = operations(tree)
+    assert after["get"] + after["get_partial_values"] - before["get"] - before["get_partial_values"] <= 1
+    assert after["set"] - before["set"] == 1
+
+
+@trio_test
+async def test_chunks_that_are_written_whole_are_not_got_however_the_pieces_are_cut() -> None:
+    example = Example((64, 64), (16, 16), "<f4")
+    async with tree_over(await store_with(example.values("a"))) as tree:
+        head = data_offset(await read(tree, "npy/a.npy"))
+        new = np.arange(64 * 64, dtype="<f4").tobytes()
+        async with opened(tree, "npy/a.npy") as handle:
+            before = operations(tree)
+            for offset in range(0, len(new), 999):
+                await handle.write(head + offset, new[offset : offset + 999])
+            await handle.flush()
+        after = operations(tree)
+        # Pieces end within elements, the rest of which is read: those chunks alone.
+        assert after["set"] - before["set"] == 16
+        async with opened(tree, "npy/a.npy") as handle:
+            before = operations(tree)
+            for offset in range(0, len(new), 1000):
+                await handle.write(head + offset, new[offset : offset + 1000])
+            await handle.flush()
+        after = operations(tree)
+        assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == {"set": 16}
+
+
+@trio_test
+async def test_the_header_can_be_written_as_it_is_and_no_otherwise() -> None:
+    example = Example((4, 4), (2, 2))
+    async with tree_over(await store_with(example.values("a"))) as tree:
+        whole = await read(tree, "npy/a.npy")
+        async with opened(tree, "npy/a.npy") as handle:
+            # As a page of a mapping comes.
+            await handle.write(0, whole)
+            with pytest.raises(NotPermitted, match="header"):
+                await handle.write(8, b"\0")
+            with pytest.raises(FileTooLarge):
+                await handle.write(len(whole), b"\0")
+            with pytest.raises(FileTooLarge):
+                await handle.truncate(len(whole) + 1)
+            with pytest.raises(ContentInvalid):
+                await handle.truncate(len(whole) - 1)
+            await handle.truncate(len(whole))
+        assert await read(tree, "npy/a.npy") == whole
+
+
+@trio_test
+async def test_a_chunk_that_becomes_fill_value_is_erased_and_padding_stays_fill_value() -> None:
+    store = MemoryStore()
+    example = Example((5,), (4,), "<i4")
+    await fill(store, example.values("a"))
+    async with tree_over(store) as tree:
+        head = data_offset(await read(tree, "npy/a.npy"))
+        async with opened(tree, "npy/a.npy") as handle:
+            await handle.write(head, np.full(5, FILL, "<i4").tobytes())
+        assert await names(tree, "chunks/a") == {".zarray"}
+        async with opened(tree, "npy/a.npy") as handle:
+            await handle.write(head + 16, np.full(1, 9, "<i4").tobytes())
+        assert np.frombuffer(await read(tree, "chunks/a/1"), "<i4").tolist() == [9, 7, 7, 7]
+
+
+@LOST
+@trio_test
+async def test_whoever_has_it_open_sees_every_change_and_a_changed_shape_is_stale() -> None:
+    example = Example((4,), (2,), "<i4")
+    store = await store_with(example.values("a"))
+    async with tree_over(store) as tree:
+        whole = await read(tree, "npy/a.npy")
+        head = data_offset(whole)
+        async with opened(tree, "npy/a.npy", READ_ONLY) as reader, opened(tree, "npy/a.npy") as writer:
+            assert bytes(await reader.read(0, 1000)) == whole
+            await write(tree, "chunks/a/0", np.array([5, 6], "<i4").tobytes())
+            assert np.frombuffer(await reader.read(head, 8), "<i4").tolist() == [5, 6]
+            await writer.write(head, np.array([8], "<i4").tobytes())
+            assert np.frombuffer(await reader.read(head, 8), "<i4").tolist() == [8, 6]
+            assert np.frombuffer(await read(tree, "chunks/a/0"), "<i4").tolist() == [5, 6]
+            changed = Example((6,), (2,), "<i4").values("a")
+            await tree.store.set(Key("a/.zarray"), changed["a/.zarray"])
+            with pytest.raises(StaleEntry):
+                await writer.write(head, b"1234")
+
+
+@trio_test
+async def test_a_full_store_is_told_at_flush_and_nothing_is_lost() -> None:
+    class Full(MemoryStore):
+        full = False
+
+        async def set(self, key: Key, value: Any, **more: Any) -> None:
+            if self.full:
+                raise StoreFull("no space left", key=key)
+            await super().set(key, value, **more)
+
+    store = Full()
+    example = Example((8,), (2,), "<i4")
+    await fill(store, example.values("a"))
+    async with tree_over(store) as tree:
+        whole = await read(tree, "npy/a.npy")
+        head = data_offset(whole)
+        new = np.arange(100, 108, dtype="<i4").tobytes()
+        async with opened(tree, "npy/a.npy") as handle:
+            await handle.write(head, new)
+            store.full = True
+            for _ in range(2):
+                with pytest.raises(StoreFull):
+                    await handle.flush()
+            assert bytes(await handle.read(head, 100)) == new
+            store.full = False
+            await handle.flush()
+        assert await read(tree, "npy/a.npy") == whole[:head] + new
+
+
+# --- new arrays -------------------------------------------------------------------------------------------------------------------
+
+NEW = [
+    np.arange(35, dtype="<f4").reshape(5, 7),
+    np.asfortranarray(np.arange(35, dtype="<f4").reshape(5, 7)),
+    np.arange(24, dtype=">i8").reshape(2, 3, 4),
+    np.array(3.5),
+    np.zeros((0, 5), "<u2"),
+    np.array([b"ab", b"c"], "S3"),
+    np.array(["ab", "ç"], "<U3"),
+    np.array([True, False]),
+    np.array(["2020-01-01", "NaT"], "<M8[D]"),
+    np.array([(1, 2.5), (3, np.nan)], [("a", "<i4"), ("b", "<f8")]),
+]
+
+
+@DIALECTS
+@pytest.mark.parametrize("limit", ["512MiB", "0"])
+@pytest.mark.parametrize("elements", NEW, ids=lambda elements: f"{elements.dtype.str}{elements.shape}")
+async def test_a_copied_file_becomes_an_array(elements: Elements, limit: str, dialect: str) -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect, memory_limit=limit, new_chunks="2") as tree:
+        await write(tree, "npy/a.npy", npy(elements))
+        found = await in_zarr(store, "a")
+        assert found.shape == elements.shape
+        # Bit for bit: NaN and NaT are equal to nothing.
+        little = elements.astype(elements.dtype.newbyteorder("<"))
+        assert found[...].tobytes() == little.tobytes()
+        assert (await load(tree, "npy/a.npy")).tobytes() == little.tobytes()
+        codecs = [codec["name"] for codec in found.metadata.to_dict().get("codecs", ())]
+        fortran = not elements.flags.c_contiguous
+        assert fortran == (found.metadata.order == "F" if dialect == "v2" else "transpose" in codecs)
+        assert await names(tree, "npy") == {"a.npy"}
+
+
+test_a_copied_file_becomes_an_array = trio_test(test_a_copied_file_becomes_an_array)
+
+
+@DIALECTS
+@trio_test
+async def test_a_new_array_costs_one_set_a_chunk_and_one_a_document(dialect: str) -> None:
+    elements = np.arange(1, 65, dtype="<i4").reshape(8, 8)
+    async with tree_over(MemoryStore(), new_dialect=dialect, new_chunks="4x4") as tree:
+        await write(tree, "npy/a.npy", npy(elements))
+        # The first node of a store makes a group of its root, too.
+        assert operations(tree)["set"] == 4 + 2
+        await write(tree, "npy/b.npy", npy(elements))
+        assert operations(tree)["set"] == 4 + 2 + 4 + 1
+
+
+@trio_test
+async def test_nobody_sees_it_before_it_is_whole_and_the_metadata_comes_last() -> None:
+    elements = np.arange(1, 65, dtype="<i4").reshape(8, 8)
+    data = npy(elements)
+    store = MemoryStore()
+    async with tree_over(store, new_chunks="2x8", memory_limit="0") as tree:
+        npy_folder = await folder(tree, "npy")
+        _, handle = await npy_folder.create("a.npy", ANEW)
+        await handle.write(0, data[:-40])
+        # Chunks that were whole are stored already, since there is no memory for them; nobody takes them for nodes.
+        assert await names(tree, "chunks") == {".zgroup"}
+        assert await names(tree, "npy") == {"a.npy"}
+        assert (await listing(tree, "npy"))["a.npy"][2] == len(data) - 40
+        assert bytes(await handle.read(0, len(data))) == data[:-40]
+        await handle.write(len(data) - 40, data[-40:])
+        assert not [key async for key in store.list() if key.endswith("zarr.json")]
+        await handle.flush()
+        assert (await listing(tree, "chunks"))["a"][1]
+        await handle.release()
+        np.testing.assert_array_equal((await in_zarr(store, "a"))[...], elements)
+
+
+@pytest.mark.parametrize("limit", ["512MiB", "0"])
+@pytest.mark.parametrize("cut", [0, 5, 60, -1, -40])
+@LOST
+@trio_test
+async def test_a_short_file_leaves_nothing_behind(cut: int, limit: str) -> None:
+    data = npy(np.arange(1, 65, dtype="<i4").reshape(8, 8))[:cut]
+    store = MemoryStore()
+    async with tree_over(store, new_chunks="2x8", memory_limit=limit) as tree:
+        _, handle = await (await folder(tree, "npy")).create("a.npy", ANEW)
+        if data:
+            await handle.write(0, data)
+            with pytest.raises(ContentInvalid, match=r"a\.npy"):
+                await handle.flush()
+        await handle.release()
+        assert not [key async for key in store.list()]
+        assert await names(tree, "npy") == set()
+        # The path is free again.
+        await write(tree, "npy/a.npy", npy(np.arange(3)))
+        assert (await load(tree, "npy/a.npy")).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GARBAGE" * 20, "no .npy file"),
+        (npy(np.array([None, 1], object), allow_pickle=True), "pickle"),
+        (b"\x93NUMPY\x03\x00" + bytes(200), "version 3.0"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\x7f" + bytes(200), "longer"),
+        (b"\x93NUMPY\x01\x00\x20\x00" + b"__import__('os').getcwd()".ljust(31) + b"\n", "cannot be read"),
+        (npy(np.arange(3)) + b"x", "not more"),
+    ],
+)
+@LOST
+@trio_test
+async def test_what_is_no_npy_file_is_refused_when_it_is_written(data: bytes, reason: str) -> None:
+    store = MemoryStore()
+    async with tree_over(store) as tree:
+        _, handle = await (await folder(tree, "npy")).create("a.npy", ANEW)
+        with pytest.raises((ContentInvalid, FileTooLarge), match=reason):
+            await handle.write(0, data)
+        await handle.release()
+        assert not [key async for key in store.list()]
+        assert await names(tree, "npy") == set()
+
+
+@trio_test
+async def test_a_hole_is_zeros() -> None:
+    """`np.lib.format.open_memmap` writes the header and the last byte."""
+    data = npy(np.zeros((8, 8), "<i4"))
+    store = MemoryStore()
+    async with tree_over(store, new_chunks="4x8") as tree:
+        _, handle = await (await folder(tree, "npy")).create("a.npy", ANEW)
+        await handle.write(0, data[:128])
+        await handle.write(len(data) - 1, b"\0")
+        await handle.flush()
+        await handle.write(len(data) - 4, np.array([5], "<i4").tobytes())
+        await handle.flush()
+        await handle.release()
+        assert (await load(tree, "npy/a.npy")).sum() == 5
+
+
+@DIALECTS
+@trio_test
+async def test_names_are_those_that_the_dialect_allows(dialect: str) -> None:
+    async with tree_over(MemoryStore(), new_dialect=dialect) as tree:
+        with pytest.raises(NameInvalid):
+            await (await folder(tree, "npy")).create("zarr.json.npy" if dialect == "v3" else "ü.npy", ANEW)
+
+
+@trio_test
+async def test_a_name_that_is_a_group_or_there_already_is_refused() -> None:
+    example = Example((4,), (2,))
+    async with tree_over(await store_with(example.values("g/a"))) as tree:
+        with pytest.raises(EntryExists):
+            await (await folder(tree, "npy")).create("g.npy", ANEW)
+        with pytest.raises(EntryExists):
+            await (await folder(tree, "npy/g")).create("a.npy", ANEW)
+
+
+@trio_test
+async def test_a_read_only_mount_takes_nothing() -> None:
+    example = Example((4,), (2,))
+    async with tree_over(await store_with(example.values("a")), read_only="yes") as tree:
+        with pytest.raises(StoreReadOnly):
+            await (await folder(tree, "npy")).create("b.npy", ANEW)
+        with pytest.raises(NotPermitted):
+            async with opened(tree, "npy/a.npy"):
+                pass
+        with pytest.raises(StoreReadOnly):
+            await (await folder(tree, "npy")).unlink("a.npy")
+
+
+# --- replaced ---------------------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_the_same_shape_and_type_keeps_metadata_and_attributes() -> None:
+    example = Example((4, 4), (2, 2), "<i4")
+    store = await store_with(example.values("a") | {"a/.zattrs": b'{"units": "m"}'})
+    async with tree_over(store) as tree:
+        new = np.arange(16, dtype="<i4").reshape(4, 4)
+        new[:2, :2] = FILL
+        await write(tree, "npy/a.npy", npy(np.asfortranarray(new)))
+        found = await in_zarr(store, "a")
+        np.testing.assert_array_equal(found[...], new)
+        assert found.attrs["units"] == "m"
+        assert found.chunks == (2, 2)
+        # Equal to the fill value: not stored.
+        assert await store.get(Key("a/0.0")) is None
+        assert np.load(io.BytesIO(await read(tree, "npy/a.npy"))).flags.c_contiguous
+
+
+@trio_test
+async def test_holes_in_a_replaced_array_are_zeros_whatever_its_fill_value() -> None:
+    example = Example((8,), (2,), "<i4")
+    store = await store_with(example.values("a"))
+    async with tree_over(store) as tree:
+        data = npy(np.zeros(8, "<i4"))
+        async with opened(tree, "npy/a.npy", ANEW) as handle:
+            await handle.write(0, data[:128])
+            await handle.truncate(len(data))
+            await handle.flush()
+        assert (await in_zarr(store, "a"))[...].tolist() == [0] * 8
+
+
+@trio_test
+async def test_another_shape_replaces_the_array_as_a_whole() -> None:
+    example = Example((4, 4), (2, 2), "<i4")
+    store = await store_with(example.values("g/a") | {"g/a/.zattrs": b'{"units": "m"}', ".zgroup": b'{"zarr_format":2}'})
+    async with tree_over(store, new_chunks="3") as tree:
+        new = np.arange(5, dtype="<f8")
+        await write(tree, "npy/g/a.npy", npy(new))
+        found = await in_zarr(store, "g/a")
+        np.testing.assert_array_equal(found[...], new)
+        assert dict(found.attrs) == {}
+        assert found.metadata.zarr_format == 2
+        assert sorted([key async for key in store.list_prefix(Prefix("g/a/"))]) == ["g/a/.zarray", "g/a/0", "g/a/1"]
+
+
+@pytest.mark.parametrize("cut", [0, 5, -1])
+@LOST
+@trio_test
+async def test_a_short_replacement_loses_nothing(cut: int) -> None:
+    example = Example((4, 4), (2, 2), "<i4")
+    store = await store_with(example.values("a"))
+    async with tree_over(store, memory_limit="0") as tree:
+        whole = await read(tree, "npy/a.npy")
+        async with opened(tree, "npy/a.npy", ANEW) as handle:
+            data = npy(np.ones((9, 9)))[:cut]
+            if data:
+                await handle.write(0, data)
+                with pytest.raises(ContentInvalid):
+                    await handle.flush()
+                # Others see the old array until the new one is stored.
+                assert len(await read(tree, "chunks/a/0.0")) == 16
+        assert await read(tree, "npy/a.npy") == whole
+
+
+# --- erased and renamed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.logs("loses its name")
+@trio_test
+async def test_rm_erases_the_array_and_leaves_its_group() -> None:
+    example = Example((4,), (2,))
+    store = await store_with(example.values("g/a"))
+    async with tree_over(store) as tree:
+        async with opened(tree, "npy/g/a.npy", READ_ONLY) as reader:
+            await (await folder(tree, "npy/g")).unlink("a.npy")
+            with pytest.raises((StaleEntry, NoSuchEntry)):
+                await reader.read(0, 10)
+        assert await names(tree, "npy") == {"g"}
+        assert await names(tree, "npy/g") == set()
+        assert not [key async for key in store.list() if key.startswith("g/a")]
+
+
+@trio_test
+async def test_a_new_file_that_is_removed_while_it_is_written_is_gone() -> None:
+    store = MemoryStore()
+    async with tree_over(store, memory_limit="0", new_chunks="2") as tree:
+        npy_folder = await folder(tree, "npy")
+        _, handle = await npy_folder.create("a.npy", ANEW)
+        await handle.write(0, npy(np.arange(1, 9)))
+        await npy_folder.unlink("a.npy")
+        assert await names(tree, "npy") == set()
+        await handle.flush()
+        await handle.release()
+        assert not [key async for key in store.list()]
+
+
+@trio_test
+async def test_mv_renames_replaces_and_goes_into_groups() -> None:
+    one, two = Example((4,), (2,), "<i4"), Example((6,), (3,), "<i2")
+    store = await store_with(
+        one.values("a") | two.values("g/b") | {".zgroup": b'{"zarr_format":2}', "g/.zgroup": b'{"zarr_format":2}'}
+    )
+    async with tree_over(store) as tree:
+        whole = await read(tree, "npy/a.npy")
+        root, group = await folder(tree, "npy"), await folder(tree, "npy/g")
+        await root.rename("a.npy", group, "c.npy")
+        assert await read(tree, "npy/g/c.npy") == whole
+        with pytest.raises(EntryExists):
+            await group.rename("c.npy", group, "b.npy", replace=False)
+        await group.rename("c.npy", group, "b.npy")
+        assert await read(tree, "npy/g/b.npy") == whole
+        assert await names(tree, "npy/g") == {"b.npy"}
+        assert await names(tree, "npy") == {"g"}
+        np.testing.assert_array_equal((await in_zarr(store, "g/b"))[...], one.elements)
+        await root.rename("g", root, "h")
+        assert await read(tree, "npy/h/b.npy") == whole
+
+
+@trio_test
+async def test_a_temporary_name_becomes_an_array_when_it_is_renamed() -> None:
+    """As rsync and `mv` from elsewhere write: under a hidden name first."""
+    store = MemoryStore()
+    elements = np.arange(10.0)
+    async with tree_over(store) as tree:
+        await write(tree, "npy/.a.npy.Xy12Z", npy(elements))
+        await write(tree, "npy/.b.npy.Xy12Z", npy(elements)[:-1])
+        assert not [key async for key in store.list()]
+        root = await folder(tree, "npy")
+        await root.rename(".a.npy.Xy12Z", root, "a.npy")
+        np.testing.assert_array_equal((await in_zarr(store, "a"))[...], elements)
+        with pytest.raises(ContentInvalid):
+            await root.rename(".b.npy.Xy12Z", root, "b.npy")
+        with pytest.raises(NameInvalid):
+            await root.rename("a.npy", root, "a.txt")
+        assert await names(tree, "npy") == {"a.npy", ".b.npy.Xy12Z"}
+
+
+@trio_test
+async def test_groups_are_made_and_removed() -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v2") as tree:
+        root = await folder(tree, "npy")
+        group = await root.mkdir("g")
+        await write(tree, "npy/g/a.npy", npy(np.arange(3)))
+        assert {".zgroup", "g/.zgroup", "g/a/.zarray"} <= {key async for key in store.list()}
+        await group.unlink("a.npy")
+        await root.rmdir("g")
+        assert {key async for key in store.list()} == {".zgroup"}

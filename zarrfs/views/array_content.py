@@ -1,0 +1,124 @@
+"""What a whole-array file stands for: the array's elements between the bytes of a format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zarrfs.containers.base import Container, FileLayout, Literal
+from zarrfs.errors import NotRepresentable, StaleEntry
+from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.hierarchy.readers import Position
+from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.vfs import names
+from zarrfs.vfs.content import Content, Snapshot
+from zarrfs.vfs.node import Attributes, Buffer, no_such_entry
+from zarrfs.vfs.stage import Stage, StagingRoom
+from zarrfs.views.array_stage import ElementsStage, NewArrayStage
+from zarrfs.views.base import ViewContext
+from zarrfs.views.tree import made_name
+
+MAX_NBYTES = 2**63 - 1
+"""Of a file: the kernel's offsets are signed."""
+
+
+class WholeArrayContent(Content):
+    """The array at ``path`` as a file of ``container``; codecs may round what is written."""
+
+    verbatim = False
+    in_parts = True
+
+    def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
+        self._context = context
+        self.path = path
+        self.container = container
+        stem = names.name_of(path.name) if path != ROOT else context.store_name
+        self.ident = folder_ident(container, path.parent) + made_name(stem, container.suffix)
+        self._unsynced: dict[Key, None] = {}
+
+    async def snapshot(self) -> Snapshot | None:
+        opened = await self._context.hierarchy.array(self.path)
+        if opened is None:
+            return None
+        layout = layout_of(self.container, opened.array.metadata)
+        attributes = Attributes(False, layout.size, await mtime_ns(self._context, self.path), writable=self.is_writable)
+        return _ArraySnapshot(opened, layout, attributes)
+
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        opened = await self._context.hierarchy.array(self.path)
+        if empty:
+            return NewArrayStage(self._context, self.path, self.ident, self.container, room, opened, self._stored)
+        if opened is None:
+            raise no_such_entry(self.ident)
+        layout = layout_of(self.container, opened.array.metadata)
+        return ElementsStage(self._context.hierarchy, self.ident, opened, layout, room, self._stored)
+
+    async def keep(self, room: StagingRoom) -> Stage:
+        raise StaleEntry(f"{self.ident} is too large to be kept", key=self.ident)
+
+    async def erase(self) -> None:
+        await self._context.editor.erase(self.path)
+
+    async def sync(self) -> None:
+        keys = list(self._unsynced)
+        await self._context.store.sync(keys)
+        for key in keys:
+            self._unsynced.pop(key, None)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether files of this format can be taken back, and the store takes anything."""
+        return self._context.writable and self.container.writable
+
+    def _stored(self, keys: Sequence[Key]) -> None:
+        self._unsynced.update(dict.fromkeys(keys))
+
+
+class _ArraySnapshot(Snapshot):
+    """The array as its metadata is now. Its elements are those of the moment at which they are read, chunk by chunk."""
+
+    def __init__(self, opened: OpenArray, layout: FileLayout, attributes: Attributes) -> None:
+        self._opened = opened
+        self._layout = layout
+        self._position: Position | None = None
+        self.attributes = attributes
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        if self._opened.superseded:
+            raise StaleEntry(f"the metadata of {self._opened.array.path} changed: open the file again", key=self._opened.array.path)
+        if self._position is None:
+            self._position = self._opened.reader.opened()
+        pieces: list[Buffer] = []
+        parts = list(self._layout.parts(offset, size))
+        for extent, start, nbytes in parts:
+            if isinstance(extent, Literal):
+                pieces.append(extent.data[start : start + nbytes])
+                continue
+            piece = await self._opened.reader.read(extent.start + start, nbytes, self._position)
+            if len(parts) == 1:
+                return piece
+            pieces.append(bytes(piece))
+        return b"".join(pieces)
+
+    async def aclose(self) -> None:
+        position, self._position = self._position, None
+        if position is not None:
+            self._opened.reader.closed(position)
+
+
+def folder_ident(container: Container, path: NodePath) -> str:
+    """What the idents of files in the folder of the group at ``path`` begin with."""
+    return "/".join((container.name, *(names.name_of(part) for part in path[1:].split("/") if part), ""))
+
+
+def layout_of(container: Container, metadata: ArrayMetadata) -> FileLayout:
+    """The file for an array. Raises `NotRepresentable` also where it would be larger than any file."""
+    layout = container.layout(metadata)
+    if layout.size > MAX_NBYTES:
+        raise NotRepresentable(f"a file of {layout.size} bytes is larger than any file can be ({MAX_NBYTES})")
+    return layout
+
+
+async def mtime_ns(context: ViewContext, path: NodePath) -> int:
+    """When the array was last changed, as far as that is known."""
+    return await context.hierarchy.mtime_ns(path) or context.mounted_ns

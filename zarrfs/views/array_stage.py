@@ -1,0 +1,296 @@
+"""What was written to a whole-array file and is not yet stored: into an array that is there, or a file that makes one.
+
+The elements are kept by an `ArrayWriter`; here are the bytes of the format around them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from zarrfs.containers.base import Container, FileLayout, Head, Literal
+from zarrfs.errors import ContentInvalid, FileTooLarge, MetadataError, NoSuchEntry, NotPermitted, StaleEntry, ZarrfsError
+from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
+from zarrfs.hierarchy.writers import ArrayWriter, FileOrder
+from zarrfs.keys import Key, NodePath
+from zarrfs.model.data_type import from_numpy
+from zarrfs.model.metadata import ArrayNode
+from zarrfs.vfs.node import Buffer
+from zarrfs.vfs.stage import Stage, StagingRoom
+from zarrfs.views.base import ViewContext
+
+log = logging.getLogger(__name__)
+
+# What was staged before the head was known is handed on in pieces of this size.
+_PIECE_NBYTES = 1 << 20
+# A head is looked for in so many bytes; a container refuses longer ones.
+_HEAD_NBYTES = 1 << 16
+
+Stored = Callable[[Sequence[Key]], None]
+"""Told the keys that were set or erased, which a sync has to make durable."""
+
+
+class ElementsStage(Stage):
+    """Changed elements of an array that is there. Its size, and the bytes around the elements, are fixed."""
+
+    def __init__(
+        self, hierarchy: Hierarchy, ident: str, opened: OpenArray, layout: FileLayout, room: StagingRoom, on_stored: Stored
+    ) -> None:
+        self._hierarchy = hierarchy
+        self._ident = ident
+        self._opened = opened
+        self._layout = layout
+        self._writer = ArrayWriter(
+            opened.array,
+            opened.reader,
+            budget=room.budget_or_unlimited,
+            directory=room.directory,
+            early=True,
+            on_stored=on_stored,
+        )
+
+    @property
+    def size(self) -> int:
+        return self._layout.size
+
+    @property
+    def nbytes(self) -> int:
+        return self._writer.nbytes
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        await self._require_current()
+        out = bytearray()
+        for extent, start, nbytes in self._layout.parts(offset, size):
+            if isinstance(extent, Literal):
+                out += extent.data[start : start + nbytes]
+            else:
+                out += await self._writer.read(extent.start + start, nbytes)
+        return out
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        await self._require_current()
+        if offset + len(data) > self.size:
+            raise FileTooLarge(f"{self._ident} has exactly {self.size} bytes", key=self._ident)
+        view = memoryview(data)
+        parts = list(self._layout.parts(offset, len(data)))
+        for extent, start, nbytes in parts:
+            if isinstance(extent, Literal):
+                # A program that maps the file writes whole pages back, the header among them.
+                begin = extent.offset + start - offset
+                if extent.data[start : start + nbytes] != bytes(view[begin : begin + nbytes]):
+                    raise NotPermitted(
+                        f"the header of {self._ident} says what the array is, and cannot be changed", key=self._ident
+                    )
+        for extent, start, nbytes in parts:
+            if not isinstance(extent, Literal):
+                begin = extent.offset + start - offset
+                await self._writer.write(extent.start + start, view[begin : begin + nbytes])
+
+    async def truncate(self, size: int) -> None:
+        if size > self.size:
+            raise FileTooLarge(f"{self._ident} has exactly {self.size} bytes", key=self._ident)
+        if size < self.size:
+            raise ContentInvalid(f"{self._ident} has exactly {self.size} bytes, and cannot be cut to {size}", key=self._ident)
+
+    async def publish(self) -> None:
+        await self._require_current()
+        await self._writer.publish()
+
+    async def aclose(self) -> None:
+        self._writer.close()
+
+    async def _require_current(self) -> None:
+        if await self._hierarchy.array(self._opened.array.path) is not self._opened:
+            raise StaleEntry(f"the metadata of {self._opened.array.path} changed: open the file again", key=self._ident)
+
+
+class NewArrayStage(Stage):
+    """A whole-array file that begins empty. Its head says what the array is; the array is there when the file is whole and published.
+
+    Where there is no array yet (``replaced`` None), chunks are stored before that when memory runs out, and erased again if the file
+    never becomes whole; nobody sees a node meanwhile. An array that is replaced stays as it is until the file is published: what memory
+    has no room for lies in a file. Of the same shape and type, it keeps its metadata and attributes, and its chunks change one by one;
+    else it is erased whole before the new one is stored.
+    """
+
+    def __init__(
+        self,
+        context: ViewContext,
+        path: NodePath,
+        ident: str,
+        container: Container,
+        room: StagingRoom,
+        replaced: OpenArray | None,
+        on_stored: Stored,
+    ) -> None:
+        self._context = context
+        self._path = path
+        self._ident = ident
+        self._container = container
+        self._room = room
+        self._replaced = replaced
+        self._on_stored = on_stored
+        self._bytes = room.bytes()
+        """Everything until the head is known, then the head."""
+        self._size = 0
+        self._head: Head | None = None
+        self._node: ArrayNode | None = None
+        self._writer: ArrayWriter | None = None
+        self._same = False
+        self._erased = False
+        self._published = False
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._bytes) + (self._writer.nbytes if self._writer is not None else 0)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        size = max(0, min(size, self._size - offset))
+        head, writer = self._head, self._writer
+        if head is None or writer is None or offset + size <= head.nbytes:
+            return self._bytes.read(offset, size)
+        first = bytes(self._bytes.read(offset, max(0, head.nbytes - offset)))
+        return first + bytes(await writer.read(max(0, offset - head.nbytes), size - len(first)))
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        end = offset + len(data)
+        if self._head is None or self._writer is None:
+            self._bytes.write(offset, data)
+            self._size = max(self._size, end)
+            await self._look_for_head()
+            return
+        if end > self._whole_size:
+            raise FileTooLarge(f"the header of {self._ident} tells of {self._whole_size} bytes, not more", key=self._ident)
+        view = memoryview(data)
+        head = max(0, min(end, self._head.nbytes) - offset)
+        if bytes(self._bytes.read(offset, head)) != bytes(view[:head]):
+            raise NotPermitted(f"the header of {self._ident} was used already, and cannot be changed", key=self._ident)
+        if head < len(view):
+            await self._writer.write(offset + head - self._head.nbytes, view[head:])
+        self._size = max(self._size, end)
+
+    async def truncate(self, size: int) -> None:
+        if self._head is None or self._writer is None:
+            self._bytes.truncate(size)
+            self._size = size
+            await self._look_for_head()
+        elif size > self._whole_size:
+            raise FileTooLarge(f"the header of {self._ident} tells of {self._whole_size} bytes, not more", key=self._ident)
+        elif size < self._size:
+            raise ContentInvalid(f"{self._ident} cannot be cut while it is being written", key=self._ident)
+        else:
+            self._size = size
+
+    async def publish(self) -> None:
+        if self._head is None or self._writer is None or self._node is None:
+            raise ContentInvalid(
+                f"{self._ident} is no {self._container.suffix} file: its {self._size} bytes are no header", key=self._ident
+            )
+        if self._size != self._whole_size:
+            raise ContentInvalid(
+                f"{self._ident} has {self._size} bytes, and its header tells of {self._whole_size}: nothing was stored",
+                key=self._ident,
+            )
+        if self._same:
+            await self._writer.publish_whole()
+        else:
+            if self._replaced is not None and not self._erased:
+                try:
+                    await self._context.editor.erase(self._path)
+                except NoSuchEntry:
+                    log.info("%s was erased while it was being replaced", self._path)
+                self._erased = True
+            await self._writer.publish()
+            try:
+                await self._context.editor.create(self._node)
+            except BaseException:
+                if self._replaced is None:
+                    self._context.hierarchy.hide(self._path)
+                raise
+            layout = await self._context.editor.layout_for(self._path)
+            self._on_stored(tuple(layout.format(self._node)))
+        self._published = True
+        shown = self._container.layout(self._node.metadata).extents[0]
+        self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
+
+    async def aclose(self) -> None:
+        try:
+            if not self._published and self._replaced is None and self._node is not None:
+                await self._abandon(self._node)
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+            self._bytes.close()
+
+    # --- the head -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _whole_size(self) -> int:
+        assert self._head is not None
+        return _size_of(self._head)
+
+    async def _look_for_head(self) -> None:
+        head = self._container.read_head(bytes(self._bytes.read(0, _HEAD_NBYTES)))
+        if head is None:
+            return
+        metadata = self._replaced.array.metadata if self._replaced is not None else None
+        little = head.dtype.newbyteorder("<")
+        self._same = metadata is not None and metadata.shape == head.shape and metadata.data_type.npy_dtype == little
+        if self._same and self._replaced is not None and metadata is not None:
+            node = self._replaced.array.node
+            file_order = FileOrder(metadata.data_type.dtype if head.dtype == little else head.dtype, head.fortran_order)
+        else:
+            node = await self._new_node(head)
+            file_order = FileOrder(head.dtype, head.fortran_order)
+        if self._size > (whole_size := _size_of(head)):
+            raise FileTooLarge(f"the header of {self._ident} tells of {whole_size} bytes, not more", key=self._ident)
+        self._head, self._node = head, node
+        if self._replaced is None:
+            self._context.hierarchy.hide(self._path)
+        self._writer = ArrayWriter(
+            self._context.hierarchy.array_of(node),
+            None,
+            budget=self._room.budget_or_unlimited,
+            directory=self._room.directory,
+            early=self._replaced is None,
+            file_order=file_order,
+            on_stored=self._on_stored,
+        )
+        for offset in range(head.nbytes, len(self._bytes), _PIECE_NBYTES):
+            piece = self._bytes.read(offset, min(_PIECE_NBYTES, len(self._bytes) - offset))
+            await self._writer.write(offset - head.nbytes, piece)
+        self._bytes.truncate(head.nbytes)
+
+    async def _new_node(self, head: Head) -> ArrayNode:
+        try:
+            layout = await self._context.editor.layout_for(self._path)
+            return self._context.new_arrays.node(
+                self._path,
+                layout,
+                shape=head.shape,
+                data_type=from_numpy(np.dtype(head.dtype)),
+                order="F" if head.fortran_order else "C",
+            )
+        except MetadataError as error:
+            raise ContentInvalid(f"{self._ident} cannot become an array: {error}", key=self._ident) from error
+
+    async def _abandon(self, node: ArrayNode) -> None:
+        """The file never became whole: what of it was stored early goes, and the path is free again."""
+        if self._writer is not None and self._writer.stored:
+            try:
+                await self._context.store.erase_prefix(node.chunk_prefix)
+            except ZarrfsError as error:
+                log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
+        self._context.hierarchy.reveal(self._path)
+
+
+def _size_of(head: Head) -> int:
+    """Bytes of the whole file that begins with ``head``."""
+    return head.nbytes + math.prod(head.shape) * head.dtype.itemsize
