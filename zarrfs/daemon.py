@@ -93,19 +93,21 @@ async def _mounted(
     tree.on_affected = operations.changed
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
+    # Before, too: a signal that nobody waits for would leave a dead mount.
+    ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout)
+    await background.start(ending.on_signal, pyfuse3.terminate)
     try:
         _mount(operations, config, tree.store.writable)
     except BaseException:
         if words is not None:
             last_words.end(words)
         raise
+    ending.mounted()
     ours = mount_at(place)
     notifier.start()
-    ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout)
     try:
-        background.start_soon(ending.on_signal, pyfuse3.terminate)
         background.start_soon(ending.watch)
-        background.start_soon(_announce, config.mountpoint, ready)
+        background.start_soon(_announce, config.mountpoint, ready, ending)
         await pyfuse3.main()
     finally:
         with trio.CancelScope(shield=True):
@@ -143,9 +145,15 @@ def _listed(failures: list[tuple[str, str]]) -> str:
     return f"not stored: {listed}" + (f"; and {len(last) - _NAMED} more" if len(last) > _NAMED else "")
 
 
-async def _announce(mountpoint: str, ready: Callable[[], None]) -> None:
+async def _announce(mountpoint: str, ready: Callable[[], None], ending: Ending) -> None:
     """Ask the kernel, which asks us: when the answer comes the mount works."""
-    status = await threads.io(os.stat, mountpoint)
+    try:
+        status = await threads.io(os.stat, mountpoint)
+    except OSError:
+        if ending.has_begun:
+            # There will be no answer, and whoever waits for one sees this process end.
+            return
+        raise
     await threads.io(_set_read_ahead, status.st_dev)
     ready()
 

@@ -44,6 +44,16 @@ class Ending:
         self._every = every
         self._patience = patience
         self._begun = False
+        self._mounted = trio.Event()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the mount is ending."""
+        return self._begun
+
+    def mounted(self) -> None:
+        """There is a mount now, which can be ended."""
+        self._mounted.set()
 
     def begun(self) -> None:
         """From now on nobody uses the mount, and what is left is told."""
@@ -70,10 +80,13 @@ class Ending:
             if self._begun and left.files:
                 self._say(f"{self._mountpoint}: {left}")
 
-    async def on_signal(self, terminate: Callable[[], None]) -> None:
-        """At the first SIGTERM or SIGINT publish what is staged, and ``terminate()``. Further ones only hear what is left: what was
-        written is not given up because somebody is impatient."""
+    async def on_signal(self, terminate: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """At the first SIGTERM or SIGINT publish what is staged, and ``terminate()``, once there is a mount.
+
+        Further ones only hear what is left: what was written is not given up because somebody is impatient.
+        """
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            task_status.started()
             async with trio.open_nursery() as nursery:
                 async for number in signals:
                     name = signal.Signals(number).name
@@ -85,6 +98,7 @@ class Ending:
                         nursery.start_soon(self._end, terminate)
 
     async def _end(self, terminate: Callable[[], None]) -> None:
+        await self._mounted.wait()
         try:
             await self._written_back()
             # What fails now is tried again, and counts then.

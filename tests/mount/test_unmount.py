@@ -52,8 +52,11 @@ class Foreground:
 
 
 @contextmanager
-def foreground(store: Path, *, gated: bool = False) -> Iterator[Foreground]:
-    """``store`` mounted by ``zarrfs mount --foreground``; ``gated``: by ``gated_mount.py``. The body unmounts, within a minute."""
+def foreground(store: Path, *, gated: bool = False, answering: bool = True) -> Iterator[Foreground]:
+    """``store`` mounted by ``zarrfs mount --foreground``; ``gated``: by ``gated_mount.py``. The body unmounts, within a minute.
+
+    Without ``answering`` the body begins as soon as the mount is in the mount table.
+    """
     with mountpoint() as path:
         config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(path.with_name("log")))
         command = (
@@ -71,7 +74,7 @@ def foreground(store: Path, *, gated: bool = False) -> Iterator[Foreground]:
                 else:
                     while mount_at(str(path)) is None:
                         assert process.poll() is None, process.communicate()
-                assert os.listdir(path)
+                assert not answering or os.listdir(path)
                 yield Foreground(path, process)
                 process.wait()
                 assert mount_at(str(path)) is None, "it is still mounted"
@@ -145,9 +148,11 @@ def test_a_signal_publishes_what_is_open_and_unmounts(store: Path, script: str, 
             assert mount_at(str(mount.path)) is None
 
 
-def test_a_signal_ends_a_mount_that_nobody_uses(store: Path) -> None:
-    with foreground(store) as mount:
-        mount.signal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: signal.Signals(number).name)
+@pytest.mark.parametrize("answering", [True, False], ids=["idle", "just born"])
+def test_a_signal_ends_a_mount_that_nobody_uses(store: Path, answering: bool, number: int) -> None:
+    with foreground(store, answering=answering) as mount:
+        mount.signal(number)
         assert mount.end() == (0, "")
 
 
