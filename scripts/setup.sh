@@ -38,6 +38,12 @@ command -v pkg-config >/dev/null || missing+=(pkg-config)
 pkg-config --exists fuse3 2>/dev/null || missing+=(libfuse3-dev)
 echo '#include <stdio.h>' | gcc -E - >/dev/null 2>&1 || missing+=(gcc libc6-dev)
 find_python >/dev/null || missing+=(python3 python3-dev python3-venv)
+# Programs that tests run on a mount. Where they are missing these tests are skipped, unless nothing may be.
+if [ "${ZARRFS_REQUIRE_FUSE:-}" = 1 ]; then
+    for program in fio git nano rsync sqlite3 strace tar vim; do
+        command -v "$program" >/dev/null || missing+=("$program")
+    done
+fi
 
 if [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then

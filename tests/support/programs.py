@@ -21,7 +21,7 @@ def demand(*programs: str) -> None:
     if missing:
         reason = f"not installed: {', '.join(missing)}"
         if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
-            pytest.fail(f"{reason}, and ZARRFS_REQUIRE_FUSE=1 demands it (scripts/setup.sh programs)", pytrace=False)
+            pytest.fail(f"{reason}, and ZARRFS_REQUIRE_FUSE=1 demands it: scripts/setup.sh installs it then", pytrace=False)
         pytest.skip(reason)
 
 

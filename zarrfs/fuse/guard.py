@@ -15,6 +15,9 @@ from zarrfs.fuse.errno import QUIET, errno_of
 
 log = logging.getLogger(__name__)
 
+# On ESTALE the kernel looks the name up again by itself, and opens what it finds: the program learns nothing of it.
+_TRIED_AGAIN = {("open", errno.ESTALE)}
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -40,7 +43,9 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
             raise
         except ZarrfsError as error:
             number = errno_of(error)
-            if number not in QUIET:
+            if (name, number) in _TRIED_AGAIN:
+                log.debug("%s: %s: the kernel looks it up again", name, error)
+            elif number not in QUIET:
                 log.warning("%s: %s (%s)", name, error, errno.errorcode[number])
                 self.report(name, error)
             raise pyfuse3.FUSEError(number) from error
