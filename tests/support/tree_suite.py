@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
 from tests.support.drivers import Driver
@@ -55,7 +57,7 @@ async def modes_tell_what_can_be_written(d: Driver) -> None:
         path: stat.filemode((await d.stat(path)).st_mode)
         for path in (d.raw, f"{d.raw}/a/0.0", f"{d.chunks}/a", f"{d.chunks}/a/0.0", f"npy/{d.prefix}a.npy", "README.txt")
     }
-    assert list(modes.values()) == ["drwxr-xr-x", "-rw-r--r--", "drwxr-xr-x", "-rw-r--r--", "-r--r--r--", "-r--r--r--"]
+    assert list(modes.values()) == ["drwxr-xr-x", "-rw-r--r--", "drwxr-xr-x", "-rw-r--r--", "-rw-r--r--", "-r--r--r--"]
 
 
 @scenario
@@ -597,18 +599,68 @@ async def what_is_no_chunk_is_refused(d: Driver) -> None:
 
 @scenario
 async def what_is_made_cannot_be_changed(d: Driver) -> None:
-    for path in (f"npy/{d.prefix}a.npy", "README.txt"):
-        if d.through_kernel and os.geteuid() != 0:
-            continue
+    if not d.through_kernel or os.geteuid() == 0:
         with refused(errno.EPERM):
-            await d.open(path, os.O_WRONLY)
+            await d.open("README.txt", os.O_WRONLY)
         with refused(errno.EPERM):
-            await d.truncate(path, 0)
-    for path in ("new", f"npy/{d.prefix}new.npy"):
-        with refused(errno.EPERM):
-            await d.open(path, NEW)
-        with refused(errno.EPERM):
-            await d.mkdir(path)
+            await d.truncate("README.txt", 0)
+    with refused(errno.EPERM):
+        await d.open("new", NEW)
+    with refused(errno.EPERM):
+        await d.mkdir("new")
+
+
+@scenario
+async def elements_written_in_place_are_stored_in_their_chunks(d: Driver) -> None:
+    path = f"npy/{d.prefix}a.npy"
+    whole = bytearray(await d.read(path))
+    fd = await d.open(path, os.O_RDWR)
+    await d.pwrite(fd, b"\7" * 9, len(whole) - 9)
+    whole[-9:] = b"\7" * 9
+    assert await d.pread(fd, len(whole), 0) == whole
+    with refused(errno.EPERM):
+        await d.pwrite(fd, b"\0", 3)
+    with refused(errno.EFBIG):
+        await d.pwrite(fd, b"\0", len(whole))
+    await d.close(fd)
+    assert await d.read(path) == whole
+    with refused(errno.EINVAL):
+        await d.truncate(path, len(whole) - 1)
+    assert await d.read(path) == whole
+
+
+@scenario
+async def a_file_copied_in_becomes_an_array_and_goes_again(d: Driver) -> None:
+    elements = np.arange(20, dtype="<i4").reshape(4, 5)
+    file = io.BytesIO()
+    np.save(file, elements)
+    path, other = f"npy/{d.prefix}new.npy", f"npy/{d.prefix}other.npy"
+    await d.write(path, file.getvalue())
+    assert await d.read(path) == file.getvalue()
+    assert ".zarray" in await d.listdir(f"{d.chunks}/new")
+    await d.rename(path, other)
+    assert await d.read(other) == file.getvalue()
+    assert f"{d.prefix}new.npy".rpartition("/")[2] not in await d.listdir(f"npy/{d.prefix[:-1]}")
+    await d.unlink(other)
+    with refused(errno.ENOENT):
+        await d.stat(other)
+    with refused(errno.ENOENT):
+        await d.stat(f"{d.chunks}/other")
+
+
+@scenario
+async def a_short_array_file_is_einval_and_nothing_is_made(d: Driver) -> None:
+    file = io.BytesIO()
+    np.save(file, np.arange(20))
+    before = await d.listdir(f"npy/{d.prefix[:-1]}")
+    fd = await d.open(f"npy/{d.prefix}short.npy", NEW)
+    await d.pwrite(fd, file.getvalue()[:-1], 0)
+    with refused(errno.EINVAL):
+        await d.close(await d.dup(fd))
+    await d.unlink(f"npy/{d.prefix}short.npy")
+    with contextlib.suppress(OSError):
+        await d.close(fd)
+    assert await d.listdir(f"npy/{d.prefix[:-1]}") == before
 
 
 @scenario
