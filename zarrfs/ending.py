@@ -1,4 +1,4 @@
-"""How a mount ends: on SIGTERM or SIGINT everything is published, and who waits is told what is left.
+"""How a mount ends: on a signal everything is published, and who waits is told what is left.
 
 Two wait. Whoever runs the daemon in the foreground is told every few seconds while it ends. ``zarrfs umount`` cannot ask any more once
 the mount is gone, and the daemon does not learn of that before its last request is answered: so what is left is always kept in
@@ -29,6 +29,9 @@ Say = Callable[[str], None]
 """Tells one line to whoever runs the daemon."""
 
 EVERY = 2.0
+# Ctrl-C, and the terminal of a daemon in the foreground that is closed. Not where they are ignored: by nohup(1), or by a shell for what
+# it runs in the background.
+_IGNORABLE = (signal.SIGINT, signal.SIGHUP)
 _NAMED = 20
 
 
@@ -81,11 +84,12 @@ class Ending:
                 self._say(f"{self._mountpoint}: {left}")
 
     async def on_signal(self, terminate: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """At the first SIGTERM or SIGINT publish what is staged, and ``terminate()``, once there is a mount.
+        """At the first SIGTERM, SIGINT or SIGHUP publish what is staged, and ``terminate()``, once there is a mount.
 
         Further ones only hear what is left: what was written is not given up because somebody is impatient.
         """
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        heard = [number for number in _IGNORABLE if signal.getsignal(number) is not signal.SIG_IGN]
+        with trio.open_signal_receiver(signal.SIGTERM, *heard) as signals:
             task_status.started()
             async with trio.open_nursery() as nursery:
                 async for number in signals:
@@ -114,6 +118,8 @@ class Ending:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                # Another Ctrl-C, which the whole group of the terminal gets, is not meant for it.
+                start_new_session=True,
             )
         except OSError as error:
             log.warning("sync: %s: what programs have written through mappings may be lost", error)

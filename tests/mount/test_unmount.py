@@ -52,21 +52,29 @@ class Foreground:
 
 
 @contextmanager
-def foreground(store: Path, *, gated: bool = False, answering: bool = True) -> Iterator[Foreground]:
+def foreground(
+    store: Path, *, gated: bool = False, answering: bool = True, ignoring: str = "", timeout: float = 60
+) -> Iterator[Foreground]:
     """``store`` mounted by ``zarrfs mount --foreground``; ``gated``: by ``gated_mount.py``. The body unmounts, within a minute.
 
-    Without ``answering`` the body begins as soon as the mount is in the mount table.
+    Without ``answering`` the body begins as soon as the mount is in the mount table. It was started with the signal ``ignoring``
+    ignored, as nohup(1) and shells do, and no other.
     """
     with mountpoint() as path:
-        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(path.with_name("log")))
+        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(path.with_name("log")), timeout=timeout)
         command = (
             [str(ROOT / "tests/support/gated_mount.py"), config.to_json(), str(EVERY)]
             if gated
             else ["-m", "zarrfs", "mount", "--foreground", "--log-file", str(path.with_name("log")), str(store), str(path)]
         )
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        signals = ["--default-signal=INT,HUP", *([f"--ignore-signal={ignoring}"] if ignoring else [])]
         with subprocess.Popen(
-            [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd="/"
+            ["env", *signals, sys.executable, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd="/",
         ) as process:
             with killed_at_last(process.pid, path), watchdog(60, process.kill):
                 if gated:
@@ -137,7 +145,7 @@ def test_a_mount_in_use_stays_and_its_users_are_named(store: Path, script: str, 
 # --- signals -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: signal.Signals(number).name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: signal.Signals(number).name)
 @pytest.mark.parametrize("script", [HOLDS_DIRTY, MAPS_DIRTY], ids=["open", "mapped"])
 def test_a_signal_publishes_what_is_open_and_unmounts(store: Path, script: str, number: int) -> None:
     with foreground(store) as mount:
@@ -154,6 +162,24 @@ def test_a_signal_ends_a_mount_that_nobody_uses(store: Path, answering: bool, nu
     with foreground(store, answering=answering) as mount:
         mount.signal(number)
         assert mount.end() == (0, "")
+
+
+def test_a_store_that_does_not_answer_is_given_up(store: Path) -> None:
+    with foreground(store, gated=True, timeout=0.3) as mount:
+        with program(HOLDS_DIRTY, mount.path / "raw/k"):
+            mount.signal(signal.SIGTERM)
+            code, said = mount.end()
+            assert code != 0 and "not stored: raw/k: " in said
+            assert (store / "k").read_bytes() == OLD
+
+
+def test_a_signal_that_the_shell_has_it_ignore_ends_nothing(store: Path) -> None:
+    with foreground(store, ignoring="HUP") as mount:
+        mount.signal(signal.SIGHUP)
+        (mount.path / "raw/k").write_bytes(NEW)
+        assert zarrfs("umount", str(mount.path)).returncode == 0
+        assert mount.end() == (0, "")
+    assert (store / "k").read_bytes() == NEW
 
 
 def test_a_foreground_daemon_tells_what_is_left_and_hears_a_second_signal(store: Path) -> None:
@@ -287,7 +313,7 @@ def test_a_foreground_daemon_names_what_could_not_be_stored(full_disk: Path) -> 
             mount.signal(signal.SIGTERM)
             code, said = mount.end()
             assert code == 7
-            assert said.startswith("zarrfs: not stored: raw/large: ") and said.count("not stored") == 1
+            assert said.startswith("zarrfs: not stored: raw/large: ") and said.count("raw/large: ") == 1
             assert "o space left" in said and "small" not in said
             assert (full_disk / "small").read_bytes() == b"new"
 
