@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import ByteRange
 from zarrfs.stores.base import Buffer, DirEntry, Generation, WouldWait
@@ -262,6 +263,8 @@ class FolderTree:
                     write(fd, content)
                     dress(fd, old)
                     generation = generation_of(os.fstat(fd))
+                    if durability.is_demanded():
+                        os.fsync(fd)
                 finally:
                     os.close(fd)
                 if if_generation == "":

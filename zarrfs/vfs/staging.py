@@ -31,6 +31,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 import trio
 
+from zarrfs import durability
 from zarrfs.errors import NoSuchEntry, StaleEntry, ZarrfsError
 from zarrfs.memory import MemoryBudget
 from zarrfs.vfs.buffer import SPILL_NBYTES
@@ -316,7 +317,8 @@ class Staged:
     async def flush(self) -> None:
         """Publish what was written; emptiness alone is not published yet."""
         if self._state in (State.DIRTY, State.FAILED, State.PUBLISHING):
-            await self._publish((State.DIRTY, State.FAILED))
+            with durability.demanded(self.area.durable):
+                await self._publish((State.DIRTY, State.FAILED))
             if self.area.durable and not self.orphan:
                 await self.content.sync()
 
@@ -326,7 +328,8 @@ class Staged:
 
     async def fsync(self) -> None:
         """Publish whatever is staged and make it durable."""
-        await self.publish_now()
+        with durability.demanded():
+            await self.publish_now()
         if not self.orphan:
             await self.content.sync()
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
+from zarrfs import durability
 from zarrfs.errors import EntryExists, NoSuchEntry
 from zarrfs.vfs.buffer import StagedBytes
 from zarrfs.vfs.content import Content, Snapshot, WholeContent
@@ -142,10 +143,11 @@ class Temporaries:
         found = self._demand(ident)
         value = found.value.held()
         try:
-            if whole is not None:
-                await whole(value.data.whole())
-            else:
-                await _publish_in_pieces(value.data, content, self._staging.room)
+            with durability.demanded(found.synced):
+                if whole is not None:
+                    await whole(value.data.whole())
+                else:
+                    await _publish_in_pieces(value.data, content, self._staging.room)
         finally:
             value.release()
         if found.mtime_was_set:

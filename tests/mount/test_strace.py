@@ -1,0 +1,151 @@
+"""What the daemon asks of the disk: fsync(file), rename, fsync(folder) before the answer where a program asked for it, else no fsync."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.mounting import Mounted, mounted
+from tests.support.programs import demand
+
+pytestmark = pytest.mark.fuse
+
+HEX = "0123456789abcdef" * 2
+_CALL = re.compile(r"(?:\d+ +)?(fsync|fdatasync|renameat2?|rename|linkat)\((.*)\) = 0")
+
+
+@contextmanager
+def traced(mount: Mounted, file: Path) -> Iterator[Callable[[], list[str]]]:
+    """A function that gives the calls on files that the daemon has made in the body so far (see `seen`)."""
+    calls = "fsync,fdatasync,rename,renameat,renameat2,linkat"
+    command = ["strace", "-f", "-y", "-qq", "-s", "200", "-o", str(file), "-e", f"trace={calls}", "-p", str(mount.pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
+        try:
+            # It is attached when the kernel says so, for every thread.
+            tasks = Path(f"/proc/{mount.pid}/task")
+            while any("TracerPid:\t0" in (task / "status").read_text() for task in tasks.iterdir()):
+                assert tracer.poll() is None, (tracer.stderr.read() if tracer.stderr else b"").decode()
+
+            yield lambda: seen(file, mount.store)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                tracer.send_signal(signal.SIGINT)
+
+
+def seen(file: Path, store: Path) -> list[str]:
+    """``fsync new``, ``rename new k``, ``fsync folder``: where the new value, whatever its name, is called ``new``."""
+    calls = []
+    # A call that waits while another thread makes one is written in two parts.
+    text, parts = "", dict[str, str]()
+    for line in file.read_text().splitlines():
+        thread, rest = line.split(None, 1)
+        if rest.endswith("<unfinished ...>"):
+            parts[thread] = rest.removesuffix("<unfinished ...>")
+        elif (resumed := re.match(r"<\.\.\. \w+ resumed>", rest)) is not None:
+            text += parts.pop(thread) + rest[resumed.end() :] + "\n"
+        else:
+            text += rest + "\n"
+    for line in text.splitlines():
+        match = _CALL.match(line)
+        if match is None:
+            continue
+        call, arguments = match.groups()
+        arguments = re.sub(r"\.zarrfs-[0-9a-f]{32}\.partial", "new", arguments)
+        call = {"renameat": "rename", "renameat2": "rename", "fdatasync": "fsync", "linkat": "link"}.get(call, call)
+        if call == "fsync":
+            path = re.search(r"<(.*)>", arguments)
+            assert path is not None
+            name = os.path.relpath(path[1], store)
+            calls.append(f"fsync {'new' if name.endswith('new') else name}")
+        else:
+            calls.append(" ".join((call, *re.findall(r'"([^"]*)"', arguments))))
+    return calls
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mounted]:
+    demand("strace")
+    (tmp_path / "store" / "folder").mkdir(parents=True)
+    (tmp_path / "store" / "folder" / "k").write_bytes(b"old")
+    with mounted(tmp_path / "store") as mount:
+        yield mount
+
+
+def written(path: Path, *, fsync: bool) -> int:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(fd, b"new value")
+    if fsync:
+        os.fsync(fd)
+    return fd
+
+
+DURABLE = ["fsync new", "rename new k"]
+
+
+def test_fsync_writes_the_value_down_before_it_replaces_the_old_one(mount: Mounted, tmp_path: Path) -> None:
+    with traced(mount, tmp_path / "trace") as calls:
+        fd = written(mount.path / "raw" / "folder" / "k", fsync=True)
+        # fsync(2) has returned: all of it came before the answer.
+        before = calls()
+        os.close(fd)
+        assert before[:2] == DURABLE
+        assert before[-1] == "fsync folder"
+        assert calls() == before, "close has nothing more to do"
+    assert (mount.store / "folder" / "k").read_bytes() == b"new value"
+
+
+def test_without_fsync_nothing_is_synced(mount: Mounted, tmp_path: Path) -> None:
+    with traced(mount, tmp_path / "trace") as calls:
+        os.close(written(mount.path / "raw" / "folder" / "k", fsync=False))
+        assert calls() == ["rename new k"]
+        (mount.path / "raw" / "folder" / "k").rename(mount.path / "raw" / "folder" / "l")
+        (mount.path / "raw" / "folder" / "l").unlink()
+    assert not [call for call in seen(tmp_path / "trace", mount.store) if "sync" in call]
+
+
+def test_with_durable_every_close_is_an_fsync(tmp_path: Path) -> None:
+    demand("strace")
+    (tmp_path / "store" / "folder").mkdir(parents=True)
+    with mounted(tmp_path / "store", "--durable") as mount, traced(mount, tmp_path / "trace") as calls:
+        os.close(written(mount.path / "raw" / "folder" / "k", fsync=False))
+        assert calls()[:2] == DURABLE
+        assert calls()[-1] == "fsync folder"
+
+
+def test_fsync_of_a_temporary_name_is_kept_for_the_rename(mount: Mounted, tmp_path: Path) -> None:
+    """As tensorstore does: fsync, rename over the key, fsync of the folder."""
+    temporary = mount.path / "raw" / "folder" / "k.__lock"
+    with traced(mount, tmp_path / "trace") as calls:
+        fd = written(temporary, fsync=True)
+        assert calls() == []
+        os.rename(temporary, mount.path / "raw" / "folder" / "k")
+        assert calls()[:2] == DURABLE
+        assert calls()[-1] == "fsync folder"
+        os.close(fd)
+
+
+def test_fsync_of_a_temporary_name_is_kept_for_the_link(mount: Mounted, tmp_path: Path) -> None:
+    temporary = mount.path / "raw" / "folder" / f"l.{HEX}.partial"
+    with traced(mount, tmp_path / "trace") as calls:
+        os.close(written(temporary, fsync=True))
+        os.link(temporary, mount.path / "raw" / "folder" / "l")
+        assert calls()[:2] == ["fsync new", "link new l"]
+        assert calls()[-1] == "fsync folder"
+        temporary.unlink()
+
+
+def test_fsync_of_a_folder(mount: Mounted, tmp_path: Path) -> None:
+    with traced(mount, tmp_path / "trace") as calls:
+        (mount.path / "raw" / "folder" / "new").write_bytes(b"x")
+        fd = os.open(mount.path / "raw" / "folder", os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        assert calls()[-1] == "fsync folder"
