@@ -374,8 +374,18 @@ async def test_what_is_no_npy_file_is_refused_when_it_is_written(data: bytes, re
 
 
 @trio_test
+async def test_the_header_alone_makes_an_empty_array() -> None:
+    """As `numpy.lib.format.open_memmap` leaves it before it maps the file."""
+    elements = np.zeros((8, 8), "<i4")
+    store = MemoryStore()
+    async with tree_over(store, new_chunks="4x8") as tree:
+        await write(tree, "npy/a.npy", npy(elements)[:128])
+        assert await read(tree, "npy/a.npy") == npy(elements)
+        assert await names(tree, "chunks/a") == {".zarray"}
+
+
+@trio_test
 async def test_a_hole_is_zeros() -> None:
-    """`np.lib.format.open_memmap` writes the header and the last byte."""
     data = npy(np.zeros((8, 8), "<i4"))
     store = MemoryStore()
     async with tree_over(store, new_chunks="4x8") as tree:
@@ -453,18 +463,22 @@ async def test_holes_in_a_replaced_array_are_zeros_whatever_its_fill_value() -> 
         assert (await in_zarr(store, "a"))[...].tolist() == [0] * 8
 
 
+@DIALECTS
 @trio_test
-async def test_another_shape_replaces_the_array_as_a_whole() -> None:
-    example = Example((4, 4), (2, 2), "<i4")
-    store = await store_with(example.values("g/a") | {"g/a/.zattrs": b'{"units": "m"}', ".zgroup": b'{"zarr_format":2}'})
-    async with tree_over(store, new_chunks="3") as tree:
-        new = np.arange(5, dtype="<f8")
+async def test_another_shape_replaces_the_array_as_a_whole(dialect: str) -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_chunks="3", new_dialect=dialect) as tree:
+        await (await folder(tree, "npy")).mkdir("g")
+        await write(tree, "npy/g/a.npy", npy(np.arange(1, 17).reshape(4, 4)))
+        await write(tree, "chunks/g/a/.zattrs", b'{"units": "m"}')
+        new = np.arange(1.0, 6.0)
         await write(tree, "npy/g/a.npy", npy(new))
         found = await in_zarr(store, "g/a")
         np.testing.assert_array_equal(found[...], new)
         assert dict(found.attrs) == {}
-        assert found.metadata.zarr_format == 2
-        assert sorted([key async for key in store.list_prefix(Prefix("g/a/"))]) == ["g/a/.zarray", "g/a/0", "g/a/1"]
+        assert found.metadata.zarr_format == int(dialect[1])
+        left = sorted([key async for key in store.list_prefix(Prefix("g/a/"))])
+        assert left == (["g/a/.zarray", "g/a/0", "g/a/1"] if dialect == "v2" else ["g/a/c/0", "g/a/c/1", "g/a/zarr.json"])
 
 
 @pytest.mark.parametrize("cut", [0, 5, -1])

@@ -193,7 +193,8 @@ class NewArrayStage(Stage):
             raise ContentInvalid(
                 f"{self._ident} is no {self._container.suffix} file: its {self._size} bytes are no header", key=self._ident
             )
-        if self._size != self._whole_size:
+        # The head alone makes an array in which nothing was written (`numpy.lib.format.open_memmap` closes the file there).
+        if self._size not in (self._head.nbytes, self._whole_size):
             raise ContentInvalid(
                 f"{self._ident} has {self._size} bytes, and its header tells of {self._whole_size}: nothing was stored",
                 key=self._ident,
@@ -207,12 +208,12 @@ class NewArrayStage(Stage):
                 except NoSuchEntry:
                     log.info("%s was erased while it was being replaced", self._path)
                 self._erased = True
+            self._context.hierarchy.hide(self._path)
             await self._writer.publish()
             try:
                 await self._context.editor.create(self._node)
             except BaseException:
-                if self._replaced is None:
-                    self._context.hierarchy.hide(self._path)
+                self._context.hierarchy.hide(self._path)
                 raise
             layout = await self._context.editor.layout_for(self._path)
             self._on_stored(tuple(layout.format(self._node)))
@@ -222,7 +223,7 @@ class NewArrayStage(Stage):
 
     async def aclose(self) -> None:
         try:
-            if not self._published and self._replaced is None and self._node is not None:
+            if not self._published and self._node is not None and (self._replaced is None or self._erased):
                 await self._abandon(self._node)
         finally:
             if self._writer is not None:
