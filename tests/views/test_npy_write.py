@@ -584,3 +584,19 @@ async def test_groups_are_made_and_removed() -> None:
         await group.unlink("a.npy")
         await root.rmdir("g")
         assert {key async for key in store.list()} == {".zgroup"}
+
+
+@trio_test
+async def test_a_time_that_was_set_stays_until_the_array_is_changed() -> None:
+    """`rsync -a` sets it, and looks at it to tell that nothing has to be transferred again."""
+    elements = npy(np.arange(10.0))
+    async with tree_over(MemoryStore()) as tree:
+        root = await folder(tree, "npy")
+        await write(tree, "npy/.a.npy.Xy12Z", elements)
+        await (await walk(tree, "npy/.a.npy.Xy12Z")).set_mtime(10**18)
+        await root.rename(".a.npy.Xy12Z", root, "a.npy")
+        assert (await (await walk(tree, "npy/a.npy")).attributes()).mtime_ns == 10**18
+        assert (await listing(tree, "npy"))["a.npy"][3] == 10**18
+        async with opened(tree, "npy/a.npy") as handle:
+            await handle.write(len(elements) - 8, bytes(8))
+        assert (await (await walk(tree, "npy/a.npy")).attributes()).mtime_ns != 10**18

@@ -18,10 +18,10 @@ from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from tests.support.trees import READ_ONLY, load, names, read, tree_over, walk, write
 from tests.support.unhurried import unhurried
-from zarrfs.errors import NotPermitted, StaleEntry
+from zarrfs.errors import StaleEntry
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import File, OpenFlags
+from zarrfs.vfs.node import File
 
 GROUP = b'{"zarr_format":2}'
 

@@ -41,8 +41,8 @@ class WholeArrayContent(Content):
         if opened is None:
             return None
         layout = layout_of(self.container, opened.array.metadata)
-        attributes = Attributes(False, layout.size, await mtime_ns(self._context, self.path), writable=self.is_writable)
-        return _ArraySnapshot(opened, layout, attributes)
+        changed_ns = await self.mtime_ns(layout.size)
+        return _ArraySnapshot(opened, layout, Attributes(False, layout.size, changed_ns, writable=self.is_writable))
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         opened = await self._context.hierarchy.array(self.path)
@@ -64,6 +64,20 @@ class WholeArrayContent(Content):
         await self._context.store.sync(keys)
         for key in keys:
             self._unsynced.pop(key, None)
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        opened = await self._context.hierarchy.array(self.path)
+        if opened is not None:
+            size = layout_of(self.container, opened.array.metadata).size
+            self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=await self._changed_ns())
+
+    async def mtime_ns(self, size: int) -> int:
+        """The time to show for the array's file of ``size`` bytes: the one that was set, else when the array was last changed."""
+        stored_ns = await self._changed_ns()
+        return self._context.times.shown(self.ident, size=size, stored_ns=stored_ns) or stored_ns
+
+    async def _changed_ns(self) -> int:
+        return await self._context.hierarchy.mtime_ns(self.path) or self._context.mounted_ns
 
     @property
     def is_writable(self) -> bool:
@@ -118,7 +132,3 @@ def layout_of(container: Container, metadata: ArrayMetadata) -> FileLayout:
         raise NotRepresentable(f"a file of {layout.size} bytes is larger than any file can be ({MAX_NBYTES})")
     return layout
 
-
-async def mtime_ns(context: ViewContext, path: NodePath) -> int:
-    """When the array was last changed, as far as that is known."""
-    return await context.hierarchy.mtime_ns(path) or context.mounted_ns

@@ -34,7 +34,7 @@ from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, Op
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryFile, is_temporary
-from zarrfs.views.array_content import WholeArrayContent, folder_ident, layout_of, mtime_ns
+from zarrfs.views.array_content import WholeArrayContent, folder_ident, layout_of
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 from zarrfs.views.tree import GroupDirectory, Shown, made_name
 
@@ -105,14 +105,15 @@ class WholeArrayGroup(GroupDirectory):
             except NotRepresentable as error:
                 node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=str(error))
             else:
-                file = self._file(node.path)
+                content = WholeArrayContent(self.context, node.path, self.container)
+                file = StagedFile(self.context.staging, content, writable=self._writable)
                 staged = self.context.staging.get(file.ident)
                 return Shown(
                     made_name(name, self.container.suffix),
                     False,
                     lambda: file,
                     layout.size if staged is None or staged.size is None else staged.size,
-                    (staged.mtime_ns if staged is not None else None) or await mtime_ns(self.context, node.path),
+                    (staged.mtime_ns if staged is not None else None) or await content.mtime_ns(layout.size),
                     writable=self._writable,
                     suffix=self.container.suffix,
                 )
@@ -189,6 +190,7 @@ class WholeArrayGroup(GroupDirectory):
         if (staged := staging.get(file.ident)) is not None:
             await staged.publish_now()
         async with staging.renaming(file.ident, new), staging.unnaming(new.ident):
+            self.context.times.move(file.ident, new.ident)
             if target is not None and await self.context.hierarchy.node(new.path) is not None:
                 await new.erase()
             await self.context.editor.rename(old.path, new.path)
