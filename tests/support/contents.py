@@ -10,7 +10,7 @@ from zarrfs.vfs.node import Attributes, Buffer
 
 
 class FakeContent(WholeContent):
-    """One value. ``refuses``: what `publish` raises while it is set; ``waits``: what `publish` waits for.
+    """One value. ``refuses``, ``fails_to_sync``: what `publish` and `sync` raise while it is set; ``waits``: what `publish` waits for.
 
     ``held`` is what `publish` was given last, as a store may hold it that has not answered in time.
     """
@@ -20,6 +20,7 @@ class FakeContent(WholeContent):
         self.fixed_size = fixed_size
         self.value = value
         self.refuses: Exception | None = None
+        self.fails_to_sync: Exception | None = None
         self.waits: trio.Event | None = None
         self.held: Buffer = b""
         self.mtime_ns: int | None = None
@@ -55,6 +56,8 @@ class FakeContent(WholeContent):
 
     async def sync(self) -> None:
         await trio.lowlevel.checkpoint()
+        if self.fails_to_sync is not None:
+            raise self.fails_to_sync
         self.synced += 1
 
     async def set_mtime(self, mtime_ns: int) -> None:

@@ -145,6 +145,21 @@ async def test_what_was_written_after_the_fsync_was_not_synced() -> None:
 
 
 @alone
+async def test_a_rename_that_cannot_be_made_durable_says_so_and_can_be_tried_again() -> None:
+    world = World(b"old")
+    file, handle = await world.create(b"new")
+    await handle.fsync()
+    world.key.fails_to_sync = StoreFull("no space")
+    with pytest.raises(StoreFull):
+        await world.table.move(file, world.key)
+    assert world.names() == {f"0.{HEX}.partial": 3}
+    world.key.fails_to_sync = None
+    await world.table.move(file, world.key)
+    assert (world.key.value, world.key.synced, world.names()) == (b"new", 1, {})
+    await handle.release()
+
+
+@alone
 async def test_every_close_is_an_fsync_in_a_durable_mount() -> None:
     world = World(durable=True)
     await world.table.move(await world.closed(b"x"), world.key)
