@@ -5,6 +5,7 @@ Of other users' processes only root sees what they have open, and of those in ot
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,16 +36,17 @@ def of(mountpoint: str) -> list[Holder]:
 def _paths(process: Path) -> Iterator[str]:
     """Everything that a process uses, as far as it can be seen: descriptors first, since they say the most."""
     links = [process / "cwd", process / "root", process / "exe"]
-    for folder in ("map_files", "fd"):
-        try:
-            links = [*(process / folder).iterdir(), *links]
-        except OSError:
-            continue
+    with contextlib.suppress(OSError):
+        links = [*(process / "fd").iterdir(), *links]
     for link in links:
-        try:
+        with contextlib.suppress(OSError):
             yield os.readlink(link)
-        except OSError:
-            continue
+    # Not map_files, whose links only root may read.
+    with contextlib.suppress(OSError):
+        for line in (process / "maps").read_bytes().splitlines():
+            fields = line.split(None, 5)
+            if len(fields) == 6:
+                yield os.fsdecode(fields[5].replace(b"\\012", b"\n"))
 
 
 def _below(mountpoint: str, path: str) -> str | None:

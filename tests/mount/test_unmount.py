@@ -108,6 +108,23 @@ mapped[:] = {NEW!r}
 {WAIT}"""
 
 
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+@contextmanager
+def changed_mapping(path: Path) -> Iterator[None]:
+    """A shared mapping of ``path``, written to, and no descriptor. It ends after the last close(2), so that nobody waits for what was
+    written to be stored. (The module mmap keeps a descriptor.)"""
+    with open(path, "r+b") as file:
+        address = libc.mmap(None, len(NEW), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file.fileno(), 0)
+    ctypes.memmove(address, NEW, len(NEW))
+    yield
+    assert libc.munmap(address, len(NEW)) == 0
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     folder = tmp_path / "store"
@@ -140,6 +157,15 @@ def test_a_mount_in_use_stays_and_its_users_are_named(store: Path, script: str, 
         ended = mount.umount()
         assert (ended.returncode, ended.stderr) == (0, "")
     assert (store / "k").read_bytes() == (NEW if place == "raw/k" else OLD)
+
+
+def test_a_mapping_alone_is_a_use(store: Path) -> None:
+    with mounted(store) as mount:
+        with changed_mapping(mount.path / "raw/k"):
+            refused = mount.umount()
+        assert refused.returncode == 1
+        assert f"({os.getpid()}: raw/k)" in refused.stderr
+    assert (store / "k").read_bytes() == NEW
 
 
 # --- signals -------------------------------------------------------------------------------------------------------------------
@@ -200,24 +226,10 @@ def test_a_foreground_daemon_tells_what_is_left_and_hears_a_second_signal(store:
 # --- what takes long -----------------------------------------------------------------------------------------------------------
 
 
-def change_through_mapping(path: Path) -> None:
-    """What is written reaches the daemon after the last close(2), so that nobody has waited for it to be stored.
-
-    Not with the module mmap, which keeps a descriptor and closes that last.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    with open(path, "r+b") as file:
-        address = libc.mmap(None, len(NEW), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file.fileno(), 0)
-    ctypes.memmove(address, NEW, len(NEW))
-    assert libc.munmap(address, len(NEW)) == 0
-
-
 def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
     with foreground(store, gated=True) as mount:
-        change_through_mapping(mount.path / "raw/k")
+        with changed_mapping(mount.path / "raw/k"):
+            pass
         lines = []
 
         def say(line: str) -> None:
@@ -235,7 +247,8 @@ def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
 
 def test_the_command_tells_what_is_left(store: Path) -> None:
     with foreground(store, gated=True) as mount:
-        change_through_mapping(mount.path / "raw/k")
+        with changed_mapping(mount.path / "raw/k"):
+            pass
         command = [sys.executable, "-m", "zarrfs", "umount", str(mount.path)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as umount:
             assert umount.stderr is not None
@@ -248,7 +261,8 @@ def test_the_command_tells_what_is_left(store: Path) -> None:
 
 def test_a_daemon_that_is_killed_at_its_end_leaves_the_names_of_what_is_lost(store: Path) -> None:
     with foreground(store, gated=True) as mount:
-        change_through_mapping(mount.path / "raw/k")
+        with changed_mapping(mount.path / "raw/k"):
+            pass
 
         def say(line: str) -> None:
             if "file" in line:
