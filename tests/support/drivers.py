@@ -125,6 +125,9 @@ class Driver(abc.ABC):
     async def rename(self, old: str, new: str, *, replace: bool = True) -> None: ...
 
     @abc.abstractmethod
+    async def link(self, old: str, new: str) -> None: ...
+
+    @abc.abstractmethod
     async def statvfs(self, path: str) -> Any: ...
 
     # --- in short -----------------------------------------------------------------------------------------------------------
@@ -263,6 +266,9 @@ class KernelDriver(Driver):
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.renameat2(-100, os.fsencode(self.at(old)), -100, os.fsencode(self.at(new)), pyfuse3.RENAME_NOREPLACE):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    async def link(self, old: str, new: str) -> None:
+        os.link(self.at(old), self.at(new))
 
     async def statvfs(self, path: str) -> os.statvfs_result:
         return os.statvfs(self.at(path))
@@ -452,6 +458,14 @@ class DirectDriver(Driver):
         with _as_os_errors():
             flags = 0 if replace else pyfuse3.RENAME_NOREPLACE
             await self.handlers.rename(old_folder, old_name, new_folder, new_name, flags, None)
+
+    async def link(self, old: str, new: str) -> None:
+        entry = await self._entry(old)
+        folder, name = await self._place(new)
+        if await self.exists(new):
+            raise FileExistsError(errno.EEXIST, new)  # the kernel says so by itself
+        with _as_os_errors():
+            self._refer(await self.handlers.link(entry.st_ino, folder, name, None))
 
     async def statvfs(self, path: str) -> pyfuse3.StatvfsData:
         with _as_os_errors():

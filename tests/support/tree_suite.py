@@ -501,6 +501,89 @@ async def a_tree_is_removed(d: Driver) -> None:
     await d.vanishes(f"{d.chunks}/a")
 
 
+# --- temporary names ------------------------------------------------------------------------------------------------------------
+
+PARTIAL = f"k.{'0123456789abcdef' * 2}.partial"
+
+
+@scenario
+async def a_temporary_name_is_seen_here_and_not_in_the_store(d: Driver) -> None:
+    for name in (PARTIAL, "k.__lock"):
+        await d.write(f"{d.raw}/a/{name}", b"abc")
+        assert await d.read(f"{d.raw}/a/{name}") == b"abc"
+        assert (await d.stat(f"{d.raw}/a/{name}")).st_size == 3
+        assert name in await d.listdir(f"{d.raw}/a")
+        assert await d.stored(f"a/{name}") is None
+        with refused(errno.EEXIST):
+            await d.open(f"{d.raw}/a/{name}", NEW | os.O_EXCL)
+        with refused(errno.EEXIST):
+            await d.mkdir(f"{d.raw}/a/{name}")
+        await d.unlink(f"{d.raw}/a/{name}")
+        assert name not in await d.listdir(f"{d.raw}/a")
+        with refused(errno.ENOENT):
+            await d.open(f"{d.raw}/a/{name}", os.O_RDONLY)
+
+
+@scenario
+async def other_names_are_keys_in_raw(d: Driver) -> None:
+    for name in ("4913", ".k.swp", "k~", "t.db-journal", "k.partial"):
+        await d.write(f"{d.raw}/{name}", b"x")
+        assert await d.stored(name) == b"x"
+
+
+@scenario
+async def a_temporary_file_is_renamed_over_a_key_and_keeps_its_inode(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"old")
+    async with d.opened(f"{d.raw}/{PARTIAL}", NEW) as fd, d.opened(f"{d.raw}/k") as reader:
+        await d.pwrite(fd, b"new value", 0)
+        number = (await d.stat(f"{d.raw}/{PARTIAL}")).st_ino
+        await d.rename(f"{d.raw}/{PARTIAL}", f"{d.raw}/k")
+        assert await d.stored("k") == b"new value"
+        assert not await d.exists(f"{d.raw}/{PARTIAL}")
+        assert (await d.stat(f"{d.raw}/k")).st_ino == (await d.fstat(fd)).st_ino == number
+        assert await d.pread(reader, 99, 0) == b"old"
+        await d.pwrite(fd, b"NEW", 0)
+    assert await d.stored("k") == b"NEW value"
+
+
+@scenario
+async def a_key_is_renamed_to_a_temporary_name_and_back(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"value")
+    await d.rename(f"{d.raw}/k", f"{d.raw}/k.__lock")
+    assert await d.stored("k") is None
+    assert await d.read(f"{d.raw}/k.__lock") == b"value"
+    await d.rename(f"{d.raw}/k.__lock", f"{d.raw}/a/{PARTIAL}")
+    await d.rename(f"{d.raw}/a/{PARTIAL}", f"{d.raw}/k")
+    assert await d.stored("k") == b"value"
+
+
+@scenario
+async def a_link_of_a_temporary_file_creates_a_key(d: Driver) -> None:
+    await d.write(f"{d.raw}/{PARTIAL}", b"value")
+    await d.link(f"{d.raw}/{PARTIAL}", f"{d.raw}/new")
+    assert await d.stored("new") == b"value"
+    with refused(errno.EEXIST):
+        await d.link(f"{d.raw}/{PARTIAL}", f"{d.raw}/new")
+    await d.unlink(f"{d.raw}/{PARTIAL}")
+    assert await d.read(f"{d.raw}/new") == b"value"
+    with refused(errno.EPERM):
+        await d.link(f"{d.raw}/new", f"{d.raw}/another")
+
+
+@scenario
+async def a_folder_that_holds_a_temporary_file_is_not_empty_and_takes_it_along(d: Driver) -> None:
+    await d.mkdir(f"{d.raw}/folder")
+    async with d.opened(f"{d.raw}/folder/k.__lock", NEW) as fd:
+        await d.pwrite(fd, b"x", 0)
+        with refused(errno.ENOTEMPTY):
+            await d.rmdir(f"{d.raw}/folder")
+        if d.hierarchical:
+            await d.rename(f"{d.raw}/folder", f"{d.raw}/moved")
+            assert await d.listdir(f"{d.raw}/moved") == ["k.__lock"]
+            await d.rename(f"{d.raw}/moved/k.__lock", f"{d.raw}/moved/k")
+            assert await d.stored("moved/k") == b"x"
+
+
 @scenario
 async def a_rename_between_views_is_exdev(d: Driver) -> None:
     for old, new in (
