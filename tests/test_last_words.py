@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zarrfs import last_words
-from zarrfs.last_words import SUDDEN_DEATH, Outcome
+from zarrfs.last_words import SUDDEN_DEATH, Left, Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +49,22 @@ def test_a_file_that_is_not_last_words_is_left_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     assert last_words.collect(str(tmp_path / "fifo")) is None
     assert last_words.collect(str(tmp_path)) is None
+
+
+def test_what_is_left_is_told_while_there_is_some_and_lost_with_the_daemon() -> None:
+    path = last_words.begin()
+    assert last_words.left(str(path)) is None
+    last_words.tell(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
+    left = last_words.left(str(path))
+    assert left == Left(3, 12 << 20)
+    assert str(left) == "3 files, 12.0 MiB left"
+    last_words.tell(path, Left())
+    assert last_words.collect(str(path)) == SUDDEN_DEATH
+    last_words.tell(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
+    outcome = last_words.collect(str(path))
+    assert outcome is not None
+    assert (outcome.exit_code, outcome.message) == (
+        7,
+        f"{SUDDEN_DEATH.message}: at last count 3 files, 12.0 MiB left (raw/a, raw/b, ...)",
+    )
+    assert last_words.left(str(path)) is None
