@@ -146,6 +146,10 @@ class MountTree:
         """Publish everything that is staged; what could not be stored since the mount began, as (file, reason)."""
         for ident, error in await self.staging.publish_all():
             self._on_unpublished(ident, error)
+        for ident in (ident for view in self._views.values() for ident in view.left()):
+            left = (ident, "it has a name that the store cannot hold, and was in this mount only")
+            if left not in self.failures:
+                self.failures.append(left)
         return self.failures
 
     def _on_unpublished(self, ident: str, error: BaseException) -> None:

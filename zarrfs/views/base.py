@@ -73,6 +73,10 @@ class View(abc.ABC):
     def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
         """Entries that ``change`` concerns, where ``nodes`` is what it means for the hierarchy. Called between two awaits."""
 
+    def left(self) -> Iterable[str]:
+        """Idents of files that somebody wrote and that are in this mount only: when it ends, they are gone."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True)
 class ViewPlugin:

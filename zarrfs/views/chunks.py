@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from zarrfs.dialects.v2 import ZMETADATA
 from zarrfs.hierarchy.nodes import NodeChange
 from zarrfs.keys import ROOT
 from zarrfs.stores.base import Change
@@ -18,7 +19,7 @@ from zarrfs.vfs.node import Directory
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 from zarrfs.views.chunks_documents import DOCUMENTS, KEYS
 from zarrfs.views.chunks_folders import ChunksFolder
-from zarrfs.views.chunks_state import ChunksState, ident
+from zarrfs.views.chunks_state import VIEW, ChunksState, ident
 
 
 class ChunksView(View):
@@ -44,6 +45,11 @@ class ChunksView(View):
                 yield Affected(folder, gone=True)
                 for document in DOCUMENTS:
                     yield Affected((*folder, document), gone=True, content=change.kind != "times")
+
+    def left(self) -> Iterable[str]:
+        # A consolidated copy that was copied in says nothing that its nodes do not say; that of the store follows every edit.
+        temporary = self._state.context.temporaries.left()
+        return [each for each in temporary if each.startswith(f"{VIEW}/") and not each.endswith(f"/{ZMETADATA}")]
 
 
 PLUGIN = ViewPlugin(

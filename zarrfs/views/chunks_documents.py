@@ -125,6 +125,15 @@ def check_group(ident: str, data: bytes) -> None:
         raise ContentInvalid(f"{ident}: zarr_format is 2 here", key=ident)
 
 
+def says_the_same(path: NodePath, name: str, made: bytes | None, written: bytes) -> bool:
+    """Whether a document that was written says what the view would write (None: nothing, which is what an empty ``.zattrs`` says)."""
+    if name == ZGROUP:
+        return made is not None
+    if name == ZARRAY:
+        return made is not None and array_written(path, name, made) == array_written(path, name, written)
+    return parse_object(name, made or b"{}") == parse_object(name, written)
+
+
 def _put_in(node: ArrayNode | GroupNode) -> Mapping[str, Any]:
     """The attributes that a node is shown with and does not have."""
     put_in: dict[str, Any] = {}

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.documents import parse_object
-from zarrfs.dialects.v2 import ZARRAY, ZATTRS
+from zarrfs.dialects.v2 import ZARRAY, ZATTRS, ZGROUP
 from zarrfs.errors import (
     ChunkSizeMismatch,
     ContentInvalid,
@@ -35,6 +34,7 @@ from zarrfs.views.chunks_documents import (
     check_group,
     check_only_shape_differs,
     documents_of,
+    says_the_same,
 )
 from zarrfs.views.chunks_state import ChunksState, ident
 
@@ -55,17 +55,14 @@ class NodeDocument(WholeContent):
         self.ident = ident(path, name)
 
     async def snapshot(self) -> Snapshot | None:
-        data = await self.load()
-        if data is None:
-            return None
-        mtime_ns = self._context.hierarchy.documents_mtime_ns(self.path) or self._context.mounted_ns
-        return _TextSnapshot(data, mtime_ns)
+        node = await self._found()
+        shown = shown_document(self._state, node, self.name) if node is not None else None
+        return _TextSnapshot(*shown) if shown is not None else None
 
     async def load(self) -> bytes | None:
-        made = await self._made()
-        if made is None or self._state.is_hidden(self.ident, made):
-            return None
-        return self._state.spelled(self.ident, made)
+        node = await self._found()
+        shown = shown_document(self._state, node, self.name) if node is not None else None
+        return shown[0] if shown is not None else None
 
     async def publish(self, data: Buffer) -> None:
         written = bytes(data)
@@ -77,28 +74,25 @@ class NodeDocument(WholeContent):
         else:
             await self._publish_group(node, written)
         self._state.show(self.ident)
+        if self.name == ZGROUP:
+            self._state.filled(self.path)
         made = await self._made()
-        if made is not None and parse_object(self.ident, made) == parse_object(self.ident, written):
-            self._state.spell(self.ident, made, written)
+        if says_the_same(self.path, self.name, made, written):
+            self._state.wrote(self.ident, made, written)
         if self.name == ZARRAY:
             await chunks_from_waiting(self._state, self.path)
 
     async def erase(self) -> None:
         """unlink(2): the attributes are emptied; of the other documents only the name goes (`ChunksState`)."""
         if self.name == ZATTRS:
-            try:
-                node = await self._node()
-            except NoSuchEntry:
-                return
-            if node.attributes:
+            node = await self._found()
+            if node is not None and node.attributes:
                 await self._context.editor.amend(self.path, Edit(attributes={}))
         await self.hide()
 
     async def hide(self) -> None:
         """Take the name away and change nothing."""
-        made = await self._made()
-        if made is not None:
-            self._state.hide(self.ident, made)
+        self._state.hide(self.ident, await self._made())
 
     async def sync(self) -> None:
         layout = await self._context.editor.layout_for(self.path)
@@ -106,6 +100,7 @@ class NodeDocument(WholeContent):
         await self._context.store.sync(keys)
 
     async def set_mtime(self, mtime_ns: int) -> None:
+        self._state.set_mtime(self.ident, await self._made(), mtime_ns)
         layout = await self._context.editor.layout_for(self.path)
         for key in await self._context.hierarchy.documents(layout.document_keys(self.path)):
             try:
@@ -146,17 +141,29 @@ class NodeDocument(WholeContent):
             layout = await self._context.editor.layout_for(self.path)
             await self._context.editor.create(GroupNode(path=self.path, dialect=layout.dialect.name))
 
-    async def _node(self) -> ArrayNode | GroupNode:
+    async def _found(self) -> ArrayNode | GroupNode | None:
         node = await self._context.hierarchy.node(self.path)
-        if not isinstance(node, ArrayNode | GroupNode):
+        return node if isinstance(node, ArrayNode | GroupNode) else None
+
+    async def _node(self) -> ArrayNode | GroupNode:
+        node = await self._found()
+        if node is None:
             raise NoSuchEntry(f"there is no node at {self.path}", key=self.ident)
         return node
 
     async def _made(self) -> bytes | None:
-        try:
-            return documents_of(await self._node()).get(self.name)
-        except NoSuchEntry:
-            return None
+        node = await self._found()
+        return documents_of(node).get(self.name) if node is not None else None
+
+
+def shown_document(state: ChunksState, node: ArrayNode | GroupNode, name: str) -> tuple[bytes, int] | None:
+    """A document of ``node`` as it is shown, and its mtime_ns; None where it has no such name (now)."""
+    document, made = ident(node.path, name), documents_of(node).get(name)
+    text = state.text(document, made)
+    if text is None or state.is_hidden(document, made) or (name == ZGROUP and state.is_new(node.path)):
+        return None
+    context = state.context
+    return text, state.mtime_ns(document, made) or context.hierarchy.documents_mtime_ns(node.path) or context.mounted_ns
 
 
 class LeavingDocument(NodeDocument):
@@ -235,7 +242,8 @@ class DecodedChunk(WholeContent):
         stat = await opened.array.chunks.stat(self._coords)
         if stat is None and not self._context.fill:
             return None
-        mtime_ns = stat.mtime_ns if stat is not None else None
+        stored_ns = stat.mtime_ns if stat is not None else None
+        mtime_ns = self._context.times.shown(self.ident, size=self._nbytes, stored_ns=stored_ns)
         return _ChunkSnapshot(opened, self._coords, self._nbytes, mtime_ns, stat.generation if stat is not None else None)
 
     async def load(self) -> Buffer | None:
@@ -271,7 +279,9 @@ class DecodedChunk(WholeContent):
             try:
                 await self._context.store.set_times(key, mtime_ns)
             except StoreUnsupported:
-                return
+                stat = await self._opened.array.chunks.stat(self._coords)
+                if stat is not None:
+                    self._context.times.keep(self.ident, mtime_ns, size=self._nbytes, stored_ns=stat.mtime_ns)
 
     def moved(self, path: NodePath) -> DecodedChunk:
         """The same chunk of the array that is called ``path`` now."""

@@ -37,8 +37,8 @@ from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, Op
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
-from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, documents_of, reason_against
-from zarrfs.views.chunks_files import DecodedChunk, LeavingDocument, NodeDocument
+from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, reason_against
+from zarrfs.views.chunks_files import DecodedChunk, LeavingDocument, NodeDocument, shown_document
 from zarrfs.views.chunks_state import VIEW, ChunksState, ident
 from zarrfs.views.tree import GroupDirectory, Shown, show_reason
 
@@ -55,14 +55,24 @@ class ChunksFolder(Directory):
         self._temporaries = state.context.temporaries
 
     async def attributes(self) -> Attributes:
-        mtime_ns = await self._context.store.prefix_mtime_ns(self.path.prefix)
+        stored_ns = await self._context.store.prefix_mtime_ns(self.path.prefix)
+        mtime_ns = self._context.times.shown(self.ident(""), size=0, stored_ns=stored_ns)
         return Attributes(True, mtime_ns=mtime_ns, writable=self._context.writable)
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        for staged in _staged(self.state, self.path).values():
+            # close(2) does not wait for the last RELEASE: a name that is being published now would change the time again.
+            async with staged.lock:
+                pass
+        stored_ns = await self._context.store.prefix_mtime_ns(self.path.prefix)
+        self._context.times.keep(self.ident(""), mtime_ns, size=0, stored_ns=stored_ns)
 
     async def lookup(self, name: str) -> Node:
         temporary = self._temporaries.get(self.ident(name))
         return temporary if temporary is not None else await (await self._kind()).lookup(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
+        self.state.listed(self.path)
         taken = set()
         for entry in self._temporaries.entries(self.ident("")):
             taken.add(entry[0])
@@ -91,6 +101,7 @@ class ChunksFolder(Directory):
         path = self._child(name)
         layout = await self._context.editor.layout_for(path)
         await self._context.editor.create(GroupNode(path=path, dialect=layout.dialect.name))
+        self.state.made_folder(path)
         return ChunksFolder(self.state, path)
 
     async def unlink(self, name: str) -> None:
@@ -188,6 +199,7 @@ class ChunksFolder(Directory):
         await self._context.editor.rename(folder.path, path)
         staging.rekey_below(old, lambda content: self._moved(content, folder.path, path))
         self._temporaries.move_below(old, new)
+        self._context.times.move(old, new)
         self.state.forget_below(old)
 
     def _moved(self, content: Content, old: NodePath, new: NodePath) -> Content:
@@ -266,6 +278,13 @@ class _Group(GroupDirectory, _Kind):
             return self.show_unsupported(name, node)
         return Shown(name, True, lambda: ChunksFolder(self._state, node.path), writable=self.context.writable)
 
+    async def _shown(self) -> list[Shown]:
+        every = await super()._shown()
+        for shown in every:
+            if shown.is_directory:
+                shown.mtime_ns = self.context.times.shown(f"{ident(self.path, shown.name)}/", size=0, stored_ns=shown.mtime_ns)
+        return every
+
     async def content(self, name: str) -> Content | None:
         if name not in DOCUMENTS:
             return None
@@ -304,13 +323,17 @@ class _Array(_Kind):
         for shown in _shown_documents(self._state, self._node):
             yield shown.entry
         writable = self._context.writable
-        metadata = self._opened.array.metadata
+        metadata, times = self._opened.array.metadata, self._context.times
         staged = {name: one for name, one in _staged(self._state, self._path).items() if name not in DOCUMENTS}
         async for coords, _, mtime_ns in self._opened.array.chunks.list():
             name = KEYS.encode(coords)
             one = staged.pop(name, None)
             size = metadata.chunk_nbytes(coords) if one is None or one.size is None else one.size
-            yield name, False, size, mtime_ns if one is None else one.mtime_ns, writable
+            if one is not None:
+                mtime_ns = one.mtime_ns
+            elif times:
+                mtime_ns = times.shown(ident(self._path, name), size=size, stored_ns=mtime_ns)
+            yield name, False, size, mtime_ns, writable
         for name, one in staged.items():
             yield name, False, one.size or 0, one.mtime_ns, writable
 
@@ -349,11 +372,11 @@ class _Reason(_Kind):
 def _shown_documents(state: ChunksState, node: ArrayNode | GroupNode) -> list[Shown]:
     """The documents of a node that have a name now: made from it, or just created and not yet published."""
     context, path = state.context, node.path
-    mtime_ns = context.hierarchy.documents_mtime_ns(path) or context.mounted_ns
     sizes: dict[str, tuple[int, int | None]] = {}
-    for name, made in documents_of(node).items():
-        if not state.is_hidden(ident(path, name), made):
-            sizes[name] = len(state.spelled(ident(path, name), made)), mtime_ns
+    for name in DOCUMENTS:
+        shown = shown_document(state, node, name)
+        if shown is not None:
+            sizes[name] = len(shown[0]), shown[1]
     for name, one in _staged(state, path).items():
         if name in DOCUMENTS and one.size is not None:
             sizes[name] = one.size, one.mtime_ns

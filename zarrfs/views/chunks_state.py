@@ -2,8 +2,10 @@
 
 * **Hidden documents.** ``rm -r`` of a node unlinks its files in any order, and only then removes the folder. So unlinking ``.zarray`` or
   ``.zgroup`` takes the name away and nothing else; removing the folder erases the node (docs/design/006-node-edits.md).
+* **New folders.** ``cp -r`` makes a folder and then every file in it with O_EXCL. So the ``.zgroup`` of a folder that was just made is
+  not there until the folder, or the one it is in, is listed.
 * **How documents were written.** A document is made from the node, and may be spelled otherwise than it was written. As long as it says
-  the same, it is read back as it was written, byte for byte: editors and rsync compare.
+  the same, it is read back as it was written, byte for byte, with the time that was set: editors and rsync compare.
 * **Chunks that waited.** Files with the names of chunks in a folder that had no ``.zarray`` yet: when it comes, they become chunks, and
   whoever knows such a file has to look it up again.
 """
@@ -11,6 +13,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from zarrfs.keys import NodePath
 from zarrfs.vfs import names
@@ -18,8 +21,8 @@ from zarrfs.views.base import ViewContext
 
 VIEW = "chunks"
 
-_SPELLINGS_KEPT = 1000
-_SPELLING_NBYTES = 64 * 1024
+_REMEMBERED = 1000
+_TEXT_NBYTES = 64 * 1024
 
 
 def ident(path: NodePath, name: str) -> str:
@@ -27,44 +30,90 @@ def ident(path: NodePath, name: str) -> str:
     return "/".join((VIEW, *(names.name_of(part) for part in path[1:].split("/") if part), name))
 
 
+@dataclass(slots=True)
+class _Written:
+    """What is known of a document as long as the view makes ``made`` for it (None: the node has no such document)."""
+
+    made: bytes | None
+    text: bytes | None = None
+    mtime_ns: int | None = None
+
+
 class ChunksState:
-    """See the module's text. Documents are known by their idents; ``made`` is what the view makes of the node for one."""
+    """See the module's text. Documents are known by their idents; ``made`` is what the view makes of the node for one, None where it
+    makes none."""
 
     def __init__(self, context: ViewContext) -> None:
         self.context = context
         self.became_chunks: set[str] = set()
+        self._new: set[NodePath] = set()
         self._hidden: dict[str, bytes] = {}
-        self._spellings: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
+        self._written: OrderedDict[str, _Written] = OrderedDict()
 
-    def hide(self, document: str, made: bytes) -> None:
+    def made_folder(self, path: NodePath) -> None:
+        """mkdir(2) made a group."""
+        self._new.add(path)
+
+    def listed(self, path: NodePath) -> None:
+        """A folder is listed: neither it nor one in it is new any more."""
+        if self._new:
+            self._new = {each for each in self._new if each != path and each.parent != path}
+
+    def filled(self, path: NodePath) -> None:
+        """The folder has its ``.zgroup`` from somebody."""
+        self._new.discard(path)
+
+    def is_new(self, path: NodePath) -> bool:
+        """Whether a folder was just made, so that programs that fill it expect nothing in it."""
+        return path in self._new
+
+    def hide(self, document: str, made: bytes | None) -> None:
         """Take the name of a document away, until it is written again or says something else than now."""
-        self._hidden[document] = made
+        self._written.pop(document, None)
+        if made is not None:
+            self._hidden[document] = made
 
     def show(self, document: str) -> None:
         """Give it back."""
         self._hidden.pop(document, None)
 
-    def is_hidden(self, document: str, made: bytes) -> bool:
+    def is_hidden(self, document: str, made: bytes | None) -> bool:
         """Whether the name is away."""
         if document in self._hidden and self._hidden[document] != made:
             del self._hidden[document]
         return document in self._hidden
 
-    def spell(self, document: str, made: bytes, written: bytes) -> None:
-        """``written`` is what somebody wrote, and ``made`` what the view makes of it."""
-        self._spellings.pop(document, None)
-        if made != written and len(written) <= _SPELLING_NBYTES:
-            self._spellings[document] = made, written
-            if len(self._spellings) > _SPELLINGS_KEPT:
-                self._spellings.popitem(last=False)
+    def wrote(self, document: str, made: bytes | None, text: bytes) -> None:
+        """Somebody wrote ``text``, which says what ``made`` says."""
+        if len(text) <= _TEXT_NBYTES:
+            self._remember(document, made).text = text
 
-    def spelled(self, document: str, made: bytes) -> bytes:
+    def set_mtime(self, document: str, made: bytes | None, mtime_ns: int) -> None:
+        """utimens(2)."""
+        self._remember(document, made).mtime_ns = mtime_ns
+
+    def text(self, document: str, made: bytes | None) -> bytes | None:
         """The document as it was written, if that is known."""
-        known, written = self._spellings.get(document, (b"", b""))
-        return written if known == made else made
+        known = self._written.get(document)
+        return known.text if known is not None and known.made == made and known.text is not None else made
+
+    def mtime_ns(self, document: str, made: bytes | None) -> int | None:
+        """The time that was set, if there is one."""
+        known = self._written.get(document)
+        return known.mtime_ns if known is not None and known.made == made else None
+
+    def _remember(self, document: str, made: bytes | None) -> _Written:
+        known = self._written.pop(document, None)
+        if known is None or known.made != made:
+            known = _Written(made)
+        self._written[document] = known
+        if len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+        return known
 
     def forget_below(self, prefix: str) -> None:
         """Nodes whose idents begin with ``prefix`` are gone, or others."""
-        for table in (self._hidden, self._spellings):
+        self._new = {path for path in self._new if not ident(path, "").startswith(prefix)}
+        for table in (self._hidden, self._written):
             for document in [each for each in table if each.startswith(prefix)]:
                 del table[document]
