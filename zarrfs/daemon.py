@@ -90,7 +90,7 @@ async def _mounted(
         free_space=tree.store.free_space,
         report=tree.report,
     )
-    tree.on_affected = operations.changed
+    tree.on_affected, tree.on_forgotten = operations.memory.changed, operations.memory.forgotten
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Before, too: a signal that nobody waits for would leave a dead mount.

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import trio
 
@@ -24,9 +24,10 @@ from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
-from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
 from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.slabs import SlabPool
+from zarrfs.keys import NodePath, Prefix
 from zarrfs.memory import MemoryBudget
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
@@ -40,6 +41,12 @@ from zarrfs.views.root import ControlDirectory, MountRoot
 log = logging.getLogger(__name__)
 
 _ERRORS_KEPT = 1000
+_WATCHED_TTL = 300.0
+"""Seconds that decoded chunks count while every change is told; what is written through a shared mapping is not."""
+
+Forgotten = Callable[[str, Container[str]], None]
+"""Called with a path in the mount, at and below which anything may be different, and paths of files there that are other files now for
+whoever has them open."""
 
 Entries = Callable[[list[tuple[str, bool, bool, bool]]], None]
 """Called with (path in the mount, may have lost its name, readers know what is in it, is another file for whoever has it open)."""
@@ -57,6 +64,9 @@ class MountTree:
         self.mounted_ns = time.time_ns()
         self.failures: list[tuple[str, str]] = []
         self.on_affected: Entries | None = None
+        self.on_forgotten: Forgotten | None = None
+        self.watched = False
+        self._nursery = nursery
         self._errors: deque[str] = deque(maxlen=_ERRORS_KEPT)
         # The limit holds for all three together; what a reader going forward needs is the largest part.
         spill = cache_directory(config)
@@ -96,6 +106,8 @@ class MountTree:
             )
         )
         self.observed.subscribe(self._on_change)
+        if config.watch:
+            nursery.start_soon(self.observed.follow, self._on_watched)
 
     def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
         """What ``.zarrfs/`` holds. ``more`` adds to ``stats`` or ``config`` what the caller knows."""
@@ -134,6 +146,7 @@ class MountTree:
             "nodes_parsed": self.counters.nodes_parsed,
             "open_handles": self.staging.open_handles,
             "dirty_bytes": self.staging.dirty_nbytes,
+            "watched": self.watched,
         }
 
     def report(self, where: str, error: BaseException) -> None:
@@ -159,22 +172,81 @@ class MountTree:
             # What was staged is gone, and the kernel has pages of it.
             self.on_affected([(self._path(ident), True, False, False)])
 
-    def _on_change(self, change: Change) -> None:
-        entries = list(self._affected(change))
-        if self.on_affected is not None:
-            self.on_affected(entries)
+    # --- change -------------------------------------------------------------------------------------------------------------
 
-    def _affected(self, change: Change) -> Iterator[tuple[str, bool, bool, bool]]:
-        nodes = self.hierarchy.changed(change.place, is_prefix=change.is_prefix)
+    def _on_watched(self, complete: bool) -> None:
+        self.watched = complete
+        ttl = self.config.metadata_ttl
+        self._readers.ttl = max(ttl, _WATCHED_TTL) if complete and ttl else ttl
+        if complete:
+            # What was asked for before and is not told yet counts as if there were no watch.
+            self._tell(())
+        else:
+            self._on_change(Change(Prefix(""), "unknown", behind=True))
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind in ("made", "unmade"):
+            nodes = self.hierarchy.came_or_went(Prefix(change.place))
+        else:
+            nodes = self.hierarchy.changed(change.place, is_prefix=change.is_prefix)
+        if not change.behind:
+            self._tell(self._affected(change, nodes))
+            return
+        opened = [node.path for node in nodes if node.coords is None and self.hierarchy.is_open(node.path)]
+        if opened:
+            self._nursery.start_soon(self._look_again, opened)
+        if change.is_prefix and change.kind not in ("made", "unmade"):
+            within = [node for node in nodes if node.path.prefix.startswith(change.place)]
+            self._tell(self._affected(change, [node for node in nodes if node not in within]))
+            self._forget_below(change, within)
+        else:
+            self._tell(self._affected(change, nodes))
+
+    def _tell(self, entries: Iterable[tuple[str, bool, bool, bool]]) -> None:
+        listed = list(entries)
+        if self.on_affected is not None:
+            self.on_affected(listed)
+
+    def _forget_below(self, change: Change, nodes: list[NodeChange]) -> None:
+        """All that lies at a prefix may be different: whoever has a file open there keeps what he has, or learns that it is stale."""
+        idents = {""}
+        if change.place:
+            tops: list[NodeChange] = []
+            for node in sorted(nodes, key=lambda node: node.path.prefix):
+                if not tops or not node.path.prefix.startswith(tops[-1].path.prefix):
+                    tops.append(node)
+            idents = {
+                f"{name}/{'/'.join(affected.names)}"
+                for name, view in self._views.items()
+                for affected in view.affected(change, tops)
+            }
+        for ident in idents:
+            superseded = {self._path(each) for each in self.staging.open_below(ident) if self.staging.replaced(each)}
+            if self.on_forgotten is not None:
+                self.on_forgotten(self._path(ident), superseded)
+
+    async def _look_again(self, paths: list[NodePath]) -> None:
+        """Read the documents of arrays anew, so that whoever has them open learns when they say something else now."""
+        for path in paths:
+            try:
+                await self.hierarchy.node(path)
+            except ZarrfsError as error:
+                log.debug("%s could not be looked at again: %s", path, error)
+            await trio.lowlevel.checkpoint()
+
+    def _affected(self, change: Change, nodes: list[NodeChange]) -> Iterator[tuple[str, bool, bool, bool]]:
         for name, view in self._views.items():
             for affected in view.affected(change, nodes):
                 below = "/".join(affected.names)
                 ident = f"{name}/{below}"
                 path = self._path(ident)
-                if (published := self.staging.publishing(ident)) is not None:
+                if not change.behind and (published := self.staging.publishing(ident)) is not None:
                     yield path, affected.gone, published.verbatim, False
                 elif affected.content:
-                    yield path, affected.gone, False, self.staging.replaced(ident, gone=affected.gone)
+                    # A value that was changed behind the mount is another file, also where nobody has it open.
+                    superseded = self.staging.replaced(ident, gone=affected.gone)
+                    superseded = superseded or (change.behind and self.staging.get(ident) is None)
+                    yield path, affected.gone, False, superseded
                 else:
                     # A new time makes another generation, by which open readers check what they read.
                     self.staging.changed(ident)

@@ -319,7 +319,7 @@ class DirectDriver(Driver):
             report=tree.report,
             **options,
         )
-        tree.on_affected = self.handlers.changed
+        tree.on_affected, tree.on_forgotten = self.handlers.memory.changed, self.handlers.memory.forgotten
         self.lookups: dict[int, int] = {}
         self._descriptors: dict[int, _OpenFile] = {}
         self._next_fd = itertools.count(3)

@@ -21,12 +21,13 @@ class OpenFile:
 
 class OpenDirectory:
     """A listing under way. Entries that were read from the tree are kept, since the kernel may ask for any position again; so is the
-    error that ended it, which must not be taken for its end."""
+    error that ended it, which must not be taken for its end. ``epoch``: of the kernel's memory, when it began."""
 
-    __slots__ = ("entries", "error", "inode", "iterator", "listed")
+    __slots__ = ("entries", "epoch", "error", "inode", "iterator", "listed")
 
-    def __init__(self, inode: Inode, iterator: AsyncIterator[Entry]) -> None:
+    def __init__(self, inode: Inode, iterator: AsyncIterator[Entry], epoch: int) -> None:
         self.inode = inode
+        self.epoch = epoch
         self.iterator: AsyncIterator[Entry] | None = iterator
         self.entries: list[Entry] = []
         self.error: Exception | None = None
@@ -50,8 +51,9 @@ class OpenDirectory:
             self.entries.append(entry)
         return self.entries[position]
 
-    async def restart(self, iterator: AsyncIterator[Entry] | None) -> None:
+    async def restart(self, iterator: AsyncIterator[Entry] | None, epoch: int = 0) -> None:
         """Begin anew with ``iterator``, or end."""
+        self.epoch = epoch
         before, self.iterator, self.error = self.iterator, iterator, None
         self.entries.clear()
         if isinstance(before, AsyncGenerator):

@@ -150,6 +150,11 @@ class InodeTable:
             if _digest(path) != each.ino:
                 self._displaced[path] = each.ino
 
+    def below(self, folder: Inode) -> list[Inode]:
+        """Every inode below ``folder``; of what was only listed, what lies directly in the root."""
+        every = [self[ino] for ino, entry in list(self._inodes.items()) if isinstance(entry, Inode) or entry[0] is self.root]
+        return every if folder is self.root else [each for each in every if each.lies_below(folder)]
+
     def vanished(self, inode: Inode) -> None:
         """The entry lost its name: whatever comes to be called so is another file."""
         path = inode.path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pyfuse3
 import trio
@@ -17,6 +17,7 @@ from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory,
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inodes import Inode, InodeTable, same_size, stamp_of
+from zarrfs.fuse.memory import KernelMemory
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.translation import Attributor, name_of, open_flags, statvfs, text_of
 from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, Node
@@ -29,7 +30,8 @@ class Operations(pyfuse3.Operations):
     """The handlers for one mount.
 
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
-    attributes. ``report(where, error)`` is told of every error that a user may want to look up later.
+    attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``report(where, error)`` is told of every
+    error that a user may want to look up later.
     """
 
     supports_dot_lookup = False
@@ -43,6 +45,7 @@ class Operations(pyfuse3.Operations):
         *,
         hidden: Mapping[str, Directory] | None = None,
         timeout: float,
+        told: Callable[[], bool] = lambda: False,
         writable: bool,
         free_space: FreeSpace,
         report: Callable[[str, BaseException], None] | None = None,
@@ -51,7 +54,8 @@ class Operations(pyfuse3.Operations):
         self.inodes = InodeTable(root)
         self.notifier = notifier
         self._hidden = dict(hidden or {})
-        self._attributor = Attributor(timeout=timeout, writable=writable)
+        self.memory = KernelMemory(self.inodes, notifier, timeout=timeout, told=told)
+        self._attributor = Attributor(self.memory, writable=writable)
         self._writable = writable
         self._free_space = free_space
         self._on_error = report
@@ -71,8 +75,8 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        parent, text = self.inodes[parent_inode], text_of(name)
-        return await self._referred(parent, text, await self._child(parent, text))
+        parent, text, epoch = self.inodes[parent_inode], text_of(name), self.memory.epoch
+        return await self._referred(parent, text, await self._child(parent, text), epoch)
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
         # Not guarded: FORGET has no answer, and not even a FUSEError may leave. `InodeTable.forget` raises nothing.
@@ -81,10 +85,10 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def getattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        entry = self.inodes[inode]
+        entry, epoch = self.inodes[inode], self.memory.epoch
         attributes = await self._attributes(entry)
         entry.stamp = stamp_of(attributes)
-        return self._attributor.entry(entry.ino, attributes)
+        return self._attributor.entry(entry.ino, attributes, epoch)
 
     @guarded
     async def setattr(
@@ -197,7 +201,7 @@ class Operations(pyfuse3.Operations):
         entry = self.inodes[inode]
         directory = await self._directory(entry)
         number = self._new_handle()
-        self._directories[number] = OpenDirectory(entry, directory.entries())
+        self._directories[number] = OpenDirectory(entry, directory.entries(), self.memory.epoch)
         self.inodes.opened(entry)
         return pyfuse3.FileHandleT(number)
 
@@ -206,7 +210,7 @@ class Operations(pyfuse3.Operations):
         listing = self._directories[fh]
         if start_id == 0 and listing.listed:
             # rewinddir(3): POSIX wants what is there now.
-            await listing.restart((await self._directory(listing.inode)).entries())
+            await listing.restart((await self._directory(listing.inode)).entries(), self.memory.epoch)
         listing.listed = True
         folder = listing.inode.path
         position = start_id
@@ -227,7 +231,7 @@ class Operations(pyfuse3.Operations):
             # The reference is the kernel's only if the entry fits: it is taken back when it does not.
             ino = self.inodes.listed(listing.inode, name, path=path, stamp=stamp)
             position += 1
-            if not pyfuse3.readdir_reply(token, name_of(name), self._attributor.entry(ino, attributes), position):
+            if not pyfuse3.readdir_reply(token, name_of(name), self._attributor.entry(ino, attributes, listing.epoch), position):
                 self.inodes.forget(ino, 1)
                 return
 
@@ -346,26 +350,6 @@ class Operations(pyfuse3.Operations):
             return True
         return self._writable and (await self._attributes(self.inodes[inode])).writable
 
-    # --- change -------------------------------------------------------------------------------------------------------------
-
-    def changed(self, entries: Iterable[tuple[str, bool, bool, bool]]) -> None:
-        """Entries (path, may have lost its name, known, superseded) are different now: the kernel is told what it has to forget.
-
-        ``known``: it was written through this very file, so its pages are right and only its attributes are not. ``superseded``:
-        whoever has it open keeps the old value, whose pages stay with this inode; the name is another file's from now on.
-        """
-        for path, gone, known, superseded in entries:
-            inode = self.inodes.find(path)
-            if inode is None:
-                continue
-            inode.stamp = 0
-            if (gone or superseded) and inode.parent is not None:
-                self.notifier.entry(inode.parent.ino, inode.name)
-            if superseded:
-                self.inodes.vanished(inode)
-            elif inode.node is None or isinstance(inode.node, File):
-                self.notifier.inode(inode.ino, attributes_only=known)
-
     # --- helpers ------------------------------------------------------------------------------------------------------------
 
     def _forget_pages_if_superseded(self, opened: OpenFile) -> None:
@@ -410,11 +394,11 @@ class Operations(pyfuse3.Operations):
             return None
         return next((opened for opened in self._files.values() if opened.inode is inode), None)
 
-    async def _referred(self, parent: Inode, name: str, node: Node) -> pyfuse3.EntryAttributes:
+    async def _referred(self, parent: Inode, name: str, node: Node, epoch: int | None = None) -> pyfuse3.EntryAttributes:
         attributes = await node.attributes()
         inode = self.inodes.refer(parent, name, stamp=stamp_of(attributes))
         inode.node = node
-        return self._attributor.entry(inode.ino, attributes)
+        return self._attributor.entry(inode.ino, attributes, epoch)
 
     def _opened(self, inode: Inode, handle: Handle, *, keep_cache: bool) -> pyfuse3.FileInfo:
         number = self._new_handle()

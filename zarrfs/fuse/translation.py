@@ -9,6 +9,7 @@ import time
 import pyfuse3
 
 from zarrfs.errors import NameTooLong
+from zarrfs.fuse.memory import KernelMemory
 from zarrfs.vfs.names import MAX_NBYTES
 from zarrfs.vfs.node import Attributes, OpenFlags
 
@@ -16,19 +17,16 @@ _BLOCK = 512
 
 
 class Attributor:
-    """Makes what stat(2) tells. Files belong to whoever runs the mount; where a time is not known, that of the mount stands in.
+    """Makes what stat(2) tells. Files belong to whoever runs the mount; where a time is not known, that of the mount stands in."""
 
-    ``timeout``: seconds that the kernel may keep names and attributes.
-    """
-
-    def __init__(self, *, timeout: float, writable: bool) -> None:
-        self._timeout = timeout
+    def __init__(self, memory: KernelMemory, *, writable: bool) -> None:
+        self._memory = memory
         self._writable = writable
         self._mounted_ns = time.time_ns()
         self._uid, self._gid = os.getuid(), os.getgid()
 
-    def entry(self, ino: int, attributes: Attributes) -> pyfuse3.EntryAttributes:
-        """The kernel's form of ``attributes``."""
+    def entry(self, ino: int, attributes: Attributes, epoch: int | None = None) -> pyfuse3.EntryAttributes:
+        """The kernel's form of ``attributes``, which were asked for at ``epoch`` of the kernel's memory, if not just now."""
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = pyfuse3.InodeT(ino)
         writable = self._writable and attributes.writable
@@ -44,7 +42,9 @@ class Attributor:
         mtime_ns = attributes.mtime_ns if attributes.mtime_ns is not None else self._mounted_ns
         entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = mtime_ns
         entry.st_blksize = 4096
-        entry.entry_timeout = entry.attr_timeout = self._timeout
+        short, long = self._memory.seconds(self._memory.epoch if epoch is None else epoch)
+        entry.entry_timeout = long
+        entry.attr_timeout = short if attributes.is_directory else long
         return entry
 
 

@@ -162,6 +162,23 @@ class Hierarchy:
         self._epoch += 1
         return self._prefix_changed(Prefix(key_or_prefix)) if is_prefix else self._key_changed(Key(key_or_prefix))
 
+    def is_open(self, path: NodePath) -> bool:
+        """Whether the array at ``path`` was handed out, and may be open."""
+        known = self._known.get(path)
+        return known is not None and known.opened is not None
+
+    def came_or_went(self, prefix: Prefix) -> list[NodeChange]:
+        """Forget what is no longer so, now that ``prefix`` came or went while there was no key below it; the nodes concerned."""
+        self._epoch += 1
+        above = prefix
+        while above:
+            self._expire_implied(above)
+            above = Prefix(above[: above.rstrip("/").rfind("/") + 1])
+        try:
+            return [NodeChange(NodePath("/" + prefix[:-1]))]
+        except NameInvalid:
+            return []
+
     def forget_all(self) -> None:
         """Forget everything that was learnt of the store."""
         self._epoch += 1

@@ -157,6 +157,7 @@ class ArrayReader:
         serial = self.array.serial
         self._pool.cache.discard(serial, coords)
         if coords is None:
+            self._valid_until = float("-inf")
             self._pool.slabs.discard(serial)
         elif self.array.has(coords):
             self._pool.slabs.discard(serial, self._slab_grid.row_of(coords) // self._slab_grid.rows_per_slab)

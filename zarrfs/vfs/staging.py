@@ -96,6 +96,11 @@ class StagingArea:
         """Staged files whose ident begins with ``prefix`` and that have something to publish."""
         return (staged for staged in self._all() if staged.unpublished and staged.content.ident.startswith(prefix))
 
+    def open_below(self, ident: str) -> list[str]:
+        """What is open or unpublished and is called ``ident`` or lies below it (``""``: everything)."""
+        folder = ident.rstrip("/") + "/"
+        return [each for each in self._staged if not ident or each == ident or each.startswith(folder)]
+
     @property
     def dirty_nbytes(self) -> int:
         """Bytes that are staged and not yet published."""

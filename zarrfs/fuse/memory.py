@@ -1,0 +1,81 @@
+"""What the kernel may remember of a mount: for how long, and what it is told to forget.
+
+It keeps names and attributes for ``timeout`` seconds, in which a change behind the mount is not seen. Where every change is told
+(`zarrfs.stores.base.Store.watch`) it may keep them for `TOLD_SECONDS`: not for ever, since what is written through a shared mapping is
+not told. What may have changed while an answer was made is kept for the shorter time: the kernel cannot be told to forget what it does
+not know yet. So are the attributes of folders, whose times change with whatever is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+
+from zarrfs.fuse.inodes import Inode, InodeTable
+from zarrfs.fuse.notifier import Notifier
+from zarrfs.vfs.node import File, Node
+from zarrfs.vfs.staged_file import StagedFile
+
+TOLD_SECONDS = 300.0
+
+
+class KernelMemory:
+    """Of one mount. ``told()``: whether every change is told now."""
+
+    def __init__(self, inodes: InodeTable, notifier: Notifier, *, timeout: float, told: Callable[[], bool]) -> None:
+        self._inodes = inodes
+        self._notifier = notifier
+        self._timeout = timeout
+        self._told = told
+        self.epoch = 0
+        """Counts changes: it is what it was while nothing changed."""
+
+    def seconds(self, epoch: int) -> tuple[float, float]:
+        """How long the attributes of a folder may be kept that were asked for at ``epoch``, and how long a name and those of a file."""
+        if self._timeout and epoch == self.epoch and self._told():
+            return self._timeout, max(self._timeout, TOLD_SECONDS)
+        return self._timeout, self._timeout
+
+    def changed(self, entries: Iterable[tuple[str, bool, bool, bool]]) -> None:
+        """Entries (path, may have lost its name, known, superseded) are different now: the kernel is told what it has to forget.
+
+        ``known``: it was written through this very file, so its pages are right and only its attributes are not. ``superseded``:
+        whoever has it open keeps the old value, whose pages stay with this inode; the name is another file's from now on.
+        """
+        self.epoch += 1
+        for path, gone, known, superseded in entries:
+            inode = self._inodes.find(path)
+            if inode is None:
+                continue
+            inode.stamp = 0
+            if (gone or superseded) and inode.parent is not None:
+                self._notifier.entry(inode.parent.ino, inode.name)
+            if superseded and (inode.open_handles or _is_one_value(inode.node)):
+                self._inodes.vanished(inode)
+            elif inode.node is None or isinstance(inode.node, File):
+                self._notifier.inode(inode.ino, attributes_only=known)
+
+    def forgotten(self, path: str, superseded: Container[str]) -> None:
+        """Anything at ``path`` and below may be different. ``superseded``: paths of files whose open handles keep the old value."""
+        self.epoch += 1
+        top = self._inodes.find(path)
+        if top is None:
+            return
+        for inode in self._inodes.below(top):
+            self._forget(inode, superseded)
+        self._forget(top, superseded)
+
+    def _forget(self, inode: Inode, superseded: Container[str]) -> None:
+        if inode.parent is None or inode.nameless:
+            return
+        inode.stamp = 0
+        # Names that were only listed go with the folder they are in.
+        self._notifier.entry(inode.parent.ino, inode.name)
+        if inode.open_handles and inode.path in superseded:
+            self._inodes.vanished(inode)
+        elif inode.node is None or isinstance(inode.node, File):
+            self._notifier.inode(inode.ino)
+
+
+def _is_one_value(node: Node | None) -> bool:
+    """Whether another content makes it another file; a whole array goes on with other chunks."""
+    return isinstance(node, StagedFile) and not node.content.in_parts
