@@ -86,6 +86,7 @@ async def _mounted(
             )
         },
         timeout=config.metadata_ttl,
+        told=lambda: tree.watched,
         writable=tree.store.writable,
         free_space=tree.store.free_space,
         report=tree.report,
