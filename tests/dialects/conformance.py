@@ -97,6 +97,28 @@ def parsed(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Any:
     return layout.parse(path, {key: documents[key] for key in keys if key in documents})
 
 
+def emptily_consolidated(layout: Layout) -> dict[Key, bytes] | None:
+    """The documents of a root group with a consolidated copy of nothing; None for a dialect that knows no such thing."""
+    match layout.dialect.name:
+        case "v2":
+            group = {layout.prefix.key(".zgroup"): b'{"zarr_format": 2}'}
+            return group | {layout.prefix.key(".zmetadata"): b'{"zarr_consolidated_format": 1, "metadata": {}}'}
+        case "v3":
+            copy = {"kind": "inline", "must_understand": False, "metadata": {}}
+            group = {"zarr_format": 3, "node_type": "group", "consolidated_metadata": copy}
+            return {layout.prefix.key("zarr.json"): json.dumps(group, indent=2).encode()}
+    return None
+
+
+def copied(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Any:
+    """The node at ``path`` as the consolidated copy has it; None for none, and for a group that only its members imply."""
+    root = {key: value for key, value in documents.items() if key in layout.dialect.root_keys(layout.prefix)}
+    opened = layout.dialect.open(layout.prefix, root)
+    assert opened is not None
+    node = opened.parse(path, {})
+    return None if isinstance(node, GroupNode) and not node.explicit else node
+
+
 class DialectConformance:
     """The suite. ``dialect`` is parametrised by the module that collects it."""
 
@@ -177,6 +199,58 @@ class DialectConformance:
         assert parsed(layout, path, documents | edited) == replace(node, attributes=attributes)
         with pytest.raises(MetadataError):
             layout.amend(path, documents, Edit(shape=(1,)))
+
+    @unhurried
+    @given(prefix=PREFIXES, path=PATHS, metadata=array_metadata(), attributes=ATTRIBUTES, changed=ATTRIBUTES)
+    def test_consolidated_copies_hold_what_the_nodes_say(
+        self,
+        dialect: Dialect,
+        prefix: Prefix,
+        path: NodePath,
+        metadata: ArrayMetadata,
+        attributes: dict[str, Any],
+        changed: dict[str, Any],
+    ) -> None:
+        """A copy that is empty at first gets the nodes one by one, and tells of each what its own documents tell; then it loses them."""
+        layout = dialect.create(prefix)
+        array, group = path.child("array"), path.child("group")
+        documents = emptily_consolidated(layout)
+        if documents is None:
+            pytest.skip("this dialect has no consolidated copy")
+        node = ArrayNode(path=array, dialect=dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(array))
+        for each in (
+            said(layout, replace(node, attributes=attributes)),
+            layout.format(GroupNode(path=group, dialect=dialect.name)),
+        ):
+            documents |= each
+        for each in (array, group):
+            documents |= layout.copies_with([each], documents)
+        for each in (array, group):
+            assert copied(layout, each, documents) == parsed(layout, each, documents)
+
+        documents |= layout.amend(array, documents, Edit(attributes=changed))
+        assert copied(layout, array, documents) == parsed(layout, array, documents)
+        assert layout.copies_with([array, group], documents).items() <= documents.items()
+
+        documents |= layout.copies_without(array, documents)
+        assert copied(layout, array, documents) is None
+        assert copied(layout, group, documents) == parsed(layout, group, documents)
+        assert layout.copies_without(array, documents) == {}
+        documents |= layout.copies_without(path if path != ROOT else group, documents)
+        assert copied(layout, group, documents) is None
+
+    @unhurried
+    @given(path=PATHS, data=st.data())
+    def test_a_copy_that_cannot_be_read_is_left_alone(self, dialect: Dialect, path: NodePath, data: st.DataObject) -> None:
+        layout = dialect.create(Prefix(""))
+        path = path.child("g")
+        try:
+            documents = layout.format(GroupNode(path=path, dialect=dialect.name))
+        except NotRepresentable:
+            assume(False)
+        documents |= {key: data.draw(st.binary(max_size=9) | st.just(b"[]")) for key in layout.consolidated_keys(path)}
+        assert layout.copies_with([path], documents) == {}
+        assert layout.copies_without(path, documents) == {}
 
     def test_what_is_not_there_is_not_edited(self, dialect: Dialect) -> None:
         with pytest.raises(MetadataError):

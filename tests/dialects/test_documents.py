@@ -188,3 +188,49 @@ def test_depth_is_counted_before_anything_is_parsed() -> None:
         documents.parse_object("k", deep)
     flat = b'{"a": "' + b"[{" * 100 + b'\\"[", "b": [' + b"[]," * 200 + b"[]]}"
     assert len(documents.parse_object("k", flat)["b"]) == 201
+
+
+# --- several members at once ------------------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["a", "b", "c", "d,e", "}"])
+
+
+@unhurried
+@given(
+    members=st.dictionaries(NAMES, st.integers() | st.text('{,}"', max_size=3) | st.just({"x": [1, {}]}), max_size=4),
+    changes=st.dictionaries(NAMES, st.integers() | st.just({"y": 1}), max_size=3),
+    gone=st.sets(NAMES, max_size=3),
+    indent=st.sampled_from([None, 2, 4]),
+    inner=st.booleans(),
+)
+def test_merging_is_patching_many_members_in_one_pass(
+    members: dict[str, Any], changes: dict[str, Any], gone: set[str], indent: int | None, inner: bool
+) -> None:
+    gone -= changes.keys()
+    outer: dict[str, Any] = {"before": 1e400, "inner": members, "after": [1]}
+    document = outer if inner else members
+    data = json.dumps(document, indent=indent).encode()
+    changed = documents.merged("k", data, ["inner"] if inner else [], changes, gone)
+    expected = {name: value for name, value in members.items() if name not in gone} | changes
+    found = json.loads(changed)
+    assert found == ({**document, "inner": expected} if inner else expected)
+    # New members come last, the others stay where they are, and the whole looks as if it had been written at once.
+    assert list(found["inner"] if inner else found) == list(expected)
+    # An empty document does not tell how it is indented.
+    if indent is not None and document and expected:
+        assert changed == json.dumps(found, indent=indent).encode()
+
+
+def test_merging_keeps_every_byte_of_what_is_not_meant() -> None:
+    data = b'{\n\t"x" : {"keep":1.50,   "old" :\t[ 1 ] , "far": "\\u00e9" }\n}\n'
+    assert (
+        documents.merged("k", data, ["x"], {"new": 1}, ["old"])
+        == b'{\n\t"x" : {"keep":1.50, "far": "\\u00e9",\n\t\t"new": 1 }\n}\n'
+    )
+    assert documents.merged("k", data, ["x"], {}, []) == data
+
+
+@pytest.mark.parametrize("path", [["missing"], ["n"], ["x", "keep"]])
+def test_merging_needs_an_object(path: list[str]) -> None:
+    with pytest.raises(MetadataError, match="is not an object"):
+        documents.merged("k", b'{"x": {"keep": 1}, "n": [1]}', path, {"a": 1})

@@ -90,10 +90,10 @@ def merged(key: str, data: bytes, path: Sequence[str], changes: Mapping[str, Any
     written = {name: _indented(value, unit, depth) for name, value in changes.items()}
     pieces, begin = [], at + 1
     for name, (start, stop) in members.items():
+        end = stop if stop == last else text.index(",", stop)
         if name not in gone:
-            pieces.append(text[begin:start] + written.pop(name) if name in written else text[begin:stop])
-        # Behind the comma; of the last member there is none, and nothing follows.
-        begin = text.find(",", stop) + 1
+            pieces.append(text[begin:start] + written.pop(name) if name in written else text[begin:end])
+        begin = end + 1
     pieces += [f"{line or (' ' if pieces or n else '')}{json.dumps(name)}: {new}" for n, (name, new) in enumerate(written.items())]
     tail = text[last:] if members else ("\n" + unit * (depth - 1) if unit and pieces else "") + text[_skip(text, at + 1) :]
     return (text[: at + 1] + ",".join(pieces) + tail).encode()

@@ -55,13 +55,11 @@ class NodeDocument(WholeContent):
         self.ident = ident(path, name)
 
     async def snapshot(self) -> Snapshot | None:
-        node = await self._found()
-        shown = shown_document(self._state, node, self.name) if node is not None else None
+        shown = await self._shown()
         return _TextSnapshot(*shown) if shown is not None else None
 
     async def load(self) -> bytes | None:
-        node = await self._found()
-        shown = shown_document(self._state, node, self.name) if node is not None else None
+        shown = await self._shown()
         return shown[0] if shown is not None else None
 
     async def publish(self, data: Buffer) -> None:
@@ -151,14 +149,19 @@ class NodeDocument(WholeContent):
             raise NoSuchEntry(f"there is no node at {self.path}", key=self.ident)
         return node
 
+    async def _shown(self) -> tuple[bytes, int] | None:
+        node = await self._found()
+        return None if node is None else shown_document(self._state, node, self.name, documents_of(node).get(self.name))
+
     async def _made(self) -> bytes | None:
         node = await self._found()
         return documents_of(node).get(self.name) if node is not None else None
 
 
-def shown_document(state: ChunksState, node: ArrayNode | GroupNode, name: str) -> tuple[bytes, int] | None:
-    """A document of ``node`` as it is shown, and its mtime_ns; None where it has no such name (now)."""
-    document, made = ident(node.path, name), documents_of(node).get(name)
+def shown_document(state: ChunksState, node: ArrayNode | GroupNode, name: str, made: bytes | None) -> tuple[bytes, int] | None:
+    """A document of ``node`` as it is shown, and its mtime_ns; None where it has no such name (now). ``made``: what `documents_of`
+    makes for it."""
+    document = ident(node.path, name)
     text = state.text(document, made)
     if text is None or state.is_hidden(document, made) or (name == ZGROUP and state.is_new(node.path)):
         return None

@@ -37,7 +37,7 @@ from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, Op
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
-from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, reason_against
+from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, documents_of, reason_against
 from zarrfs.views.chunks_files import DecodedChunk, LeavingDocument, NodeDocument, shown_document
 from zarrfs.views.chunks_state import VIEW, ChunksState, ident
 from zarrfs.views.tree import GroupDirectory, Shown, show_reason
@@ -225,16 +225,17 @@ class ChunksFolder(Directory):
 
     async def _kind(self) -> _Kind:
         node = await self._context.hierarchy.node(self.path)
-        reason = reason_against(node) if isinstance(node, ArrayNode) else None
-        if isinstance(node, ArrayNode) and reason is None:
+        if self.path == ROOT and isinstance(node, ArrayNode | UnsupportedNode):
+            # Below the root, what cannot be shown is no folder.
+            reason = node.reason if isinstance(node, UnsupportedNode) else self.state.reason(node, reason_against)
+            if reason is not None:
+                return _Reason(self.state, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason))
+        if isinstance(node, ArrayNode):
             opened = await self._context.hierarchy.array(self.path)
             if opened is not None:
                 return _Array(self.state, self.path, node, opened)
         if isinstance(node, GroupNode):
             return _Group(self.state, self.path, node)
-        if node is not None and self.path == ROOT:
-            why = node.reason if isinstance(node, UnsupportedNode) else reason or ""
-            return _Reason(self.state, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=why))
         raise no_such_entry(self.path)
 
     def _require_writable(self) -> None:
@@ -373,8 +374,9 @@ def _shown_documents(state: ChunksState, node: ArrayNode | GroupNode) -> list[Sh
     """The documents of a node that have a name now: made from it, or just created and not yet published."""
     context, path = state.context, node.path
     sizes: dict[str, tuple[int, int | None]] = {}
+    made = documents_of(node)
     for name in DOCUMENTS:
-        shown = shown_document(state, node, name)
+        shown = shown_document(state, node, name, made.get(name))
         if shown is not None:
             sizes[name] = len(shown[0]), shown[1]
     for name, one in _staged(state, path).items():

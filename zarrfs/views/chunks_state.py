@@ -13,9 +13,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zarrfs.keys import NodePath
+from zarrfs.model.metadata import ArrayNode
 from zarrfs.vfs import names
 from zarrfs.views.base import ViewContext
 
@@ -47,8 +49,15 @@ class ChunksState:
         self.context = context
         self.became_chunks: set[str] = set()
         self._new: set[NodePath] = set()
+        self._reason: tuple[ArrayNode | None, str | None] = (None, None)
         self._hidden: dict[str, bytes] = {}
         self._written: OrderedDict[str, _Written] = OrderedDict()
+
+    def reason(self, node: ArrayNode, find: Callable[[ArrayNode], str | None]) -> str | None:
+        """What ``find`` says of the array at the root, which is asked for at each step below it."""
+        if self._reason[0] is not node:
+            self._reason = node, find(node)
+        return self._reason[1]
 
     def made_folder(self, path: NodePath) -> None:
         """mkdir(2) made a group."""
