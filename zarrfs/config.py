@@ -123,7 +123,7 @@ class MountConfig:
     allow_other: bool = _option(False, _boolean, "", "Let other users in, as the files' modes permit.")
     metadata_ttl: float = _option(10.0, _seconds, "SECONDS", "Notice changes made behind the mount within this time.")
     watch: bool = _option(True, _boolean, "", "Notice them at once where the store is a local folder (extra: watch).")
-    memory_limit: int = _option(512 << 20, parse_size, "SIZE", "Memory for decoded chunks and unpublished writes.")
+    memory_limit: int = _option(192 << 20, parse_size, "SIZE", "Memory for decoded chunks and unpublished writes.")
     cache_dir: str | None = _option(
         None,
         _path,

@@ -65,7 +65,7 @@ async def test_what_is_in_use_is_not_displaced_and_the_next_lies_in_a_file(tmp_p
     third = await added(pool, 2, 16 * KIB)
     assert third.spilled and counters.slabs_spilled == 1
     third.memory[:] = 5
-    third.decoded(1 << 30)
+    third.used(1 << 30)
     assert (third.memory == 5).all()
     assert pool.nbytes == 32 * KIB
     assert os.listdir(tmp_path) == []

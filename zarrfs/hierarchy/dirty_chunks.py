@@ -101,6 +101,7 @@ class DirtyChunks:
             self._budget.give(nbytes)
         else:
             self._free[nbytes].append(chunk.place)
+            self._trim(nbytes)
 
     def close(self) -> None:
         """Let go of all of them."""

@@ -225,6 +225,7 @@ class ArrayReader:
                 await self._fill(slab, self._touched(slab, offset, size))
             finally:
                 slab.pins -= 1
+        slab.used(size)
         start = offset - slab.first * self._itemsize
         return slab.memory.data[start : start + size]
 
@@ -309,7 +310,7 @@ class ArrayReader:
                 if not result:
                     fill(self.array.metadata, place.out)
                 slab.filled.add(place.coords)
-                slab.decoded(place.out.nbytes)
+                slab.used(place.out.nbytes)
             slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
             if failed is not None:
                 raise failed

@@ -22,8 +22,8 @@ SlabKey = tuple[int, int]
 
 Memory = np.ndarray[Any, np.dtype[np.uint8]]
 
-# A file-backed slab is unmapped from us after this many bytes were decoded into it; the page cache keeps them.
-_TRIM_NBYTES = 16 * 1024 * 1024
+# A file-backed slab is unmapped from us after this many bytes were put into it or read; the page cache keeps them.
+_TRIM_NBYTES = 4 * 1024 * 1024
 # What a slab costs beside its elements; the least that one counts for.
 _LEAST_NBYTES = 4096
 _MAX_FREE = 32
@@ -62,8 +62,8 @@ class Slab:
         """Whether nobody would miss it."""
         return not (self.pins or self.readers or self.filling)
 
-    def decoded(self, nbytes: int) -> None:
-        """``nbytes`` were put into it: a spilled slab lets go of resident pages from time to time."""
+    def used(self, nbytes: int) -> None:
+        """``nbytes`` were put into it or read from it: a spilled slab lets go of resident pages from time to time."""
         self._since_trim += nbytes
         if self._mapping is not None and self._since_trim >= _TRIM_NBYTES:
             self._since_trim = 0

@@ -1,0 +1,174 @@
+"""Whole arrays written by programs as they are: cp, NumPy, dd, mv, rm, rsync, through a real mount."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.support.mounting import Mounted, mounted
+
+Elements = np.ndarray[Any, Any]
+
+
+@pytest.fixture(params=["v2", "v3"])
+def mount(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Mounted]:
+    """An empty store, mounted; its first node is of either dialect."""
+    store = tmp_path / "store.zarr"
+    store.mkdir()
+    with mounted(store, "--new-dialect", request.param, "--new-chunks", "40x30") as mount:
+        yield mount
+
+
+@pytest.fixture
+def elements() -> Elements:
+    return np.random.default_rng(0).normal(size=(300, 200)).astype("<f4")
+
+
+def stored(mount: Mounted, name: str) -> Elements:
+    """The array as zarr-python reads it from the store's own folder."""
+    return np.asarray(zarr.open_array(mount.store / name, mode="r")[...])
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+
+
+def test_cp_in_and_out(mount: Mounted, elements: Elements, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", elements)
+    (mount.path / "npy" / "group").mkdir()
+    path = mount.path / "npy" / "group" / "name.npy"
+    assert run("cp", tmp_path / "a.npy", path).stderr == ""
+    np.testing.assert_array_equal(stored(mount, "group/name"), elements)
+    assert run("cp", path, tmp_path / "out.npy").stderr == ""
+    assert run("cmp", tmp_path / "a.npy", tmp_path / "out.npy").returncode == 0
+    # Over what is there: of another shape.
+    np.save(tmp_path / "a.npy", elements[:7])
+    assert run("cp", tmp_path / "a.npy", path).stderr == ""
+    np.testing.assert_array_equal(stored(mount, "group/name"), elements[:7])
+
+
+def test_numpy_saves_maps_and_saves_again(mount: Mounted, elements: Elements) -> None:
+    path = mount.path / "npy" / "a.npy"
+    np.save(path, np.asfortranarray(elements))
+    np.testing.assert_array_equal(stored(mount, "a"), elements)
+    mapped = np.load(path, mmap_mode="r+")
+    mapped[10:150, 3:170] = 5
+    elements[10:150, 3:170] = 5
+    mapped.flush()
+    np.testing.assert_array_equal(np.load(path), elements)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    np.testing.assert_array_equal(stored(mount, "a"), elements)
+    del mapped
+    np.save(path, elements * 2)
+    np.testing.assert_array_equal(stored(mount, "a"), elements * 2)
+
+
+def test_open_memmap_makes_an_array(mount: Mounted) -> None:
+    path = mount.path / "npy" / "a.npy"
+    mapped = np.lib.format.open_memmap(path, mode="w+", dtype="<i4", shape=(90, 70))
+    mapped[...] = np.arange(90 * 70).reshape(90, 70)
+    mapped.flush()
+    del mapped
+    assert np.load(path).sum() == np.arange(90 * 70).sum()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    assert stored(mount, "a").sum() == np.arange(90 * 70).sum()
+
+
+def test_dd_without_truncating_changes_what_it_writes_alone(mount: Mounted, elements: Elements) -> None:
+    path = mount.path / "npy" / "a.npy"
+    np.save(path, elements)
+    assert run("dd", "if=/dev/zero", f"of={path}", "bs=999", "seek=5", "count=3", "conv=notrunc", "status=none").stderr == ""
+    expected = bytearray(io_bytes(elements))
+    expected[5 * 999 : 8 * 999] = bytes(3 * 999)
+    assert path.read_bytes() == expected
+    np.testing.assert_array_equal(stored(mount, "a"), np.load(io.BytesIO(expected)))
+
+
+def test_mv_rm_and_rmdir(mount: Mounted, elements: Elements, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", elements)
+    folder = mount.path / "npy"
+    assert run("mkdir", folder / "g", folder / "h").stderr == ""
+    # From another file system: mv copies.
+    assert run("mv", tmp_path / "a.npy", folder / "g" / "a.npy").stderr == ""
+    assert run("mv", folder / "g" / "a.npy", folder / "h" / "b.npy").stderr == ""
+    np.testing.assert_array_equal(stored(mount, "h/b"), elements)
+    assert run("rmdir", folder / "g").stderr == ""
+    assert run("rm", folder / "h" / "b.npy").stderr == ""
+    assert not (mount.store / "h" / "b").exists()
+    assert os.listdir(folder) == ["h"]
+    assert os.listdir(folder / "h") == []
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
+def test_rsync_transfers_nothing_the_second_time(mount: Mounted, elements: Elements, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", elements)
+    target = mount.path / "npy" / "a.npy"
+    assert run("rsync", "-a", tmp_path / "a.npy", target).stderr == ""
+    np.testing.assert_array_equal(stored(mount, "a"), elements)
+    assert run("rsync", "-ai", tmp_path / "a.npy", target).stdout == ""
+
+
+@pytest.mark.parametrize("command", ["cp {bad} {target}", "head -c 3000 {good} > {target}"])
+def test_what_is_no_whole_array_is_told_and_leaves_nothing(command: str, elements: Elements, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.npy", tmp_path / "bad.npy"
+    np.save(good, elements)
+    bad.write_bytes(b"no header" * 100)
+    store = tmp_path / "store.zarr"
+    store.mkdir()
+    with mounted(store, ends_with=7) as mount:
+        target = mount.path / "npy" / "a.npy"
+        done = run("sh", "-c", command.format(good=good, bad=bad, target=target))
+        assert done.returncode != 0
+        assert "Invalid argument" in done.stderr
+        assert any(line["key"] == "npy/a.npy" for line in mount.errors())
+        assert os.listdir(mount.path / "npy") == []
+        assert os.listdir(store) == []
+
+
+def test_four_gibibytes_go_in_and_out_below_300_mb(tmp_path: Path) -> None:
+    if shutil.disk_usage(tmp_path).free < 16 << 30:
+        pytest.skip("less than 16 GiB of disk are free")
+    store = tmp_path / "store.zarr"
+    store.mkdir()
+    shape = (32768, 32768)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    # Rows that differ from one another: 1 GiB in a few pieces is as good as from a file.
+    rows = np.repeat(np.arange(1, 65, dtype="<f4"), 32768).tobytes()
+    with mounted(store) as mount:
+        path = mount.path / "npy" / "a.npy"
+        with path.open("wb", buffering=0) as file:
+            file.write(header.getvalue())
+            for _ in range(32768 // 64):
+                file.write(rows)
+        status = Path(f"/proc/{mount.pid}/status").read_text()
+        assert path.stat().st_size == 128 + (4 << 30)
+        expected, found = zlib.crc32(rows), set()
+        with path.open("rb", buffering=0) as file:
+            assert file.read(128) == header.getvalue()
+            while piece := file.read(len(rows)):
+                while len(piece) < len(rows):
+                    piece += file.read(len(rows) - len(piece))
+                found.add(zlib.crc32(piece))
+        assert found == {expected}
+        status += Path(f"/proc/{mount.pid}/status").read_text()
+    peaks = [int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")]
+    assert max(peaks) < 300_000_000
+
+
+def io_bytes(elements: Elements) -> bytes:
+    file = io.BytesIO()
+    np.save(file, elements)
+    return file.getvalue()
