@@ -203,6 +203,14 @@ class RawMachine(RuleBasedStateMachine):
         for index in range(len(self.open)):
             self.on(index, lambda fd: (os.fstat(fd).st_size, os.fstat(fd).st_nlink))
             self.on(index, lambda fd: os.lseek(fd, 0, os.SEEK_CUR))
+            ours_fd, plain_fd, path = self.open[index]
+            ours, plain = (outcome(is_called, fd, root / path) for fd, root in ((ours_fd, self.ours), (plain_fd, self.plain)))
+            assert ours == plain, f"what was opened as {path} is what {path} is now"
+
+
+def is_called(fd: int, path: Path) -> bool:
+    """Whether the open file is the one at ``path``."""
+    return os.path.samestat(os.fstat(fd), path.stat())
 
 
 def tree(root: Path) -> dict[str, tuple[int, int, bytes] | None]:

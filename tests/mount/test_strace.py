@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mounting import Mounted, mounted
-from tests.support.programs import demand
+from tests.support.programs import cannot, demand
 
 pytestmark = pytest.mark.fuse
 
@@ -32,8 +32,8 @@ def traced(mount: Mounted, file: Path) -> Iterator[Callable[[], list[str]]]:
             # It is attached when the kernel says so, for every thread.
             tasks = Path(f"/proc/{mount.pid}/task")
             while any("TracerPid:\t0" in (task / "status").read_text() for task in tasks.iterdir()):
-                assert tracer.poll() is None, (tracer.stderr.read() if tracer.stderr else b"").decode()
-
+                if tracer.poll() is not None:
+                    cannot((tracer.stderr.read() if tracer.stderr else b"").decode())
             yield lambda: seen(file, mount.store)
         finally:
             with contextlib.suppress(ProcessLookupError):

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -19,10 +20,14 @@ def demand(*programs: str) -> None:
     """Skip the test where one of them is missing; where everything is demanded (ZARRFS_REQUIRE_FUSE=1), fail."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
-        reason = f"not installed: {', '.join(missing)}"
-        if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
-            pytest.fail(f"{reason}, and ZARRFS_REQUIRE_FUSE=1 demands it: scripts/setup.sh installs it then", pytrace=False)
-        pytest.skip(reason)
+        cannot(f"not installed (scripts/setup.sh installs it where it is demanded): {', '.join(missing)}")
+
+
+def cannot(reason: str) -> NoReturn:
+    """The test cannot run here: skip it, or fail where everything is demanded."""
+    if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
+        pytest.fail(f"ZARRFS_REQUIRE_FUSE=1 demands this test: {reason}", pytrace=False)
+    pytest.skip(reason)
 
 
 def type_into(command: Sequence[str | Path], keys: bytes, *, ready: bytes, environment: Mapping[str, str] | None = None) -> str:

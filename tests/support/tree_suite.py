@@ -547,6 +547,25 @@ async def a_temporary_file_is_renamed_over_a_key_and_keeps_its_inode(d: Driver) 
 
 
 @scenario
+async def a_temporary_file_keeps_its_inode_when_it_is_closed(d: Driver) -> None:
+    async with d.opened(f"{d.raw}/{PARTIAL}", NEW) as fd:
+        await d.pwrite(fd, b"x", 0)
+        told = await d.stat(f"{d.raw}/{PARTIAL}")
+    assert await d.read(f"{d.raw}/{PARTIAL}") == b"x"
+    now = await d.stat(f"{d.raw}/{PARTIAL}")
+    assert (now.st_ino, now.st_mtime_ns) == (told.st_ino, told.st_mtime_ns)
+
+
+@scenario
+async def o_trunc_empties_a_file_that_is_opened_for_reading(d: Driver) -> None:
+    await d.write(f"{d.raw}/k", b"x")
+    async with d.opened(f"{d.raw}/k", os.O_RDONLY | os.O_TRUNC) as fd:
+        assert await d.pread(fd, 9, 0) == b""
+    with refused(errno.EPERM if not d.through_kernel or os.geteuid() == 0 else errno.EACCES):
+        await d.open("README.txt", os.O_RDONLY | os.O_TRUNC)
+
+
+@scenario
 async def a_key_is_renamed_to_a_temporary_name_and_back(d: Driver) -> None:
     await d.write(f"{d.raw}/k", b"value")
     await d.rename(f"{d.raw}/k", f"{d.raw}/k.__lock")

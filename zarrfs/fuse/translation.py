@@ -61,9 +61,9 @@ def statvfs(space: tuple[int, int] | None) -> pyfuse3.StatvfsData:
 
 
 def open_flags(flags: int) -> OpenFlags:
-    """open(2)'s flags."""
-    mode = flags & os.O_ACCMODE
-    return OpenFlags(read=mode != os.O_WRONLY, write=mode != os.O_RDONLY, truncate=bool(flags & os.O_TRUNC))
+    """open(2)'s flags. O_TRUNC changes the file, whatever the access mode, as on other file systems of Linux."""
+    mode, truncate = flags & os.O_ACCMODE, bool(flags & os.O_TRUNC)
+    return OpenFlags(read=mode != os.O_WRONLY, write=mode != os.O_RDONLY or truncate, truncate=truncate)
 
 
 def text_of(name: bytes) -> str:

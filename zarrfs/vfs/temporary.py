@@ -121,7 +121,10 @@ class Temporaries:
     def put(self, ident: str, value: _Value) -> None:
         """There is a temporary file ``ident`` that holds ``value``, which is the table's from now on."""
         self.remove(ident)
-        self._files[ident] = _Temporary(value, time.time_ns())
+        staged = self._staging.get(ident)
+        # What is being published has told its time already: with another one it would be taken for another file.
+        mtime_ns = staged.mtime_ns if staged is not None else None
+        self._files[ident] = _Temporary(value, mtime_ns if mtime_ns is not None else time.time_ns())
 
     def remove(self, ident: str) -> None:
         """There is none, whether or not there was one."""

@@ -31,6 +31,10 @@ class KeptTimes:
             return stored_ns
         return kept[0]
 
+    def forget(self, ident: str) -> None:
+        """It is gone."""
+        self._kept.pop(ident, None)
+
     def move(self, old: str, new: str) -> None:
         """The file, or the folder and all below it, is called ``new`` now."""
         self._kept.pop(new, None)

@@ -163,6 +163,7 @@ class RawDirectory(Directory):
         self._require_writable()
         async with self._context.staging.unnaming(node.ident):
             await node.content.erase()
+        self._times.forget(node.ident)
         self._keep()
 
     async def link(self, file: File, new_name: str) -> File:
@@ -189,6 +190,7 @@ class RawDirectory(Directory):
             await self._store.remove_prefix(node.prefix)
         except StoreUnsupported:
             self._context.made_prefixes.discard(node.prefix)
+        self._times.forget(_ident(node.prefix))
         self._keep()
 
     async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
