@@ -314,6 +314,7 @@ class DirectDriver(Driver):
             self.notifier,  # type: ignore[arg-type]
             hidden={".zarrfs": tree.control()},
             timeout=10,
+            told=lambda: tree.watched,
             writable=tree.store.writable,
             free_space=tree.store.free_space,
             report=tree.report,

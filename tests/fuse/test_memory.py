@@ -1,0 +1,87 @@
+"""How long the kernel may keep what it is told, and that it forgets it when nobody tells of changes any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyfuse3
+import pytest
+import trio
+
+from tests.support.drivers import DirectDriver, direct
+from tests.support.small_stores import SMALL, write
+from zarrfs.fuse.inodes import InodeTable
+from zarrfs.fuse.memory import TOLD_SECONDS, KernelMemory
+from zarrfs.stores import folder_watch
+from zarrfs.stores.folder import FolderStore
+
+CONTEXT = SimpleNamespace(uid=0, gid=0, pid=0, umask=0)
+
+
+def memory(timeout: float, told: bool) -> KernelMemory:
+    return KernelMemory(InodeTable(None), None, timeout=timeout, told=lambda: told)  # type: ignore[arg-type]
+
+
+def test_what_is_told_may_be_kept_for_longer() -> None:
+    assert memory(10, told=False).seconds(0) == (10, 10)
+    assert memory(10, told=True).seconds(0) == (10, TOLD_SECONDS)
+    assert memory(3600, told=True).seconds(0) == (3600, 3600)
+
+
+def test_who_wants_to_be_asked_every_time_is() -> None:
+    assert memory(0, told=True).seconds(0) == (0, 0)
+
+
+def test_what_may_have_changed_while_it_was_looked_up_is_not_kept_for_longer() -> None:
+    kept = memory(10, told=True)
+    before = kept.epoch
+    kept.changed([])
+    assert kept.seconds(before) == (10, 10)
+    assert kept.seconds(kept.epoch) == (10, TOLD_SECONDS)
+
+
+async def looked_up(driver: DirectDriver, *names: bytes) -> pyfuse3.EntryAttributes:
+    ino = pyfuse3.ROOT_INODE
+    for name in names:
+        entry = await driver.handlers.lookup(ino, pyfuse3.FileNameT(name), CONTEXT)  # type: ignore[arg-type]
+        ino = entry.st_ino
+    return entry
+
+
+async def until_watched(driver: DirectDriver, watched: bool) -> None:
+    with trio.fail_after(30):
+        while driver.tree.watched is not watched:
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.logs("changes behind the mount are not told: there are more than")
+def test_when_the_watch_ends_the_kernel_forgets_and_keeps_things_for_a_short_time_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        store = FolderStore(str(write(tmp_path / "store", SMALL)))
+        async with direct(store, cache_dir=str(tmp_path)) as driver:
+            await until_watched(driver, True)
+            value, folder = await looked_up(driver, b"raw", b"a", b"0.0"), await looked_up(driver, b"raw", b"a")
+            assert (value.entry_timeout, value.attr_timeout) == (TOLD_SECONDS, TOLD_SECONDS)
+            assert (folder.entry_timeout, folder.attr_timeout) == (TOLD_SECONDS, 10), "a folder's time changes with what is in it"
+            monkeypatch.setattr(folder_watch, "MAX_FOLDERS", 1)
+            (tmp_path / "store/more").mkdir()
+            await until_watched(driver, False)
+            assert (folder.st_ino, "0.0") in driver.notifier.entries
+            assert (value.st_ino, False) in driver.notifier.inodes
+            assert (await looked_up(driver, b"raw", b"a", b"0.0")).entry_timeout == 10
+        await store.aclose()
+
+    trio.run(main)
+
+
+def test_without_a_watch_nothing_is_kept_for_longer(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = FolderStore(str(write(tmp_path / "store", SMALL)))
+        async with direct(store, cache_dir=str(tmp_path), watch=False) as driver:
+            assert (await looked_up(driver, b"raw", b"a", b"0.0")).entry_timeout == 10
+        await store.aclose()
+
+    trio.run(main)
