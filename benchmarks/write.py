@@ -1,0 +1,111 @@
+"""Writing: a whole array as ``.npy`` against zarr-python, and 10,000 keys against ext4 and ``rclone mount --vfs-cache-mode writes``.
+
+    python benchmarks/write.py [--repetitions 5] [--edge 8192] [--keys 10000]
+
+Repetitions are interleaved, each into an empty store through a fresh mount, each writer in a process of its own and after `touch_memory`;
+what is written from is in the page cache. A copy ends when ``cp`` does: then the store has all of it. Medians, and ratios to the peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from common import median, mounted, rclone_mounted, seconds, shell, table, touch_memory
+
+# A program that writes an array of memory into a new store and prints how long that took; imports do not count.
+ZARR = """
+import sys, time, numpy, zarr
+elements = numpy.load(sys.argv[1])
+begin = time.perf_counter()
+array = zarr.create_array(sys.argv[2], name="a", shape=elements.shape, dtype=elements.dtype, chunks=(512, 512),
+                          compressors={codec})
+array[...] = elements
+print(time.perf_counter() - begin)
+"""
+CODECS = {
+    "lz4": ("zarr.codecs.BloscCodec(cname='lz4', clevel=5)", "blosc:cname=lz4:clevel=5:shuffle=shuffle"),
+    "zstd": ("zarr.codecs.ZstdCodec(level=0)", "zstd:level=0"),
+    "gzip": ("zarr.codecs.GzipCodec(level=5)", "gzip:level=5"),
+}
+TO_REACH = 1.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--edge", type=int, default=8192, help="the array is EDGE x EDGE float32")
+    parser.add_argument("--keys", type=int, default=10_000)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-"))
+    try:
+        arrays(folder, arguments.edge, arguments.repetitions)
+        keys(folder, arguments.keys, arguments.repetitions)
+    finally:
+        shutil.rmtree(folder)
+
+
+def arrays(folder: Path, edge: int, repetitions: int) -> None:
+    """``cp`` of an array into ``npy/`` beside zarr-python writing it, with the same chunks and codecs."""
+    source = folder / "source.npy"
+    # Smooth with noise, as measurements are: neither constant nor incompressible.
+    rows = np.linspace(0, 100, edge, dtype="<f4")[:, None] + np.linspace(0, 10, edge, dtype="<f4")
+    np.save(source, np.round(rows + np.random.default_rng(0).normal(size=(edge, edge)).astype("<f4"), 1))
+    lines = []
+    for name, (codec, option) in CODECS.items():
+        through_mount, by_zarr = [], []
+        for _ in range(repetitions):
+            store = folder / "store.zarr"
+            store.mkdir()
+            touch_memory()
+            with mounted(store, "--new-chunks", "512x512", "--new-codecs", option) as mountpoint:
+                through_mount.append(seconds(shell(f"cp {source} {mountpoint}/npy/a.npy")))
+            shutil.rmtree(store)
+            touch_memory()
+            program = ZARR.replace("{codec}", codec)
+            done = subprocess.run(
+                [sys.executable, "-c", program, str(source), str(store)], check=True, capture_output=True, text=True
+            )
+            by_zarr.append(float(done.stdout))
+            shutil.rmtree(store)
+        ours, theirs = median(through_mount), median(by_zarr)
+        lines.append((name, f"{ours:.3f}", f"{theirs:.3f}", f"{ours / theirs:.2f}", f"{TO_REACH}"))
+    columns = ("codec", "cp into npy/", "zarr-python", "/zarr", "to reach")
+    table(f"writing a {edge} x {edge} float32 array, chunks 512 x 512 (seconds, median of {repetitions})", columns, lines)
+
+
+def keys(folder: Path, count: int, repetitions: int) -> None:
+    """``cp -r`` of many small files into ``raw/`` beside ext4 and rclone."""
+    source = folder / "source"
+    source.mkdir()
+    for number in range(count):
+        (source / f"{number}").write_bytes(os.urandom(4096))
+    times: dict[str, list[float]] = {"zarrfs": [], "folder": [], "rclone": []}
+    for _ in range(repetitions):
+        for writer, found in times.items():
+            target = folder / "target"
+            target.mkdir()
+            touch_memory()
+            if writer == "zarrfs":
+                with mounted(target) as mountpoint:
+                    found.append(seconds(shell(f"cp -r {source} {mountpoint}/raw/copy")))
+            elif writer == "rclone":
+                with rclone_mounted(target, "--vfs-cache-mode", "writes") as mountpoint:
+                    found.append(seconds(shell(f"cp -r {source} {mountpoint}/copy")))
+            else:
+                found.append(seconds(shell(f"cp -r {source} {target}/copy")))
+            shutil.rmtree(target)
+    ours, theirs, rclone = (median(times[writer]) for writer in ("zarrfs", "folder", "rclone"))
+    line = (f"{ours:.3f}", f"{theirs:.3f}", f"{rclone:.3f}", f"{ours / theirs:.2f}", f"{ours / rclone:.2f}", "1.0 x rclone")
+    columns = ("zarrfs", "the folder itself", "rclone mount", "/folder", "/rclone", "to reach")
+    table(f"cp -r of {count} files of 4 KiB (seconds, median of {repetitions})", columns, [line])
+
+
+if __name__ == "__main__":
+    main()
