@@ -105,10 +105,17 @@ def test_sed_in_place(mount: Mounted) -> None:
     assert sorted(os.listdir(there.key.parent)) == [".zarray", "0"]
 
 
-def test_sed_in_place_of_a_chunk_is_refused_and_changes_nothing(mount: Mounted) -> None:
+def test_sed_in_place_of_a_chunk(mount: Mounted) -> None:
     there = Playground(mount, "chunks", b"abcd\n", 5)
-    assert run("sed", "-i", "s/b/B/", there.path, check=False).returncode != 0
-    assert there.settled() == b"abcd\n"
+    run("sed", "-i", "s/b/B/", there.path)
+    assert there.settled() == b"aBcd\n"
+    assert there.path.read_bytes() == b"aBcd\n"
+    # What is no chunk any more is refused by the rename.
+    refused = run("sed", "-i", "s/B/longer/", there.path, check=False)
+    assert refused.returncode != 0
+    assert b"Invalid argument" in refused.stderr
+    assert there.settled() == b"aBcd\n"
+    assert sorted(os.listdir(there.path.parent)) == [".zarray", "0"]
     assert sorted(os.listdir(there.key.parent)) == [".zarray", "0"]
 
 
