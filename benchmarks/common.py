@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import mmap
 import os
@@ -51,6 +52,16 @@ def rclone_mounted(folder: Path, *options: str) -> Iterator[Path]:
     finally:
         config.unlink()
         mountpoint.rmdir()
+
+
+def arguments(about: str | None) -> argparse.Namespace:
+    """What the command line of a benchmark asks for: ``repetitions``, ``edge``, ``keys`` and ``directory``."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--edge", type=int, default=8192, help="the array is EDGE x EDGE float32")
+    parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--directory", default=None, help="where the stores are made; default: the temporary folder")
+    return parser.parse_args()
 
 
 def seconds(action: Callable[[], object]) -> float:

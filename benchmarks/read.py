@@ -8,7 +8,6 @@ are in the page cache for all. Medians, and ratios to the peers.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import zarr
-from common import median, mounted, rclone_mounted, seconds, shell, table, touch_memory
+from common import arguments, median, mounted, rclone_mounted, seconds, shell, table, touch_memory
 
 CODECS: dict[str, Any] = {
     "lz4": zarr.codecs.BloscCodec(cname="lz4", clevel=5),
@@ -54,16 +53,11 @@ TO_REACH = {"lz4": 1.3, "zstd": 1.3, "gzip": 0.7}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--edge", type=int, default=8192, help="the array is EDGE x EDGE float32")
-    parser.add_argument("--keys", type=int, default=10_000)
-    parser.add_argument("--directory", default=None, help="where the stores are made; default: the temporary folder")
-    arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=arguments.directory))
+    asked = arguments(__doc__)
+    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
     try:
-        arrays(folder, arguments.edge, arguments.repetitions)
-        keys(folder, arguments.keys, arguments.repetitions)
+        arrays(folder, asked.edge, asked.repetitions)
+        keys(folder, asked.keys, asked.repetitions)
     finally:
         shutil.rmtree(folder)
 

@@ -8,7 +8,6 @@ what is written from is in the page cache. A copy ends when ``cp`` does: then th
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import median, mounted, rclone_mounted, seconds, shell, table, touch_memory
+from common import arguments, median, mounted, rclone_mounted, seconds, shell, table, touch_memory
 
 # A program that writes an array of memory into a new store and prints how long that took; imports do not count.
 ZARR = """
@@ -38,15 +37,11 @@ TO_REACH = 1.5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--edge", type=int, default=8192, help="the array is EDGE x EDGE float32")
-    parser.add_argument("--keys", type=int, default=10_000)
-    arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-"))
+    asked = arguments(__doc__)
+    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
     try:
-        arrays(folder, arguments.edge, arguments.repetitions)
-        keys(folder, arguments.keys, arguments.repetitions)
+        arrays(folder, asked.edge, asked.repetitions)
+        keys(folder, asked.keys, asked.repetitions)
     finally:
         shutil.rmtree(folder)
 

@@ -6,6 +6,7 @@ with `NotRepresentable`. The bytes are not judged here: only the format's own re
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.data_types import data_types, shapes
 from tests.support.unhurried import unhurried
 from zarrfs.containers.base import Container, Elements, Literal
-from zarrfs.errors import NotRepresentable
+from zarrfs.errors import ContentInvalid, NotPermitted, NotRepresentable
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.data_type import DataType, from_name
@@ -61,6 +62,33 @@ class ContainerConformance:
             place += extent.nbytes
         assert layout.size == place
         assert elements == metadata.nbytes
+
+    @unhurried
+    @given(shape=shapes(), data_type=data_types(), more=st.binary(max_size=20))
+    def test_what_can_be_taken_back_is_what_was_shown(
+        self, container: Container, shape: tuple[int, ...], data_type: DataType, more: bytes
+    ) -> None:
+        try:
+            first = container.layout(array(shape, data_type)).extents[0]
+        except NotRepresentable:
+            return
+        if not container.writable:
+            with pytest.raises(NotPermitted):
+                container.read_head(b"")
+            return
+        assert isinstance(first, Literal)
+        for size in range(len(first.data)):
+            assert container.read_head(first.data[:size]) is None
+        head = container.read_head(first.data + more)
+        assert head is not None
+        assert (head.nbytes, head.shape, head.fortran_order) == (first.nbytes, shape, False)
+        assert head.dtype == data_type.npy_dtype
+
+    @unhurried
+    @given(data=st.binary(max_size=300))
+    def test_what_is_no_such_file_is_refused_or_waited_for(self, container: Container, data: bytes) -> None:
+        with contextlib.suppress(ContentInvalid, NotPermitted):
+            assert container.read_head(data) is None
 
     @unhurried
     @given(shape=shapes(), data_type=data_types(), chunk=st.integers(1, 5))
