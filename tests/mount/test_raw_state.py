@@ -5,6 +5,7 @@ and contents, as names and as open files show them. When everything is closed th
 under a temporary name.
 
 Two differences are meant: hard links are refused (EPERM) but for temporary names, and there the two names do not share later writes.
+Only files are temporary: a folder of such a name is a folder of the store.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class RawMachine(RuleBasedStateMachine):
             pass
         self.open.clear()
         self.same()
-        real = {path: value for path, value in tree(self.plain).items() if not is_temporary(path)}
+        real = {path: value for path, value in tree(self.plain).items() if value is None or not is_temporary(path)}
         assert tree(self.store) == real
 
     # --- files ------------------------------------------------------------------------------------------------------------------
@@ -166,8 +167,7 @@ class RawMachine(RuleBasedStateMachine):
 
     @rule(path=PATHS)
     def mkdir(self, path: str) -> None:
-        if not is_temporary(path):
-            self.both(os.mkdir, Path(path))
+        self.both(os.mkdir, Path(path))
 
     @rule(path=PATHS)
     def rmdir(self, path: str) -> None:

@@ -244,6 +244,19 @@ async def test_a_key_becomes_a_temporary_file() -> None:
 
 
 @alone
+async def test_a_change_in_the_store_at_the_same_name_is_another_matter() -> None:
+    """A folder of that name that was just removed, of which the store tells late."""
+    world = World()
+    file, handle = await world.create(b"x")
+    await handle.flush()
+    assert not world.area.replaced(NAME, gone=True)
+    await handle.write(1, b"y")
+    await world.table.move(file, world.key)
+    assert world.key.value == b"xy", "what is written and not yet closed goes with the rename"
+    await handle.release()
+
+
+@alone
 async def test_a_folder_takes_its_temporary_files_along() -> None:
     world = World()
     await world.closed(b"x")

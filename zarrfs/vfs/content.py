@@ -30,11 +30,13 @@ class Content(abc.ABC):
 
     ``ident``: see `File.ident`. ``verbatim``: what was published is read back byte for byte (it is not where a codec rounds, or where
     padding is replaced). ``in_parts``: the value changes part by part, each for itself: who has the file open sees every change.
+    ``private``: it is in no store, and nobody else can change it.
     """
 
     ident: str
     verbatim: bool = True
     in_parts: bool = False
+    private: bool = False
 
     @abc.abstractmethod
     async def snapshot(self) -> Snapshot | None:

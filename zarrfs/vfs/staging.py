@@ -162,7 +162,7 @@ class StagingArea:
         """The published value of ``ident`` was replaced or erased (``gone``) through another view, or a part of it. Whether it is
         superseded by that."""
         staged = self._staged.get(ident)
-        if staged is None or (staged.content.in_parts and not gone):
+        if staged is None or staged.content.private or (staged.content.in_parts and not gone):
             return False
         if staged.state is not State.CLEAN or staged.lock.locked():
             # Somebody is changing it here, or it is just losing or changing its name.

@@ -187,6 +187,8 @@ class TemporaryFile(StagedFile):
 class TemporaryContent(Content):
     """What a temporary file stands for: an entry of the table."""
 
+    private = True
+
     def __init__(self, table: Temporaries, ident: str) -> None:
         self._table = table
         self.ident = ident
