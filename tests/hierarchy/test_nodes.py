@@ -370,3 +370,17 @@ async def test_consolidated_stores_of_others_without_a_listing(case: Case) -> No
             parent = NodePath(node["path"]).parent
             assert NodePath(node["path"]).name in {name for name, _ in await r.hierarchy.children(parent)}
     assert isinstance(await r.hierarchy.node(ROOT), GroupNode)
+
+
+@trio_test
+async def test_other_attributes_make_no_other_array_and_another_shape_does() -> None:
+    r, store = await made({"zarr.json": V3_GROUP, "a/zarr.json": V3_ARRAY})
+    opened = await r.array()
+    document = json.loads(V3_ARRAY) | {"attributes": {"units": "m"}}
+    await store.set(Key("a/zarr.json"), json.dumps(document).encode())
+    node = await r.hierarchy.node(NodePath("/a"))
+    assert isinstance(node, ArrayNode) and node.attributes == {"units": "m"}
+    assert await r.array() is opened and not opened.superseded
+    await store.set(Key("a/zarr.json"), json.dumps(document | {"shape": [6]}).encode())
+    assert await r.array() is not opened
+    assert opened.superseded
