@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Protocol
 
 import trio
 
@@ -48,8 +49,12 @@ Forgotten = Callable[[str, Container[str]], None]
 """Called with a path in the mount, at and below which anything may be different, and paths of files there that are other files now for
 whoever has them open."""
 
-Entries = Callable[[list[tuple[str, bool, bool, bool]]], None]
-"""Called with (path in the mount, may have lost its name, readers know what is in it, is another file for whoever has it open)."""
+
+class Entries(Protocol):
+    """Called with (path in the mount, may have lost its name, readers know what is in it, is another file for whoever has it open);
+    ``behind``: it is another file too where nobody has it open."""
+
+    def __call__(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> None: ...
 
 
 class MountTree:
@@ -200,12 +205,12 @@ class MountTree:
             self._tell(self._affected(change, [node for node in nodes if node not in within]))
             self._forget_below(change, within)
         else:
-            self._tell(self._affected(change, nodes))
+            self._tell(self._affected(change, nodes), behind=True)
 
-    def _tell(self, entries: Iterable[tuple[str, bool, bool, bool]]) -> None:
+    def _tell(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> None:
         listed = list(entries)
         if self.on_affected is not None:
-            self.on_affected(listed)
+            self.on_affected(listed, behind=behind)
 
     def _forget_below(self, change: Change, nodes: list[NodeChange]) -> None:
         """All that lies at a prefix may be different: whoever has a file open there keeps what he has, or learns that it is stale."""
@@ -243,10 +248,7 @@ class MountTree:
                 if not change.behind and (published := self.staging.publishing(ident)) is not None:
                     yield path, affected.gone, published.verbatim, False
                 elif affected.content:
-                    # A value that was changed behind the mount is another file, also where nobody has it open.
-                    superseded = self.staging.replaced(ident, gone=affected.gone)
-                    superseded = superseded or (change.behind and self.staging.get(ident) is None)
-                    yield path, affected.gone, False, superseded
+                    yield path, affected.gone, False, self.staging.replaced(ident, gone=affected.gone)
                 else:
                     # A new time makes another generation, by which open readers check what they read.
                     self.staging.changed(ident)

@@ -35,11 +35,12 @@ class KernelMemory:
             return self._timeout, max(self._timeout, TOLD_SECONDS)
         return self._timeout, self._timeout
 
-    def changed(self, entries: Iterable[tuple[str, bool, bool, bool]]) -> None:
+    def changed(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> None:
         """Entries (path, may have lost its name, known, superseded) are different now: the kernel is told what it has to forget.
 
         ``known``: it was written through this very file, so its pages are right and only its attributes are not. ``superseded``:
-        whoever has it open keeps the old value, whose pages stay with this inode; the name is another file's from now on.
+        whoever has it open keeps the old value, whose pages stay with this inode; the name is another file's from now on. ``behind``:
+        it was changed behind the mount, so that a value that nobody has open is another file as well.
         """
         self.epoch += 1
         for path, gone, known, superseded in entries:
@@ -47,9 +48,10 @@ class KernelMemory:
             if inode is None:
                 continue
             inode.stamp = 0
+            superseded = superseded or (behind and not known and not inode.open_handles and _is_one_value(inode.node))
             if (gone or superseded) and inode.parent is not None:
                 self._notifier.entry(inode.parent.ino, inode.name)
-            if superseded and (inode.open_handles or _is_one_value(inode.node)):
+            if superseded:
                 self._inodes.vanished(inode)
             elif inode.node is None or isinstance(inode.node, File):
                 self._notifier.inode(inode.ino, attributes_only=known)
