@@ -201,6 +201,16 @@ async def test_a_time_that_was_set_goes_with_the_file() -> None:
 
 
 @alone
+async def test_a_time_that_was_set_is_seen_by_who_has_the_file_open() -> None:
+    world = World()
+    file, handle = await world.create()
+    await handle.attributes()
+    await handle.set_mtime(5)
+    assert ((await handle.attributes()).mtime_ns, (await file.attributes()).mtime_ns) == (5, 5)
+    await handle.release()
+
+
+@alone
 async def test_a_link_creates_the_key_and_never_replaces_one() -> None:
     world = World()
 

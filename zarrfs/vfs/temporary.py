@@ -126,6 +126,12 @@ class Temporaries:
         mtime_ns = staged.mtime_ns if staged is not None else None
         self._files[ident] = _Temporary(value, mtime_ns if mtime_ns is not None else time.time_ns())
 
+    def set_mtime(self, ident: str, mtime_ns: int) -> None:
+        """utimens(2); whoever has it open sees that, too."""
+        if (found := self._files.get(ident)) is not None:
+            found.set_mtime(mtime_ns)
+            self._staging.changed(ident)
+
     def remove(self, ident: str) -> None:
         """There is none, whether or not there was one."""
         found = self._files.pop(ident, None)
@@ -209,8 +215,7 @@ class TemporaryContent(Content):
             found.synced = True
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        if (found := self._table.find(self.ident)) is not None:
-            found.set_mtime(mtime_ns)
+        self._table.set_mtime(self.ident, mtime_ns)
 
     def publish(self, value: _Value) -> None:
         """``value`` is what the file holds now."""
