@@ -63,7 +63,10 @@ def test_the_make_targets_of_the_readme_exist() -> None:
 
 def test_the_readme_names_every_system_package_that_is_installed() -> None:
     setup = (REPOSITORY / "scripts/setup.sh").read_text()
-    packages = {name for names in re.findall(r"missing\+=\(([^)]*)\)", setup) for name in names.split()}
+    packages = {name for names in re.findall(r"missing\+=\(([^)$]*)\)", setup) for name in names.split()}
+    programs = re.search(r"for program in ([a-z0-9 ]+); do", setup)
+    assert programs is not None
+    packages.update(programs[1].split())
     readme = (REPOSITORY / "README.md").read_text()
     assert all(package in readme for package in packages)
 
