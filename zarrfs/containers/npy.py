@@ -16,7 +16,6 @@ from zarrfs.errors import ContentInvalid, NotRepresentable
 from zarrfs.model.data_type import require_plain
 from zarrfs.model.metadata import ArrayMetadata
 
-
 # The length of the header follows the magic string and the version: bytes of the length itself, by major version.
 _PREFIX_NBYTES = len(np.lib.format.MAGIC_PREFIX) + 2
 _LENGTH_NBYTES = {1: 2, 2: 4}

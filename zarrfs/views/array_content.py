@@ -131,4 +131,3 @@ def layout_of(container: Container, metadata: ArrayMetadata) -> FileLayout:
     if layout.size > MAX_NBYTES:
         raise NotRepresentable(f"a file of {layout.size} bytes is larger than any file can be ({MAX_NBYTES})")
     return layout
-
