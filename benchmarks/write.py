@@ -91,7 +91,9 @@ def keys(folder: Path, count: int, repetitions: int) -> None:
                 with mounted(target) as mountpoint:
                     found.append(seconds(shell(f"cp -r {source} {mountpoint}/raw/copy")))
             elif writer == "rclone":
-                with rclone_mounted(target, "--vfs-cache-mode", "writes") as mountpoint:
+                # A cache of its own: what it remembers of the last target is of no use.
+                cache = tempfile.mkdtemp(dir=folder)
+                with rclone_mounted(target, "--vfs-cache-mode", "writes", "--cache-dir", cache) as mountpoint:
                     found.append(seconds(shell(f"cp -r {source} {mountpoint}/copy")))
             else:
                 found.append(seconds(shell(f"cp -r {source} {target}/copy")))

@@ -92,6 +92,7 @@ class MountTree:
             hierarchy=self.hierarchy,
             editor=NodeEditor(self.hierarchy, self.store, new_dialect=_known_dialect(config.new_dialect)),
             new_arrays=NewArrays(chunks=config.new_chunks, codecs=config.new_codecs),
+            start_soon=nursery.start_soon,
             staging=self.staging,
             store_name=store_name(config.store),
             fill=config.fill,

@@ -41,7 +41,7 @@ class Attributor:
         entry.st_uid, entry.st_gid = self._uid, self._gid
         mtime_ns = attributes.mtime_ns if attributes.mtime_ns is not None else self._mounted_ns
         entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = mtime_ns
-        entry.st_blksize = 4096
+        entry.st_blksize = attributes.blksize
         short, long = self._memory.seconds(self._memory.epoch if epoch is None else epoch)
         entry.entry_timeout = long
         entry.attr_timeout = short if attributes.is_directory else long

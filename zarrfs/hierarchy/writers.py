@@ -8,14 +8,18 @@ erased, as it is read as just that (docs/SEMANTICS.md, "Whole arrays").
 from __future__ import annotations
 
 import itertools
+import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import trio
 
 from zarrfs import threads
+from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.arrays import Array, Elements, fill, part
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks
@@ -27,7 +31,11 @@ from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 
+log = logging.getLogger(__name__)
+
 _WIDTH = CPU_THREADS + 1
+
+StartSoon = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +50,9 @@ class FileOrder:
 class ArrayWriter:
     """The elements of one array being written as a run of bytes.
 
-    ``reader``: where what was not written is read from; None for a new array, in which that is zeros. ``early``: chunks that were
-    written whole may be stored before `publish` when memory runs out; else they go to a file in ``directory``. ``on_stored`` is told the
-    keys of every chunk that was stored. Mutators are called by one task at a time.
+    ``reader``: where what was not written is read from; None for a new array, in which that is zeros. ``start_soon``: where chunks that
+    were written whole may be stored before `publish`, in the background, when memory runs short; with None they go to a file in
+    ``directory`` then. ``on_stored`` is told the keys of every chunk that was stored. Mutators are called by one task at a time.
     """
 
     def __init__(
@@ -54,7 +62,7 @@ class ArrayWriter:
         *,
         budget: MemoryBudget,
         directory: str | None,
-        early: bool,
+        start_soon: StartSoon | None,
         file_order: FileOrder | None = None,
         on_stored: Callable[[Sequence[Key]], None] | None = None,
     ) -> None:
@@ -65,7 +73,10 @@ class ArrayWriter:
         self._reader = reader
         self._position = reader.opened() if reader is not None else None
         self._dirty = DirtyChunks(budget, directory)
-        self._early = early
+        self._budget = budget
+        self._start_soon = start_soon
+        self._ready: deque[Coords] = deque()
+        self._storing: dict[Coords, trio.Event] = {}
         self._on_stored = on_stored
         self._order = file_order if file_order is not None else FileOrder(metadata.data_type.dtype)
         self._itemsize = metadata.data_type.itemsize
@@ -93,10 +104,15 @@ class ArrayWriter:
             data = whole
         values = np.frombuffer(data, self._order.dtype)
         for box, projection in self._plan(first, stop):
+            await self._stored_by_now(projection.coords)
             chunk = self._dirty.get(projection.coords) or await self._add(projection.coords)
             source = values[box.offset : box.offset + box.size].reshape(box.shape)
             part(self._view(chunk.elements), projection.chunk_selection)[...] = part(source, projection.box_selection)
             chunk.written.add(*_span(projection, chunk.inside))
+            if chunk.whole and self._start_soon is not None:
+                self._ready.append(projection.coords)
+        if self._budget.nbytes > self._budget.limit // 2:
+            self._store_ahead()
 
     async def read(self, offset: int, size: int) -> Buffer:
         """``size`` bytes from byte ``offset`` of the elements as they will be: what was written, over what is stored."""
@@ -122,6 +138,7 @@ class ArrayWriter:
 
     async def publish(self) -> None:
         """Store every dirty chunk. When it raises, those that were not stored are still dirty."""
+        self._ready.clear()
         await for_each(list(self._dirty), self._store, _WIDTH)
 
     async def publish_whole(self) -> None:
@@ -137,8 +154,11 @@ class ArrayWriter:
         left = [coords async for coords, _, _ in self.array.chunks.list() if coords not in self.stored]
         await for_each(left, self._erase, _WIDTH)
 
-    def close(self) -> None:
-        """Let go of what is dirty."""
+    async def aclose(self) -> None:
+        """Let go of what is dirty; what is being stored in the background is waited for."""
+        self._ready.clear()
+        while self._storing:
+            await next(iter(self._storing.values())).wait()
         self._dirty.close()
         if self._reader is not None and self._position is not None:
             self._reader.closed(self._position)
@@ -169,13 +189,48 @@ class ArrayWriter:
     async def _add(self, coords: Coords) -> DirtyChunk:
         metadata = self.array.metadata
         arguments = (coords, metadata.chunk_grid.chunk_shape(coords), self._inside(coords), metadata.data_type.dtype)
-        chunk = self._dirty.add_in_memory(*arguments)
-        if chunk is None and self._early:
-            await for_each([each for each in self._dirty if (one := self._dirty.get(each)) and one.whole], self._store, _WIDTH)
-            chunk = self._dirty.add_in_memory(*arguments)
-        return chunk if chunk is not None else await self._dirty.add_in_file(*arguments)
+        while (chunk := self._dirty.add_in_memory(*arguments)) is None:
+            self._store_ahead()
+            if not self._storing:
+                return await self._dirty.add_in_file(*arguments)
+            await next(iter(self._storing.values())).wait()
+        return chunk
+
+    # --- storing ------------------------------------------------------------------------------------------------------------
+
+    def _store_ahead(self) -> None:
+        """Begin to store chunks that were written whole, a few at once; errors are left to `publish`, which tries again."""
+        while self._start_soon is not None and self._ready and len(self._storing) < _WIDTH:
+            coords = self._ready.popleft()
+            if self._dirty.get(coords) is not None and coords not in self._storing:
+                self._storing[coords] = trio.Event()
+                self._start_soon(self._store_early, coords)
+
+    async def _store_early(self, coords: Coords) -> None:
+        try:
+            await self._store_marked(coords)
+        except ZarrfsError as error:
+            log.debug("storing ahead failed: %s", error)
+        finally:
+            self._storing.pop(coords).set()
+            self._store_ahead()
+
+    async def _stored_by_now(self, coords: Coords) -> None:
+        """Wait until nobody is storing this chunk."""
+        while (underway := self._storing.get(coords)) is not None:
+            await underway.wait()
 
     async def _store(self, coords: Coords) -> None:
+        await self._stored_by_now(coords)
+        if self._dirty.get(coords) is None:
+            return
+        self._storing[coords] = trio.Event()
+        try:
+            await self._store_marked(coords)
+        finally:
+            self._storing.pop(coords).set()
+
+    async def _store_marked(self, coords: Coords) -> None:
         chunk = self._dirty.get(coords)
         if chunk is None:
             return

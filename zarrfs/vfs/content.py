@@ -36,6 +36,7 @@ class Content(abc.ABC):
     ident: str
     verbatim: bool = True
     in_parts: bool = False
+    blksize: int = 4096
     private: bool = False
 
     @abc.abstractmethod

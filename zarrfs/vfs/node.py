@@ -25,13 +25,15 @@ what its `Attributes` would say, so that ``ls -l`` needs no lookup. A plain tupl
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What stat(2) tells of a node; ``size`` in bytes, ``mtime_ns`` None where it is not known."""
+    """What stat(2) tells of a node; ``size`` in bytes, ``mtime_ns`` None where it is not known; ``blksize``: how many bytes programs had
+    best read and write at once."""
 
     is_directory: bool
     size: int = 0
     mtime_ns: int | None = None
     writable: bool = True
     nlink: int = 1
+    blksize: int = 4096
 
 
 @dataclass(frozen=True, slots=True)

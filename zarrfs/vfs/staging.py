@@ -264,7 +264,8 @@ class Staged:
     async def attributes(self) -> Attributes:
         """Size and time as this mount sees them. Raises `NoSuchEntry` when nothing is staged and nothing published."""
         if self._stage is not None or self.orphan:
-            return Attributes(False, self.size or 0, self.mtime_ns, nlink=0 if self.orphan else 1)
+            nlink = 0 if self.orphan else 1
+            return Attributes(False, self.size or 0, self.mtime_ns, nlink=nlink, blksize=self.content.blksize)
         snapshot = await self.content.snapshot()
         if snapshot is None:
             raise NoSuchEntry(f"{self.content.ident} is gone", key=self.content.ident)

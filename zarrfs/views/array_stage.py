@@ -14,7 +14,7 @@ import numpy as np
 from zarrfs.containers.base import Container, FileLayout, Head, Literal
 from zarrfs.errors import ContentInvalid, FileTooLarge, MetadataError, NoSuchEntry, NotPermitted, StaleEntry, ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
-from zarrfs.hierarchy.writers import ArrayWriter, FileOrder
+from zarrfs.hierarchy.writers import ArrayWriter, FileOrder, StartSoon
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
@@ -37,7 +37,14 @@ class ElementsStage(Stage):
     """Changed elements of an array that is there. Its size, and the bytes around the elements, are fixed."""
 
     def __init__(
-        self, hierarchy: Hierarchy, ident: str, opened: OpenArray, layout: FileLayout, room: StagingRoom, on_stored: Stored
+        self,
+        hierarchy: Hierarchy,
+        ident: str,
+        opened: OpenArray,
+        layout: FileLayout,
+        room: StagingRoom,
+        start_soon: StartSoon,
+        on_stored: Stored,
     ) -> None:
         self._hierarchy = hierarchy
         self._ident = ident
@@ -48,7 +55,7 @@ class ElementsStage(Stage):
             opened.reader,
             budget=room.budget_or_unlimited,
             directory=room.directory,
-            early=True,
+            start_soon=start_soon,
             on_stored=on_stored,
         )
 
@@ -100,7 +107,7 @@ class ElementsStage(Stage):
         await self._writer.publish()
 
     async def aclose(self) -> None:
-        self._writer.close()
+        await self._writer.aclose()
 
     async def _require_current(self) -> None:
         if await self._hierarchy.array(self._opened.array.path) is not self._opened:
@@ -223,11 +230,11 @@ class NewArrayStage(Stage):
 
     async def aclose(self) -> None:
         try:
+            if self._writer is not None:
+                await self._writer.aclose()
             if not self._published and self._node is not None and (self._replaced is None or self._erased):
                 await self._abandon(self._node)
         finally:
-            if self._writer is not None:
-                self._writer.close()
             self._bytes.close()
 
     # --- the head -----------------------------------------------------------------------------------------------------------
@@ -260,7 +267,7 @@ class NewArrayStage(Stage):
             None,
             budget=self._room.budget_or_unlimited,
             directory=self._room.directory,
-            early=self._replaced is None,
+            start_soon=self._context.start_soon if self._replaced is None else None,
             file_order=file_order,
             on_stored=self._on_stored,
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
+from zarrfs.hierarchy.writers import StartSoon
 from zarrfs.keys import Prefix
 from zarrfs.stores.base import Change, Store
 from zarrfs.vfs.node import Directory
@@ -26,14 +27,15 @@ class ViewContext:
 
     ``fill``: chunks that are not stored read as fill value in views that else hide them. ``made_prefixes``: empty folders, where the
     store has no such thing. ``mounted_ns``: the time that stands in for times that are not known. ``resize_erases``: a smaller shape
-    erases the chunks outside of it. ``new_arrays``: what new arrays are stored as. ``temporaries``: files that exist in this mount only.
-    ``times``: those that the store does not keep.
+    erases the chunks outside of it. ``new_arrays``: what new arrays are stored as. ``start_soon``: begins a task of the mount.
+    ``temporaries``: files that exist in this mount only. ``times``: those that the store does not keep.
     """
 
     store: Store
     hierarchy: Hierarchy
     editor: NodeEditor
     new_arrays: NewArrays
+    start_soon: StartSoon
     staging: StagingArea
     store_name: str
     fill: bool = False
