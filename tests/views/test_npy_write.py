@@ -227,16 +227,19 @@ async def test_whoever_has_it_open_sees_every_change_and_a_changed_shape_is_stal
                 await writer.write(head, b"1234")
 
 
+class Full(MemoryStore):
+    """A store that can be full."""
+
+    full = False
+
+    async def set(self, key: Key, value: Any, **more: Any) -> None:
+        if self.full:
+            raise StoreFull("no space left", key=key)
+        await super().set(key, value, **more)
+
+
 @trio_test
 async def test_a_full_store_is_told_at_flush_and_nothing_is_lost() -> None:
-    class Full(MemoryStore):
-        full = False
-
-        async def set(self, key: Key, value: Any, **more: Any) -> None:
-            if self.full:
-                raise StoreFull("no space left", key=key)
-            await super().set(key, value, **more)
-
     store = Full()
     example = Example((8,), (2,), "<i4")
     await fill(store, example.values("a"))
@@ -498,6 +501,34 @@ async def test_a_short_replacement_loses_nothing(cut: int) -> None:
                 # Others see the old array until the new one is stored.
                 assert len(await read(tree, "chunks/a/0.0")) == 16
         assert await read(tree, "npy/a.npy") == whole
+
+
+@LOST
+@DIALECTS
+@pytest.mark.parametrize("mended", [False, True])
+@trio_test
+async def test_an_array_whose_replacement_finds_no_room_is_there_again(mended: bool, dialect: str) -> None:
+    store = Full()
+    async with tree_over(store, new_dialect=dialect, new_chunks="2x2") as tree:
+        old, new = np.arange(1, 17).reshape(4, 4), np.arange(1.0, 10.0).reshape(3, 3)
+        await write(tree, "npy/a.npy", npy(old))
+        await write(tree, "chunks/a/.zattrs", b'{"units": "m"}')
+        async with opened(tree, "npy/a.npy", ANEW) as handle:
+            await handle.write(0, npy(new))
+            store.full = True
+            for _ in range(2):
+                with pytest.raises(StoreFull):
+                    await handle.flush()
+            assert bytes(await handle.read(0, 1000)) == npy(new)
+            if mended:
+                store.full = False
+                await handle.flush()
+        found = await in_zarr(store, "a")
+        np.testing.assert_array_equal(found[...], new if mended else old)
+        assert dict(found.attrs) == ({} if mended else {"units": "m"})
+        store.full = False
+        assert await names(tree, "npy") == {"a.npy"}
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new if mended else old)
 
 
 # --- erased and renamed -----------------------------------------------------------------------------------------------------------

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import logging
 import math
+import uuid
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from zarrfs.containers.base import Container, FileLayout, Head, Literal
-from zarrfs.errors import ContentInvalid, FileTooLarge, MetadataError, NoSuchEntry, NotPermitted, StaleEntry, ZarrfsError
+from zarrfs.errors import (
+    AcrossViews,
+    ContentInvalid,
+    FileTooLarge,
+    MetadataError,
+    NoSuchEntry,
+    NotPermitted,
+    StaleEntry,
+    ZarrfsError,
+)
 from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
 from zarrfs.hierarchy.writers import ArrayWriter, FileOrder, StartSoon
 from zarrfs.keys import Key, NodePath
@@ -120,7 +130,7 @@ class NewArrayStage(Stage):
     Where there is no array yet (``replaced`` None), chunks are stored before that when memory runs out, and erased again if the file
     never becomes whole; nobody sees a node meanwhile. An array that is replaced stays as it is until the file is published: what memory
     has no room for lies in a file. Of the same shape and type, it keeps its metadata and attributes, and its chunks change one by one;
-    else it is erased whole before the new one is stored.
+    else it is put aside under another name while the new one is stored, and erased then.
     """
 
     def __init__(
@@ -148,6 +158,7 @@ class NewArrayStage(Stage):
         self._writer: ArrayWriter | None = None
         self._same = False
         self._erased = False
+        self._aside: NodePath | None = None
         self._published = False
 
     @property
@@ -210,11 +221,7 @@ class NewArrayStage(Stage):
             await self._writer.publish_whole()
         else:
             if self._replaced is not None and not self._erased:
-                try:
-                    await self._context.editor.erase(self._path)
-                except NoSuchEntry:
-                    log.info("%s was erased while it was being replaced", self._path)
-                self._erased = True
+                await self._put_aside()
             self._context.hierarchy.hide(self._path)
             await self._writer.publish()
             try:
@@ -224,6 +231,8 @@ class NewArrayStage(Stage):
                 raise
             layout = await self._context.editor.layout_for(self._path)
             self._on_stored(tuple(layout.format(self._node)))
+            if self._aside is not None:
+                await self._context.editor.erase(self._aside)
         self._published = True
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
@@ -289,14 +298,32 @@ class NewArrayStage(Stage):
         except MetadataError as error:
             raise ContentInvalid(f"{self._ident} cannot become an array: {error}", key=self._ident) from error
 
+    async def _put_aside(self) -> None:
+        """Take the array that is replaced out of the way: under another name, from where it comes back if the new one cannot be stored.
+        Where the store cannot rename in one step it is erased."""
+        aside = self._path.parent.child(f"{self._path.name}.replaced-{uuid.uuid4().hex[:8]}")
+        try:
+            await self._context.editor.rename(self._path, aside)
+            self._aside = aside
+        except AcrossViews:
+            await self._context.editor.erase(self._path)
+        except NoSuchEntry:
+            log.info("%s was erased while it was being replaced", self._path)
+        self._erased = True
+
     async def _abandon(self, node: ArrayNode) -> None:
-        """The file never became whole: what of it was stored early goes, and the path is free again."""
+        """The file never became whole: what of it was stored goes, and the path is free again, or has its old array again."""
         if self._writer is not None and self._writer.stored:
             try:
                 await self._context.store.erase_prefix(node.chunk_prefix)
             except ZarrfsError as error:
                 log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
+        if self._aside is not None:
+            try:
+                await self._context.editor.rename(self._aside, self._path)
+            except ZarrfsError as error:
+                log.error("%s could not be replaced; it is called %s now: %s", self._path, self._aside, error)
 
 
 def _size_of(head: Head) -> int:
