@@ -96,6 +96,24 @@ def test_dd_without_truncating_changes_what_it_writes_alone(mount: Mounted, elem
     np.testing.assert_array_equal(stored(mount, "a"), np.load(io.BytesIO(expected)))
 
 
+def test_a_mebibyte_inside_one_chunk_costs_one_get_and_one_set(tmp_path: Path) -> None:
+    store = tmp_path / "store.zarr"
+    elements = np.random.default_rng(0).normal(size=(1024, 1024)).astype("<f4")
+    zarr.create_array(store, name="a", data=elements, chunks=(1024, 1024))
+    with mounted(store) as mount:
+        path = mount.path / "npy" / "a.npy"
+        path.stat()
+        with mount.counted() as cost, path.open("r+b", buffering=0) as file:
+            file.seek(128 + (1 << 20))
+            assert file.write(bytes(1 << 20)) == 1 << 20
+        assert cost["set"] == 1
+        # Documents are read with the same operation: that of the chunk is one of them at most.
+        assert mount.stats()["chunks_decoded"] == 1
+        assert mount.stats()["chunks_encoded"] == 1
+        elements.reshape(-1)[1 << 18 : 1 << 19] = 0
+        np.testing.assert_array_equal(stored(mount, "a"), elements)
+
+
 def test_mv_rm_and_rmdir(mount: Mounted, elements: Elements, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", elements)
     folder = mount.path / "npy"
