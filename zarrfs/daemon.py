@@ -115,6 +115,7 @@ async def _mounted(
             notifier.stop()
             ending.begun()
             failures = await tree.publish_all()
+            await tree.staging.give_up()
             # After a lazy umount something else may be mounted there by now.
             pyfuse3.close(unmount=ours is not None and mount_at(place) == ours)
     if words is not None:

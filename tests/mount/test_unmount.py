@@ -223,6 +223,27 @@ def test_a_foreground_daemon_tells_what_is_left_and_hears_a_second_signal(store:
             assert (store / "k").read_bytes() == NEW
 
 
+HALF_AN_ARRAY = f"""
+header = b"\\x93NUMPY\\1\\0\\x76\\0" + b"{{'descr': '|u1', 'fortran_order': False, 'shape': (64, 4096)}}".ljust(117) + b"\\n"
+file = open(sys.argv[1], "wb", buffering=0)
+file.write(header + bytes([1]) * 4096 * 32)
+{WAIT}"""
+
+
+def test_an_array_that_never_became_whole_leaves_no_chunks_behind(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without memory for staging, whole chunks are stored while the file is being written.
+    monkeypatch.setenv("ZARRFS_MEMORY_LIMIT", "0")
+    monkeypatch.setenv("ZARRFS_NEW_CHUNKS", "8x4096")
+    before = sorted(store.rglob("*"))
+    with foreground(store) as mount:
+        with program(HALF_AN_ARRAY, mount.path / "npy/half.npy"):
+            assert [path for path in (store / "half").rglob("*") if path.is_file()]
+            mount.signal(signal.SIGTERM)
+            code, said = mount.end()
+            assert code == 7 and "npy/half.npy" in said
+        assert sorted(store.rglob("*")) == before
+
+
 # --- what takes long -----------------------------------------------------------------------------------------------------------
 
 

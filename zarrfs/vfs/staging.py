@@ -133,6 +133,11 @@ class StagingArea:
                     failed.append((staged.content.ident, error))
         return failed
 
+    async def give_up(self) -> None:
+        """The mount ends: what could not be published takes back what of it is stored already."""
+        for staged in self._all():
+            await staged.drop()
+
     @asynccontextmanager
     async def unnaming(self, ident: str) -> AsyncIterator[None]:
         """Around what takes the name ``ident`` from a file: its open handles keep what they may still read. When the body fails the
