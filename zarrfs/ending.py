@@ -5,8 +5,8 @@ the mount is gone, and the daemon does not learn of that before its last request
 the file of last words, which ``zarrfs umount`` reads while it waits.
 
 A signal ends the mount even while it is in use, as it ends any program; what its users have written by then is published. That includes
-what they wrote through shared mappings, which the kernel keeps until somebody makes it write: ``sync -f`` does. It is a process of its
-own because a thread of the daemon that waits for the daemon could not be killed (see `zarrfs.fuse.notifier`).
+what they wrote through shared mappings, which the kernel keeps until somebody makes it write: sync(1) does. It is a process of its own
+because a thread of the daemon that waits for the daemon could not be killed (see `zarrfs.fuse.notifier`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ EVERY = 2.0
 # it runs in the background.
 _IGNORABLE = (signal.SIGINT, signal.SIGHUP)
 _NAMED = 20
+_SYNCED_AT_ONCE = 500
 
 
 class Ending:
@@ -112,9 +113,25 @@ class Ending:
             terminate()
 
     async def _written_back(self) -> None:
+        """Have the kernel hand over what was written through mappings. ``sync -f`` begins that for every file, and on FUSE does not wait
+        for the end of it; fsync of a file does."""
+        files = [f"{self._mountpoint}/{self._tree.path_of(ident)}" for ident in self._tree.staging.open_below("")]
+        with trio.move_on_after(self._patience) as scope:
+            await self._sync("-f", "--", self._mountpoint)
+            for start in range(0, len(files), _SYNCED_AT_ONCE):
+                await self._sync("--", *files[start : start + _SYNCED_AT_ONCE])
+        if scope.cancelled_caught:
+            log.warning(
+                "%s could not be synced in %g s: what programs have written through mappings may be lost",
+                self._mountpoint,
+                self._patience,
+            )
+
+    async def _sync(self, *arguments: str) -> None:
+        """sync(1). Its errors are those of publishing, which tells them itself."""
         try:
             process = await trio.lowlevel.open_process(
-                ["sync", "-f", "--", self._mountpoint],
+                ["sync", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -125,11 +142,4 @@ class Ending:
             log.warning("sync: %s: what programs have written through mappings may be lost", error)
             return
         # Not ended when it takes too long: it hangs in the kernel then, until the mount is gone.
-        with trio.move_on_after(self._patience) as scope:
-            await process.wait()
-        if scope.cancelled_caught:
-            log.warning(
-                "%s could not be synced in %g s: what programs have written through mappings may be lost",
-                self._mountpoint,
-                self._patience,
-            )
+        await process.wait()

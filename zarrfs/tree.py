@@ -176,7 +176,7 @@ class MountTree:
         self.report("release", error)
         if self.on_affected is not None:
             # What was staged is gone, and the kernel has pages of it.
-            self.on_affected([(self._path(ident), True, False, False)])
+            self.on_affected([(self.path_of(ident), True, False, False)])
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
@@ -227,9 +227,9 @@ class MountTree:
                 for affected in view.affected(change, tops)
             }
         for ident in idents:
-            superseded = {self._path(each) for each in self.staging.open_below(ident) if self.staging.replaced(each)}
+            superseded = {self.path_of(each) for each in self.staging.open_below(ident) if self.staging.replaced(each)}
             if self.on_forgotten is not None:
-                self.on_forgotten(self._path(ident), superseded)
+                self.on_forgotten(self.path_of(ident), superseded)
 
     async def _look_again(self, paths: list[NodePath]) -> None:
         """Read the documents of arrays anew, so that whoever has them open learns when they say something else now."""
@@ -245,7 +245,7 @@ class MountTree:
             for affected in view.affected(change, nodes):
                 below = "/".join(affected.names)
                 ident = f"{name}/{below}"
-                path = self._path(ident)
+                path = self.path_of(ident)
                 if not change.behind and (published := self.staging.publishing(ident)) is not None:
                     yield path, affected.gone, published.verbatim, False
                 elif affected.content:
@@ -255,7 +255,7 @@ class MountTree:
                     self.staging.changed(ident)
                     yield path, affected.gone, True, False
 
-    def _path(self, ident: str) -> str:
+    def path_of(self, ident: str) -> str:
         """Where in the mount the file called ``ident`` is."""
         return (ident if self.single is None else ident.partition("/")[2]).rstrip("/")
 
