@@ -256,6 +256,11 @@ def test_files_are_small() -> None:
         assert lines <= MAX_LINES, f"{module.name} has {lines} lines"
 
 
+def test_real_mounts_are_tried_only_where_there_can_be_one() -> None:
+    for path in (ROOT.parent / "tests" / "mount").glob("test_*.py"):
+        assert "mark.fuse" in path.read_text(), path.name
+
+
 def test_every_module_says_what_it_is_for() -> None:
     for module in MODULES.values():
         assert ast.get_docstring(module.tree), module.name

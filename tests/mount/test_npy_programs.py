@@ -17,6 +17,8 @@ import zarr
 
 from tests.support.mounting import Mounted, mounted
 
+pytestmark = pytest.mark.fuse
+
 Elements = np.ndarray[Any, Any]
 
 
