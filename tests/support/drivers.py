@@ -186,7 +186,8 @@ class KernelDriver(Driver):
     def __init__(self, mount: Mounted) -> None:
         super().__init__()
         self.mount = mount
-        write(mount.store / self.prefix, SMALL)
+        # Through the mount: news of what is made behind it may come after the first look, and gives every file another inode.
+        write(mount.path / "raw" / self.prefix, SMALL)
 
     def at(self, path: str) -> Path:
         return self.mount.path / path
