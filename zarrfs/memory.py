@@ -6,6 +6,9 @@ itself. They take from one budget, and what finds it used up goes to a file in t
 
 from __future__ import annotations
 
+UNLIMITED = 2**63 - 1
+"""A limit that no holder reaches."""
+
 
 class MemoryBudget:
     """``limit`` bytes that several holders share; ``nbytes`` are taken. Belongs to one event loop."""

@@ -23,7 +23,7 @@ from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.arrays import Array, Elements, fill, part
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks
-from zarrfs.hierarchy.readers import ArrayReader
+from zarrfs.hierarchy.readers import ArrayReader, StartSoon
 from zarrfs.keys import Key
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, RegularGrid, Shape
@@ -34,8 +34,6 @@ from zarrfs.threads import CPU_THREADS
 log = logging.getLogger(__name__)
 
 _WIDTH = CPU_THREADS + 1
-
-StartSoon = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,14 @@ class Handle(abc.ABC):
         """The last reference is gone: publish what no flush saw. Never raises for what could not be published; that is recorded."""
 
 
+async def find(directory: Directory, name: str) -> Node | None:
+    """What is called ``name``; None when there is no such entry."""
+    try:
+        return await directory.lookup(name)
+    except NoSuchEntry:
+        return None
+
+
 async def lookup_file(directory: Directory, name: str) -> File:
     """The file called ``name``. Raises `NoSuchEntry`, `IsADirectory`."""
     node = await directory.lookup(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Awaitable, Callable
 
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.vfs.buffer import SPILL_NBYTES, StagedBytes
 from zarrfs.vfs.node import Buffer
 
@@ -20,14 +20,9 @@ class StagingRoom:
     def __init__(
         self, *, budget: MemoryBudget | None = None, spill_nbytes: int = SPILL_NBYTES, directory: str | None = None
     ) -> None:
-        self.budget = budget
+        self.budget = budget if budget is not None else MemoryBudget(UNLIMITED)
         self.spill_nbytes = spill_nbytes
         self.directory = directory
-
-    @property
-    def budget_or_unlimited(self) -> MemoryBudget:
-        """The budget; one without end where none was given."""
-        return self.budget if self.budget is not None else MemoryBudget(2**63)
 
     def bytes(self, data: Buffer = b"") -> StagedBytes:
         """A new buffer that holds a copy of ``data``."""

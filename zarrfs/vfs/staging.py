@@ -101,6 +101,11 @@ class StagingArea:
         folder = ident.rstrip("/") + "/"
         return [each for each in self._staged if not ident or each == ident or each.startswith(folder)]
 
+    def unpublished_in(self, folder: str) -> dict[str, Staged]:
+        """Those directly in a folder, by name; ``folder`` is what their idents begin with, with its trailing slash."""
+        found = {staged.content.ident[len(folder) :]: staged for staged in self.unpublished_below(folder)}
+        return {name: staged for name, staged in found.items() if "/" not in name}
+
     @property
     def dirty_nbytes(self) -> int:
         """Bytes that are staged and not yet published."""

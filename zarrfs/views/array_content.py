@@ -16,7 +16,7 @@ from zarrfs.vfs.node import Attributes, Buffer, no_such_entry
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.array_stage import ElementsStage, NewArrayStage
 from zarrfs.views.base import ViewContext
-from zarrfs.views.tree import made_name
+from zarrfs.views.tree import made_name, node_ident
 
 MAX_NBYTES = 2**63 - 1
 """Of a file: the kernel's offsets are signed."""
@@ -36,7 +36,7 @@ class WholeArrayContent(Content):
         self.path = path
         self.container = container
         stem = names.name_of(path.name) if path != ROOT else context.store_name
-        self.ident = folder_ident(container, path.parent) + made_name(stem, container.suffix)
+        self.ident = node_ident(container.name, path.parent, made_name(stem, container.suffix))
         self._unsynced: dict[Key, None] = {}
 
     async def snapshot(self) -> Snapshot | None:
@@ -121,11 +121,6 @@ class _ArraySnapshot(Snapshot):
         position, self._position = self._position, None
         if position is not None:
             self._opened.reader.closed(position)
-
-
-def folder_ident(container: Container, path: NodePath) -> str:
-    """What the idents of files in the folder of the group at ``path`` begin with."""
-    return "/".join((container.name, *(names.name_of(part) for part in path[1:].split("/") if part), ""))
 
 
 def layout_of(container: Container, metadata: ArrayMetadata) -> FileLayout:

@@ -24,7 +24,8 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
-from zarrfs.hierarchy.writers import ArrayWriter, FileOrder, StartSoon
+from zarrfs.hierarchy.readers import StartSoon
+from zarrfs.hierarchy.writers import ArrayWriter, FileOrder
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
@@ -63,7 +64,7 @@ class ElementsStage(Stage):
         self._writer = ArrayWriter(
             opened.array,
             opened.reader,
-            budget=room.budget_or_unlimited,
+            budget=room.budget,
             directory=room.directory,
             start_soon=start_soon,
             on_stored=on_stored,
@@ -274,7 +275,7 @@ class NewArrayStage(Stage):
         self._writer = ArrayWriter(
             self._context.hierarchy.array_of(node),
             None,
-            budget=self._room.budget_or_unlimited,
+            budget=self._room.budget,
             directory=self._room.directory,
             start_soon=self._context.start_soon if self._replaced is None else None,
             file_order=file_order,

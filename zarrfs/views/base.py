@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
-from zarrfs.hierarchy.writers import StartSoon
+from zarrfs.hierarchy.readers import StartSoon
 from zarrfs.keys import Prefix
 from zarrfs.stores.base import Change, Store
 from zarrfs.vfs.node import Directory

@@ -22,7 +22,6 @@ from zarrfs.errors import (
     EntryExists,
     IsADirectory,
     NameInvalid,
-    NoSuchEntry,
     NotADirectory,
     NotPermitted,
     StoreReadOnly,
@@ -31,16 +30,15 @@ from zarrfs.hierarchy.nodes import OpenArray
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
-from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
-from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, lookup_file, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, lookup_file, no_such_entry
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, documents_of, reason_against
 from zarrfs.views.chunks_files import DecodedChunk, LeavingDocument, NodeDocument, shown_document
 from zarrfs.views.chunks_state import VIEW, ChunksState, ident
-from zarrfs.views.tree import GroupDirectory, Shown, show_reason
+from zarrfs.views.tree import GroupDirectory, Shown, child_path, show_reason
 
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
 
@@ -83,7 +81,7 @@ class ChunksFolder(Directory):
 
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
         self._require_writable()
-        if await self._found(name) is not None:
+        if await find(self, name) is not None:
             raise EntryExists(f"{name!r} is there already", key=self.ident(name))
         content = await self.content(name)
         if isinstance(content, TemporaryContent):
@@ -96,9 +94,9 @@ class ChunksFolder(Directory):
         kind = await self._kind()
         if not isinstance(kind, _Group):
             raise NotPermitted(f"{self.path} is an array, and holds no groups", key=self.ident(name))
-        if await self._found(name) is not None:
+        if await find(self, name) is not None:
             raise EntryExists(f"{name!r} is there already", key=self.ident(name))
-        path = self._child(name)
+        path = child_path(self.path, name)
         layout = await self._context.editor.layout_for(path)
         await self._context.editor.create(GroupNode(path=path, dialect=layout.dialect.name))
         self.state.made_folder(path)
@@ -142,11 +140,11 @@ class ChunksFolder(Directory):
             raise AcrossViews(f"{name!r} cannot be renamed into another view", key=self.ident(name))
         self._require_writable()
         node = await self.lookup(name)
-        target = await new_directory._found(new_name)
+        target = await find(new_directory, new_name)
         if target is not None and not replace:
             raise EntryExists(f"{new_name!r} is there already", key=new_directory.ident(new_name))
         if isinstance(node, ChunksFolder):
-            await self._rename_folder(node, target, new_directory._child(new_name))
+            await self._rename_folder(node, target, child_path(new_directory.path, new_name))
         elif isinstance(target, Directory):
             raise IsADirectory(f"{new_name!r} is a folder", key=new_directory.ident(new_name))
         elif not isinstance(node, StagedFile) or not isinstance(target, StagedFile | None):
@@ -206,18 +204,6 @@ class ChunksFolder(Directory):
         if isinstance(content, NodeDocument | DecodedChunk):
             return content.moved(NodePath(new + content.path[len(old) :]))
         return self._temporaries.content(ident(new, "") + content.ident[len(ident(old, "")) :])
-
-    async def _found(self, name: str) -> Node | None:
-        try:
-            return await self.lookup(name)
-        except NoSuchEntry:
-            return None
-
-    def _child(self, name: str) -> NodePath:
-        part = names.part_of(name)
-        if not part or "/" in part:
-            raise NameInvalid(f"{name!r} cannot name a node", key=self.ident(name))
-        return self.path.child(part)
 
     async def _own_names(self) -> set[str]:
         layout = await self._context.editor.layout_for(self.path)
@@ -397,6 +383,5 @@ def _shown_documents(state: ChunksState, node: ArrayNode | GroupNode) -> list[Sh
 
 def _staged(state: ChunksState, path: NodePath) -> dict[str, Staged]:
     """What is staged for chunks and documents directly in the folder of a node, by name."""
-    above = ident(path, "")
-    found = {one.content.ident[len(above) :]: one for one in state.context.staging.unpublished_below(above)}
-    return {name: one for name, one in found.items() if "/" not in name and not isinstance(one.content, TemporaryContent)}
+    found = state.context.staging.unpublished_in(ident(path, ""))
+    return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.vfs import names
 from zarrfs.views.base import ViewContext
+from zarrfs.views.tree import node_ident
 
 VIEW = "chunks"
 
@@ -28,8 +28,8 @@ _TEXT_NBYTES = 64 * 1024
 
 
 def ident(path: NodePath, name: str) -> str:
-    """`File.ident` of the entry ``name`` of the folder of a node; with an empty name, what those of all entries begin with."""
-    return "/".join((VIEW, *(names.name_of(part) for part in path[1:].split("/") if part), name))
+    """See `node_ident`."""
+    return node_ident(VIEW, path, name)
 
 
 @dataclass(slots=True)

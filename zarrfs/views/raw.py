@@ -301,9 +301,8 @@ class RawDirectory(Directory):
 
     def _staged(self) -> dict[str, Staged]:
         """What is staged directly below, by name."""
-        above = _ident(self.prefix)
-        below = {one.content.ident[len(above) :]: one for one in self._context.staging.unpublished_below(above)}
-        return {name: one for name, one in below.items() if "/" not in name and not isinstance(one.content, TemporaryContent)}
+        found = self._context.staging.unpublished_in(_ident(self.prefix))
+        return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
 
     def _ident(self, name: str) -> str:
         """`File.ident` of the entry called ``name``."""

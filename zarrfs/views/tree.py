@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
+from zarrfs.errors import NameInvalid
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.model.metadata import UnsupportedNode
@@ -19,6 +20,19 @@ UNSUPPORTED_SUFFIX = ".unsupported.txt"
 
 # For the number of a name that had to give way.
 _RESERVED_NBYTES = 6
+
+
+def node_ident(view: str, path: NodePath, name: str) -> str:
+    """`File.ident` of the entry ``name`` of the folder of a node; with an empty name, what those of all entries begin with."""
+    return "/".join((view, *(names.name_of(part) for part in path[1:].split("/") if part), name))
+
+
+def child_path(path: NodePath, name: str) -> NodePath:
+    """The node whose folder in that of ``path`` is called ``name``. Raises `NameInvalid` where there can be none."""
+    part = names.part_of(name)
+    if not part or "/" in part:
+        raise NameInvalid(f"{name!r} cannot name a node", key=name)
+    return path.child(part)
 
 
 def made_name(stem: str, suffix: str) -> str:

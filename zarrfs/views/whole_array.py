@@ -17,7 +17,6 @@ from zarrfs.errors import (
     EntryExists,
     IsADirectory,
     NameInvalid,
-    NoSuchEntry,
     NotADirectory,
     NotPermitted,
     NotRepresentable,
@@ -30,13 +29,13 @@ from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
-from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, no_such_entry
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryFile, is_temporary
-from zarrfs.views.array_content import WholeArrayContent, folder_ident, layout_of
+from zarrfs.views.array_content import WholeArrayContent, layout_of
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
-from zarrfs.views.tree import GroupDirectory, Shown, made_name
+from zarrfs.views.tree import GroupDirectory, Shown, child_path, made_name, node_ident
 
 
 class WholeArrayView(View):
@@ -81,18 +80,18 @@ class WholeArrayGroup(GroupDirectory):
                 shown = await self.show(name[: -len(suffix)], node)
                 if shown.name == name:
                     return shown.make()
-        staged = self._staged_new().get(self._ident(name))
+        staged = self._staged_new().get(name)
         if staged is not None and await self.context.hierarchy.node(_array_path(staged)) is None:
             return StagedFile(self.context.staging, staged.content, writable=self._writable)
         return await super().lookup(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
-        staged = dict(self._staged_new())
+        staged = self._staged_new()
         async for entry in super().entries():
-            staged.pop(self._ident(entry[0]), None)
+            staged.pop(entry[0], None)
             yield entry
-        for ident, one in staged.items():
-            yield ident.rpartition("/")[2], False, one.size or 0, one.mtime_ns, True
+        for name, one in staged.items():
+            yield name, False, one.size or 0, one.mtime_ns, True
         for entry in self.context.temporaries.entries(self._ident("")):
             yield entry
 
@@ -123,7 +122,7 @@ class WholeArrayGroup(GroupDirectory):
 
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
         self._require_writable()
-        if await self._find(name) is not None:
+        if await find(self, name) is not None:
             raise EntryExists(f"{name!r} is there already", key=name)
         if self._is_temporary(name):
             return await self.context.temporaries.create(self._ident(name), flags)
@@ -132,8 +131,8 @@ class WholeArrayGroup(GroupDirectory):
 
     async def mkdir(self, name: str) -> Directory:
         self._require_writable()
-        path = self.path.child(_part(name))
-        if await self._find(name) is not None:
+        path = child_path(self.path, name)
+        if await find(self, name) is not None:
             raise EntryExists(f"{name!r} is there already", key=name)
         layout = await self.context.editor.layout_for(path)
         await self.context.editor.create(GroupNode(path=path, dialect=layout.dialect.name))
@@ -165,11 +164,11 @@ class WholeArrayGroup(GroupDirectory):
             raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
         self._require_writable()
         node = await self.lookup(name)
-        target = await new_directory._find(new_name)
+        target = await find(new_directory, new_name)
         if target is not None and not replace:
             raise EntryExists(f"{new_name!r} is there already", key=new_name)
         if isinstance(node, WholeArrayGroup):
-            await self._rename_group(node, target, new_directory.path.child(_part(new_name)))
+            await self._rename_group(node, target, child_path(new_directory.path, new_name))
         elif isinstance(target, Directory):
             raise IsADirectory(f"{new_name!r} is a folder", key=new_name)
         elif isinstance(node, TemporaryFile):
@@ -212,8 +211,8 @@ class WholeArrayGroup(GroupDirectory):
     def _moved(self, content: Content, old: NodePath, new: NodePath) -> Content:
         if isinstance(content, WholeArrayContent):
             return WholeArrayContent(self.context, NodePath(new + content.path[len(old) :]), self.container)
-        name = content.ident[len(folder_ident(self.container, old)) :]
-        return self.context.temporaries.content(folder_ident(self.container, new) + name)
+        name = content.ident[len(node_ident(self.container.name, old, "")) :]
+        return self.context.temporaries.content(node_ident(self.container.name, new, name))
 
     async def _erase(self, file: StagedFile) -> None:
         async with self.context.staging.unnaming(file.ident):
@@ -238,7 +237,7 @@ class WholeArrayGroup(GroupDirectory):
         return is_temporary(name) or not name.endswith(self.container.suffix) or name.startswith(".")
 
     def _child(self, name: str) -> NodePath:
-        return self.path.child(_part(name[: -len(self.container.suffix)]))
+        return child_path(self.path, name[: -len(self.container.suffix)])
 
     async def _new_child(self, name: str) -> NodePath:
         """The path of the array that a new file called ``name`` becomes. Raises `NameInvalid`, `EntryExists`."""
@@ -253,31 +252,21 @@ class WholeArrayGroup(GroupDirectory):
         """What a file called ``name`` in this folder stands for, whether it is there or not."""
         if self._is_temporary(name):
             return self.context.temporaries.content(self._ident(name))
-        node = await self._find(name)
+        node = await find(self, name)
         if isinstance(node, StagedFile):
             return node.content
         return WholeArrayContent(self.context, await self._new_child(name), self.container)
 
     def _ident(self, name: str) -> str:
-        return folder_ident(self.container, self.path) + name
+        return node_ident(self.container.name, self.path, name)
 
     def _file(self, path: NodePath) -> StagedFile:
         return StagedFile(self.context.staging, WholeArrayContent(self.context, path, self.container), writable=self._writable)
 
     def _staged_new(self) -> dict[str, Staged]:
-        """Files in this folder that are written and not stored yet, by ident: of those that replace an array, that is shown too."""
-        above = self._ident("")
-        return {
-            one.content.ident: one
-            for one in self.context.staging.unpublished_below(above)
-            if "/" not in one.content.ident[len(above) :] and isinstance(one.content, WholeArrayContent)
-        }
-
-    async def _find(self, name: str) -> Node | None:
-        try:
-            return await self.lookup(name)
-        except NoSuchEntry:
-            return None
+        """Files in this folder that are written and not stored yet, by name: of those that replace an array, that is shown too."""
+        found = self.context.staging.unpublished_in(self._ident(""))
+        return {name: one for name, one in found.items() if isinstance(one.content, WholeArrayContent)}
 
     async def _require_empty(self) -> None:
         async for name, *_ in self.entries():
@@ -330,14 +319,6 @@ class WholeArrayRoot(WholeArrayGroup):
 def _array_path(staged: Staged) -> NodePath:
     assert isinstance(staged.content, WholeArrayContent)
     return staged.content.path
-
-
-def _part(name: str) -> str:
-    """The part of a node's path that ``name`` stands for. Raises `NameInvalid`."""
-    part = names.part_of(name)
-    if not part or "/" in part:
-        raise NameInvalid(f"{name!r} cannot name a node", key=name)
-    return part
 
 
 def _plugin(container: Container) -> ViewPlugin:
