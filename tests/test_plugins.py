@@ -71,7 +71,7 @@ CODEC = NewPlugin(
     from zarrfs.codecs.base import BytesBytesCodec
     from zarrfs.codecs.configuration import only
     from zarrfs.errors import ChunkDecodeError
-    from zarrfs.model.metadata import CodecSpec
+    from zarrfs.model.codec_spec import CodecSpec
 
     @dataclass(frozen=True)
     class Inverted(BytesBytesCodec):

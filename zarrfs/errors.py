@@ -127,6 +127,10 @@ class ChecksumMismatch(ChunkDecodeError):
     """A checksum codec that does not agree with the bytes that it protects."""
 
 
+class ShardIndexInvalid(ChunkDecodeError):
+    """A shard whose index cannot be read, or says of a chunk what cannot be right."""
+
+
 class ChunkEncodeError(ChunkError):
     """Elements that the array's codecs cannot encode."""
 

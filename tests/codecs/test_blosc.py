@@ -17,8 +17,8 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.blosc import Blosc
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, MetadataError
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_name, from_numpy
-from zarrfs.model.metadata import CodecSpec
 
 CODEC = Blosc("lz4", 5, 1, 0, 4)
 DATA = np.arange(2000, dtype="<i4").tobytes()

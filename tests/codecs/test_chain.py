@@ -18,8 +18,8 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.codecs.scratch import scratch
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType, from_name, from_numpy
-from zarrfs.model.metadata import CodecSpec
 
 INT32 = from_name("int32")
 

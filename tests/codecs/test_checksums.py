@@ -9,7 +9,7 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE
 from zarrfs.codecs.checksum import Checksum
 from zarrfs.errors import ChecksumMismatch
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 @pytest.mark.parametrize(**params(examples(Checksum)))

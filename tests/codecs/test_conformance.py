@@ -20,7 +20,7 @@ from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import data_type
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 ALL = examples()
 BYTES_BYTES = examples(BytesBytesCodec)

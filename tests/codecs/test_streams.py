@@ -15,7 +15,7 @@ from zarrfs.codecs import deflate, lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.codecs.streams import decode_streams
 from zarrfs.errors import ChunkDecodeError, MetadataError
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 A, B = b"abc" * 50, bytes(range(200))
 

@@ -22,9 +22,10 @@ from zarrfs.errors import MetadataError, NameInvalid, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
 from zarrfs.model.fill_value import from_json, to_json
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, GroupNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 
 PREFIXES = st.sampled_from([Prefix(""), Prefix("some/where/")])
 PATHS = st.lists(st.sampled_from(["a", "b", "Temp_2m", "x.y", "c-1"]), max_size=3).map(

@@ -24,8 +24,9 @@ from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRe
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_name, from_numpy
-from zarrfs.model.metadata import MAX_CHUNK_NBYTES, ArrayMetadata, ArrayNode, CodecSpec, GroupNode, Node
+from zarrfs.model.metadata import MAX_CHUNK_NBYTES, ArrayMetadata, ArrayNode, GroupNode, Node
 
 A = NodePath("/a")
 ZGROUP = b'{"zarr_format": 2}'

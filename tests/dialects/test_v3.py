@@ -22,8 +22,9 @@ from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_name, from_numpy
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, GroupNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 ARRAY = {

@@ -34,8 +34,9 @@ from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_name
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, GroupNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.stores.base import Change, Store
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import open_store

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -224,6 +225,41 @@ class StoreConformance:
             await store.erase(A)
             with pytest.raises(GenerationMismatch):
                 await store.get_partial_values([(A, WHOLE)], if_generation=old.generation)
+
+    @trio_test
+    async def test_a_part_comes_with_what_stat_tells_of_its_value(self, opened: Opener) -> None:
+        async with opened() as store:
+            assert await store.get_with_stat(A, WHOLE) is None
+            await store.set(A, b"0123456789")
+            stat = await store.stat(A)
+            for byte_range, part in ((WHOLE, b"0123456789"), (ByteRange.suffix(3), b"789"), (ByteRange(2, 3), b"234")):
+                found = await store.get_with_stat(A, byte_range)
+                assert found is not None and (bytes(found[0]), found[1]) == (part, stat)
+
+    @trio_test
+    async def test_a_suffix_is_asked_for_by_its_place_where_the_backend_has_no_suffix_ranges(self, opened: Opener) -> None:
+        async with opened() as store:
+            await store.set(A, b"0123456789")
+            store.suffix_ranges = False
+            asked: list[ByteRange] = []
+            whole = store.get_partial_values
+
+            async def noted(key_ranges: Any, **more: Any) -> Any:
+                asked.extend(byte_range for _, byte_range in key_ranges)
+                return await whole(key_ranges, **more)
+
+            store.get_partial_values = noted  # type: ignore[method-assign]
+            found = await store.get_with_stat(A, ByteRange.suffix(3))
+            assert found is not None and bytes(found[0]) == b"789"
+            assert asked == [ByteRange(7, 3)]
+
+    @trio_test
+    async def test_set_gives_the_generation_that_stat_tells(self, opened: Opener) -> None:
+        async with opened() as store:
+            for value in (b"", b"x", b"yz"):
+                generation = await store.set(A, value)
+                stat = await store.stat(A)
+                assert stat is not None and generation in (None, stat.generation)
 
     @trio_test
     async def test_conditional_set(self, opened: Opener) -> None:

@@ -19,8 +19,8 @@ from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
 from zarrfs.hierarchy.readers import ReaderPool, StartSoon
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import Key, NodePath
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_name
-from zarrfs.model.metadata import CodecSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 

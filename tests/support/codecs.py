@@ -13,7 +13,7 @@ from zarrfs.codecs.base import Array, Codec
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import MetadataError
 from zarrfs.model import data_type
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 SHAPE = (6, 4)
 _NUMBERS = np.arange(24).reshape(SHAPE) * 37 % 256 - 100

@@ -57,9 +57,9 @@ class InterruptedStore(ForwardingStore):
         await self.interrupt("stat", key)
         return await super().stat(key)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
         await self.interrupt("set", key)
-        await super().set(key, value, if_generation=if_generation)
+        return await super().set(key, value, if_generation=if_generation)
 
     async def erase(self, key: Key) -> None:
         await self.interrupt("erase", key)

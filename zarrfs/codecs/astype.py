@@ -16,7 +16,7 @@ from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, only, plain_dtype
 from zarrfs.codecs.numpy_filter import CASTABLE, NumpyFilter
 from zarrfs.errors import MetadataUnsupported
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 class AsType(NumpyFilter):

@@ -25,7 +25,7 @@ import numpy as np
 
 from zarrfs.errors import ChunkError, MetadataError, NotRepresentable
 from zarrfs.model.chunk_grid import Shape
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 Buffer = bytes | bytearray | memoryview
 Array = np.ndarray[Any, np.dtype[Any]]

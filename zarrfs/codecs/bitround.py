@@ -20,8 +20,8 @@ from zarrfs.codecs.base import Array, Dtype
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.errors import MetadataError
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import little_endian
-from zarrfs.model.metadata import CodecSpec
 
 
 class BitRound(NumpyFilter):

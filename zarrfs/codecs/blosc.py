@@ -25,7 +25,7 @@ import numcodecs.blosc
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members, translated
 from zarrfs.codecs.configuration import choice, integer, only, short
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 # The daemon decodes in threads of its own. Left to itself, numcodecs would use c-blosc's global pool whenever it is called from the
 # main thread, under a lock.

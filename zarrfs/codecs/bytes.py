@@ -21,8 +21,8 @@ import numpy as np
 from zarrfs.codecs.base import Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import choice, only, short
 from zarrfs.errors import ChunkDecodeError, MetadataError, NotRepresentable
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import little_endian
-from zarrfs.model.metadata import CodecSpec
 
 # NumPy's NPY_USERDEF: types that another package has registered have this number and the following.
 _FIRST_FOREIGN = 256

@@ -19,7 +19,7 @@ from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, trans
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.codecs.streams import decode_streams
 from zarrfs.errors import ChunkDecodeError
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 @dataclass(frozen=True, slots=True)

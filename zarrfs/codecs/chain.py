@@ -24,8 +24,8 @@ from zarrfs.codecs.scratch import scratch
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_plan import Selection
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
-from zarrfs.model.metadata import CodecSpec
 
 _BYTES = CodecSpec("bytes")
 # Regular grids have one shape of chunks, others a few; every other one is worked out again.

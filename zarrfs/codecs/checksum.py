@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from zarrfs.codecs.base import Buffer, BytesBytesCodec
 from zarrfs.codecs.configuration import choice, given, only
 from zarrfs.errors import ChecksumMismatch, ChunkDecodeError
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 _WIDTH = 4
 

@@ -18,7 +18,7 @@ import numpy as np
 from zarrfs.codecs.checksum import Checksum, LocatedChecksum
 from zarrfs.codecs.configuration import given, integer, only
 from zarrfs.errors import MetadataUnsupported
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 class Crc32(LocatedChecksum):

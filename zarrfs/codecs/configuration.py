@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from zarrfs.errors import MetadataError, MetadataUnsupported
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from zarrfs.codecs.base import numcodecs_members
 from zarrfs.codecs.checksum import LocatedChecksum
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 class Crc32c(LocatedChecksum):

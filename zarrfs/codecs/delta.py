@@ -15,7 +15,7 @@ from numcodecs.delta import Delta as Library
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, only, plain_dtype
 from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 class Delta(NumpyFilter):

@@ -15,7 +15,7 @@ from numcodecs.fixedscaleoffset import FixedScaleOffset as Library
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, number, only, plain_dtype
 from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 class FixedScaleOffset(NumpyFilter):

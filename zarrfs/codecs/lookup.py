@@ -14,7 +14,7 @@ from zarrfs import registry
 from zarrfs.codecs.base import Codec, Dtype
 from zarrfs.codecs.configuration import short
 from zarrfs.errors import MetadataError, MetadataUnsupported
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 _PREFIX = "numcodecs."
 

@@ -18,7 +18,7 @@ import numcodecs.lz4
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 _HEADER = struct.Struct("<I")
 _MAX_NBYTES = 0x7E000000

@@ -19,7 +19,7 @@ from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, trans
 from zarrfs.codecs.configuration import given, integer, only, short
 from zarrfs.codecs.streams import Decompressor, decode_streams
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 _FORMATS = (lzma.FORMAT_XZ, lzma.FORMAT_ALONE, lzma.FORMAT_RAW)
 _CHECKS = (-1, lzma.CHECK_NONE, lzma.CHECK_CRC32, lzma.CHECK_CRC64, lzma.CHECK_SHA256)

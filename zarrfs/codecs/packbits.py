@@ -21,7 +21,7 @@ from zarrfs.codecs.configuration import only
 from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.errors import ChunkDecodeError, MetadataError
 from zarrfs.model.chunk_grid import Shape
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 _BOOL = np.dtype(bool)
 

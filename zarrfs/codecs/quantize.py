@@ -15,7 +15,7 @@ from numcodecs.quantize import Quantize as Library
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, integer, only, plain_dtype
 from zarrfs.codecs.numpy_filter import NumpyFilter
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 # 10 ** 300 is about as much as a float64 holds.
 _MAX_DIGITS = 300

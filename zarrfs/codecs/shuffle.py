@@ -20,7 +20,7 @@ from numcodecs.shuffle import Shuffle as Library
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members
 from zarrfs.codecs.configuration import given, integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 @dataclass(frozen=True, slots=True)

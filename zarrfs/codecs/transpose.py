@@ -17,7 +17,7 @@ from zarrfs.codecs.base import Array, ArrayArrayCodec, ChunkSpec
 from zarrfs.codecs.configuration import only, short
 from zarrfs.errors import MetadataError
 from zarrfs.model.chunk_grid import Shape
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 @dataclass(frozen=True, slots=True)

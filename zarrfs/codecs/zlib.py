@@ -20,7 +20,7 @@ from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, trans
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.codecs.streams import decode_streams
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 
 @dataclass(frozen=True, slots=True)

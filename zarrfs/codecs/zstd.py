@@ -25,7 +25,7 @@ import zstandard
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import boolean, integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
-from zarrfs.model.metadata import CodecSpec
+from zarrfs.model.codec_spec import CodecSpec
 
 _FRAME = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50

@@ -22,8 +22,9 @@ from zarrfs.dialects.v2_types import Stored, byte_orders, dtype_from_json, dtype
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType, from_numpy
-from zarrfs.model.metadata import ArrayMetadata, CodecSpec, check_chunk_nbytes
+from zarrfs.model.metadata import ArrayMetadata, check_chunk_nbytes
 
 # What v2 readers take as "the primary compressor"; every other codec goes into `filters`.
 _COMPRESSORS = frozenset({"blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "snappy"})

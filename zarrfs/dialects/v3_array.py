@@ -33,8 +33,9 @@ from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import chunk_key, data_type, fill_value
 from zarrfs.model.chunk_grid import RegularGrid, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
-from zarrfs.model.metadata import ArrayMetadata, CodecSpec, check_chunk_nbytes
+from zarrfs.model.metadata import ArrayMetadata, check_chunk_nbytes
 
 _MEMBERS = (
     "zarr_format",

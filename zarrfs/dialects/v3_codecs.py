@@ -16,8 +16,8 @@ from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.v3_extension import Extension, check_members, extension
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.chunk_grid import Shape
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
-from zarrfs.model.metadata import CodecSpec
 
 # Each codec costs a pass over the chunk; real chains have three or four.
 _MAX_CODECS = 32

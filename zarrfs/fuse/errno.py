@@ -46,6 +46,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.ChunkError: errno.EIO,
     errors.ChunkDecodeError: errno.EIO,
     errors.ChecksumMismatch: errno.EIO,
+    errors.ShardIndexInvalid: errno.EIO,
     errors.ChunkEncodeError: errno.EINVAL,
     errors.ChunkSizeMismatch: errno.EINVAL,
     errors.TreeError: errno.EIO,

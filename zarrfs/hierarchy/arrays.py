@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from zarrfs import threads
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.errors import ChunkDecodeError, ChunkSizeMismatch, ZarrfsError
+from zarrfs.errors import ChunkDecodeError, ChunkError, ChunkSizeMismatch, ZarrfsError
 from zarrfs.hierarchy.chunks import ChunkStore
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.keys import ByteRange, NodePath
@@ -20,6 +20,8 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.base import Buffer, Generation
 
 Elements = np.ndarray[Any, np.dtype[Any]]
+
+E = TypeVar("E", bound=ZarrfsError)
 
 _serials = itertools.count(1)
 
@@ -108,32 +110,30 @@ class Array:
         self._counters.chunks_encoded += 1
         return encoded
 
-    async def _stored(
-        self, coords: Sequence[Coords], generation: Generation | None = None
-    ) -> list[Buffer | ChunkDecodeError | None]:
+    async def _stored(self, coords: Sequence[Coords], generation: Generation | None = None) -> list[Buffer | ChunkError | None]:
         """The stored bytes of chunks, of which no more are read than a chunk of this shape can have; ``generation`` is for one."""
         limit = max(self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(each)) for each in coords)
         part = ByteRange(0, limit + 1)
-        values: list[Buffer | None]
+        values: list[Buffer | ChunkError | None]
         if generation is None:
             values = await self.chunks.get_several(coords, part)
         else:
-            values = [await self.chunks.get_at(each, generation, part) for each in coords]
+            values = [*await self.chunks.get_parts(coords[0], [part], generation)]
         return [
             ChunkDecodeError(
                 f"chunk {each} of {self.path} is stored in more than {limit} bytes: no such chunk has so many", key=self.path
             )
-            if value is not None and len(value) > limit
+            if value is not None and not isinstance(value, ChunkError) and len(value) > limit
+            else self._naming(value, "reading", each)
+            if isinstance(value, ChunkError)
             else value
             for each, value in zip(coords, values, strict=True)
         ]
 
-    def _decode_into(
-        self, parts: Sequence[ChunkPart], stored: Sequence[Buffer | ChunkDecodeError | None]
-    ) -> list[bool | ZarrfsError]:
+    def _decode_into(self, parts: Sequence[ChunkPart], stored: Sequence[Buffer | ChunkError | None]) -> list[bool | ZarrfsError]:
         results: list[bool | ZarrfsError] = []
         for part, data in zip(parts, stored, strict=True):
-            if data is None or isinstance(data, ChunkDecodeError):
+            if data is None or isinstance(data, ChunkError):
                 results.append(data if data is not None else False)
                 continue
             try:
@@ -159,7 +159,7 @@ class Array:
         encoded = self.chain.encode(elements)
         return bytes(encoded) if isinstance(encoded, memoryview) else encoded
 
-    def _naming(self, error: ZarrfsError, doing: str, coords: Coords) -> ZarrfsError:
+    def _naming(self, error: E, doing: str, coords: Coords) -> E:
         return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.path)
 
 

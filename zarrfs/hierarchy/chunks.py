@@ -1,37 +1,65 @@
 """Chunks of an array as encoded bytes: where they lie in a store, and which exist.
 
 A `ChunkStore` maps chunk coordinates to encoded bytes; what is in the bytes is the codec chain's business. `StoredChunks` is the plain
-one: one store key a chunk.
+one: one store key a chunk. Others lie over it (docs/design/008-shards.md): `zarrfs.hierarchy.sharded_chunks` where a key holds many,
+`zarrfs.hierarchy.pending_chunks` where what was written waits; `zarrfs.hierarchy.chunk_layers` puts them together.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator, Mapping, Sequence
+import itertools
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple
 
+from zarrfs.errors import ChunkError, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.model.chunk_grid import Coords, in_grid
-from zarrfs.model.metadata import ArrayNode
+from zarrfs.model.chunk_grid import Coords, Shape, in_grid
+from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
 
 StoredChunk = tuple[Coords, int, int | None]
 """Coordinates, stored bytes, mtime_ns (None where the store keeps none)."""
+
+_stamps = itertools.count(1)
+
+
+class Written(NamedTuple):
+    """A chunk that was written (``data`` None: erased), the generation that it has by that, and when."""
+
+    data: Buffer | None
+    generation: Generation
+    mtime_ns: int
+
+
+def new_generation() -> Generation:
+    """One that nothing else in this process has."""
+    return f"zarrfs-{next(_stamps)}"
 
 
 class ChunkStore(abc.ABC):
     """Encoded chunks by coordinates. Coordinates are inside the grid; the caller checks."""
 
     @abc.abstractmethod
-    async def get(self, coords: Coords, byte_range: ByteRange = WHOLE) -> Buffer | None:
-        """The encoded chunk, or a part of it; None when it is not stored."""
+    async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        """A part of an encoded chunk, and what `stat` tells of that very value; None when it is not stored."""
 
     @abc.abstractmethod
-    async def get_at(self, coords: Coords, generation: Generation, byte_range: ByteRange = WHOLE) -> Buffer:
-        """As `get`, of the generation that `stat` told. Raises `GenerationMismatch` when that is no longer there."""
+    async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
+        """Parts of one encoded chunk, of the generation that `stat` told. Raises `GenerationMismatch` when that is no longer there."""
 
-    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | None]:
-        """Several encoded chunks, or the same part of each, in the order asked for. This fallback gets one after the other."""
-        return [await self.get(each, byte_range) for each in coords]
+    @abc.abstractmethod
+    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
+        """Several encoded chunks, or the same part of each, in the order asked for; None for each that is not stored, and for one that
+        cannot be had while others can, the reason."""
+
+    async def get(self, coords: Coords, byte_range: ByteRange = WHOLE) -> Buffer | None:
+        """The encoded chunk, or a part of it; None when it is not stored."""
+        value = (await self.get_several([coords], byte_range))[0]
+        if isinstance(value, ChunkError):
+            raise value
+        return value
 
     @abc.abstractmethod
     async def stat(self, coords: Coords) -> KeyStat | None:
@@ -42,61 +70,103 @@ class ChunkStore(abc.ABC):
         """Every chunk inside the grid that is stored, in no particular order; with ``outside``, those outside the grid too."""
 
     @abc.abstractmethod
-    async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
-        """Store these encoded chunks; None erases one."""
-
-    @abc.abstractmethod
     def keys(self, coords: Coords) -> tuple[Key, ...]:
         """Store keys that hold the chunk: what a sync of it has to sync."""
 
+    @abc.abstractmethod
+    def unit(self, coords: Coords) -> Coords:
+        """What tells the key of the store that holds the chunk from others: chunks of one unit are best written together."""
+
+    @abc.abstractmethod
+    async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
+        """Store these encoded chunks; None erases one. Of one unit, all or none are stored."""
+
+    @abc.abstractmethod
+    def exclusive(self, coords: Coords) -> AbstractAsyncContextManager[None]:
+        """While held, nobody else changes a part of what holds the chunk: see `Store.exclusive`."""
+
+    @abc.abstractmethod
+    async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
+        """As `update`, for a caller that holds `exclusive` of every unit. Gives the generations that the chunks have by that; None where
+        the store does not tell."""
+
+    async def publish(self, coords: Iterable[Coords] | None = None) -> None:
+        """Return when these chunks (None: all) are in the store as far as they were written: what `update` keeps back goes there."""
+
+    async def set_times(self, coords: Coords, mtime_ns: int) -> None:
+        """Give the chunk's key this time. Raises `StoreUnsupported` where it has none of its own."""
+        raise StoreUnsupported("chunks have no times of their own here")
+
 
 class StoredChunks(ChunkStore):
-    """One store key for each chunk: the node's chunk prefix and the metadata's chunk key encoding."""
+    """One store key for each chunk of a grid of ``grid_shape``: ``prefix`` and what ``encoding`` makes of the coordinates."""
 
-    def __init__(self, store: Store, node: ArrayNode) -> None:
+    def __init__(self, store: Store, prefix: Prefix, encoding: ChunkKeyEncoding, grid_shape: Shape) -> None:
         self._store = store
-        self._node = node
-        self._encoding = node.metadata.chunk_key_encoding
-        self._grid_shape = node.metadata.grid_shape
+        self._prefix = prefix
+        self._encoding = encoding
+        self._grid_shape = grid_shape
 
     def key(self, coords: Coords) -> Key:
         """The store key of a chunk."""
-        return self._node.chunk_prefix.key(self._encoding.encode(coords))
+        return self._prefix.key(self._encoding.encode(coords))
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
         return (self.key(coords),)
 
-    async def get(self, coords: Coords, byte_range: ByteRange = WHOLE) -> Buffer | None:
+    def unit(self, coords: Coords) -> Coords:
+        return coords
+
+    async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        return await self._store.get_with_stat(self.key(coords), byte_range)
+
+    async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
         key = self.key(coords)
-        if byte_range == WHOLE:
-            return await self._store.get(key)
-        return (await self._store.get_partial_values([(key, byte_range)]))[0]
+        values = await self._store.get_partial_values([(key, each) for each in byte_ranges], if_generation=generation)
+        return [value for value in values if value is not None]
 
-    async def get_at(self, coords: Coords, generation: Generation, byte_range: ByteRange = WHOLE) -> Buffer:
-        values = await self._store.get_partial_values([(self.key(coords), byte_range)], if_generation=generation)
-        assert values[0] is not None
-        return values[0]
-
-    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | None]:
-        return await self._store.get_partial_values([(self.key(each), byte_range) for each in coords])
+    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
+        if len(coords) == 1 and byte_range == WHOLE:
+            return [await self._store.get(self.key(coords[0]))]
+        return [*await self._store.get_partial_values([(self.key(each), byte_range) for each in coords])]
 
     async def stat(self, coords: Coords) -> KeyStat | None:
         return await self._store.stat(self.key(coords))
 
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
+        erased = []
         for coords, value in chunks.items():
             if value is None:
-                await self._store.erase(self.key(coords))
+                erased.append(self.key(coords))
             else:
                 await self._store.set(self.key(coords), value)
+        if len(erased) == 1:
+            await self._store.erase(erased[0])
+        elif erased:
+            await self._store.erase_values(erased)
+
+    def exclusive(self, coords: Coords) -> AbstractAsyncContextManager[None]:
+        return self._store.exclusive(self.key(coords))
+
+    async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
+        return {coords: await self._put(coords, written.data) for coords, written in chunks.items()}
+
+    async def set_times(self, coords: Coords, mtime_ns: int) -> None:
+        await self._store.set_times(self.key(coords), mtime_ns)
 
     async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
         # Keys with a separator of "/" lie in nested prefixes; every part but the first can only be an index.
-        depth = len(self._node.metadata.shape) if self._encoding.separator == "/" else 1
+        depth = len(self._grid_shape) if self._encoding.separator == "/" else 1
         depth += self._encoding.prefix.count("/")
-        async for chunk in self._below(self._node.chunk_prefix, "", depth):
+        async for chunk in self._below(self._prefix, "", depth):
             if outside or in_grid(chunk[0], self._grid_shape):
                 yield chunk
+
+    async def _put(self, coords: Coords, value: Buffer | None) -> Generation | None:
+        if value is not None:
+            return await self._store.set(self.key(coords), value)
+        await self._store.erase(self.key(coords))
+        return None
 
     async def _below(self, prefix: Prefix, relative: str, depth: int) -> AsyncIterator[StoredChunk]:
         ndim = len(self._grid_shape)

@@ -27,7 +27,6 @@ from zarrfs.errors import (
     NotPermitted,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.chunks import StoredChunks
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
@@ -126,7 +125,7 @@ class NodeEditor:
             if len(shape) != node.metadata.ndim:
                 raise ContentInvalid(f"{path} has {node.metadata.ndim} dimensions, which a new shape cannot change", key=path)
             grid_shape = node.metadata.chunk_grid.grid_shape(shape)
-            chunks = StoredChunks(self._store, node)
+            chunks = self._hierarchy.array_of(node).chunks
             outside: list[Coords] = []
             if any(new < old for new, old in zip(grid_shape, node.metadata.grid_shape, strict=True)):
                 async for coords, _, _ in chunks.list():
@@ -140,7 +139,7 @@ class NodeEditor:
             await self._amend(layout, path, Edit(shape=shape))
             for start in range(0, len(outside), _ERASED_AT_ONCE):
                 part = outside[start : start + _ERASED_AT_ONCE]
-                await self._store.erase_values(key for coords in part for key in chunks.keys(coords))
+                await chunks.update(dict.fromkeys(part))
 
     async def erase(self, path: NodePath) -> None:
         """Remove the node at ``path``, its chunks, and whatever lies below it; of an array at the root, its documents and chunks alone.
@@ -315,7 +314,7 @@ class NodeEditor:
     async def _erase_root_array(self, node: Node) -> None:
         if not isinstance(node, ArrayNode):
             raise NotPermitted("the root of the store stays", key=ROOT)
-        chunks = StoredChunks(self._store, node)
+        chunks = self._hierarchy.array_of(node).chunks
         keys: Iterable[Key] = [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
         for layout in await self._hierarchy.layouts():
             await self._erase_documents(layout, ROOT)

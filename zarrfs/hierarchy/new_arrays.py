@@ -14,8 +14,9 @@ from zarrfs.errors import NotRepresentable, UsageError, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import RegularGrid, Shape
 from zarrfs.model.chunk_guess import guess_chunks
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType, from_numpy
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, check_chunk_nbytes
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, check_chunk_nbytes
 
 # A type that codecs are tried with before there is an array.
 _ANY_TYPE = from_numpy(np.dtype("<f4"))

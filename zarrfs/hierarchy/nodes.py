@@ -21,7 +21,7 @@ from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.documents import MAX_NBYTES
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
-from zarrfs.hierarchy.chunks import StoredChunks
+from zarrfs.hierarchy.chunk_layers import chunks_of
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
@@ -108,7 +108,7 @@ class Hierarchy:
 
     def array_of(self, node: ArrayNode) -> Array:
         """The array that ``node`` describes, whether or not its documents are stored."""
-        return Array(node, StoredChunks(self._store, node), self._counters)
+        return Array(node, chunks_of(self._store, node), self._counters)
 
     def hide(self, path: NodePath) -> None:
         """Until `reveal`, there is nothing at ``path`` or below: an array is being made there, whose chunks come before its documents."""

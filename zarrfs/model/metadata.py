@@ -15,18 +15,12 @@ from zarrfs.errors import MetadataUnsupported
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
+from zarrfs.model.shards import ShardSpec
 
 # A chunk is decoded whole. Blosc cannot hold more than this, and a hostile document declares 2^62 bytes as easily as 2^10.
 MAX_CHUNK_NBYTES = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class CodecSpec:
-    """One codec of a chain, in the final v3's words: ``name`` and ``configuration``."""
-
-    name: str
-    configuration: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +30,9 @@ class ArrayMetadata:
     ``shape``: elements a dimension. ``fill_value``: one element as `data_type` holds it in memory (little-endian bytes), or None
     where the document leaves it undefined (null). ``codecs``: from array to bytes, in the order of encoding; a chain without an
     array->bytes codec means C order, little-endian.
+
+    Where chunks are bundled, ``shards`` says how, outermost first; ``chunk_grid`` and ``codecs`` are those of the innermost chunks, and
+    ``chunk_key_encoding`` names the outermost shards.
     """
 
     shape: Shape
@@ -45,6 +42,7 @@ class ArrayMetadata:
     fill_value: bytes | None
     codecs: tuple[CodecSpec, ...]
     dimension_names: tuple[str | None, ...] | None = None
+    shards: tuple[ShardSpec, ...] = ()
 
     @property
     def ndim(self) -> int:
@@ -55,6 +53,19 @@ class ArrayMetadata:
     def grid_shape(self) -> Shape:
         """Chunks along each dimension."""
         return self.chunk_grid.grid_shape(self.shape)
+
+    @property
+    def chunks_per_key(self) -> Shape:
+        """Chunks along each dimension that lie under one key of the store."""
+        return (
+            tuple(math.prod(counts) for counts in zip(*(spec.chunks_per_shard for spec in self.shards), strict=True))
+            or (1,) * self.ndim
+        )
+
+    @property
+    def stored_grid_shape(self) -> Shape:
+        """Along each dimension, what the keys of the store name: shards, or chunks where these are not bundled."""
+        return tuple(-(-extent // count) for extent, count in zip(self.grid_shape, self.chunks_per_key, strict=True))
 
     @property
     def nbytes(self) -> int:

@@ -40,6 +40,9 @@ class KeyStat(NamedTuple):
     generation: Generation
 
 
+# How often a value is asked for that is replaced each time between two requests.
+_TRIES = 8
+
 DirEntry = tuple[str, bool, int, int | None]
 """One entry of ``list_dir``: name (without the prefix and without a trailing slash), whether it is a prefix, the value's size in
 bytes (0 for a prefix), mtime_ns or None. A plain tuple: a value object an entry makes ``ls -l`` of 10,000 keys half as fast again."""
@@ -77,6 +80,8 @@ class Store(abc.ABC):
     listable: bool = True
     hierarchical: bool = False
     """Whether a key can never be a prefix of another (``a`` beside ``a/b``), as in a folder."""
+    suffix_ranges: bool = True
+    """Whether the last bytes of a value can be got without knowing its size."""
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -111,6 +116,26 @@ class Store(abc.ABC):
                 await self.check_generation(key, if_generation)
         return parts
 
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        """A part of a value, and what `stat` tells of that very value; None when there is none.
+
+        Backends whose answer to a request tells both need one request for it; this fallback asks twice.
+        """
+        for left in reversed(range(_TRIES)):
+            stat = await self.stat(key)
+            if stat is None:
+                return None
+            asked = byte_range if self.suffix_ranges else _resolved(byte_range, stat.size)
+            try:
+                part = (await self.get_partial_values([(key, asked)], if_generation=stat.generation))[0]
+            except GenerationMismatch:
+                if not left:
+                    raise
+            else:
+                assert part is not None
+                return part, stat
+        raise AssertionError("unreachable")
+
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
@@ -137,11 +162,12 @@ class Store(abc.ABC):
     # --- writable -----------------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
         """Store ``value`` under ``key``, whole: visible to everyone when this returns, durable only after `sync`.
 
         With ``if_generation`` the value is stored only when the key holds that generation now (``""``: only when it holds nothing),
-        else `GenerationMismatch`. Backends that cannot do this atomically raise `StoreUnsupported` for it.
+        else `GenerationMismatch`. Backends that cannot do this atomically raise `StoreUnsupported` for it. Gives the generation of
+        what was stored, None where the backend does not tell: to ask afterwards may find another's value.
         """
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
@@ -284,6 +310,11 @@ class Store(abc.ABC):
 
     def _unsupported(self, operation: str) -> StoreUnsupported:
         return StoreUnsupported(f"{self.url or type(self).__name__} cannot {operation}")
+
+
+def _resolved(byte_range: ByteRange, size: int) -> ByteRange:
+    start, stop = byte_range.resolve(size)
+    return ByteRange(start, stop - start)
 
 
 @dataclass(frozen=True, slots=True)

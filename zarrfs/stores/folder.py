@@ -87,11 +87,13 @@ class FolderStore(Store):
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
         parts = self._parts_to_write(key)
         async with self._writing.hold(key):
             with translated("writing", key), self._changes.own(parts) as own:
-                own.left[parts] = await self._change(self._tree.replace, parts, value, if_generation)
+                generation = await self._change(self._tree.replace, parts, value, if_generation)
+                own.left[parts] = generation
+                return generation
 
     async def erase(self, key: Key) -> None:
         parts = self._parts_to_write(key)

@@ -44,14 +44,16 @@ class MemoryStore(Store):
         found = self._find(key)
         return None if found is None else KeyStat(len(found.content), found.mtime_ns, found.generation)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
         self._demand_writable(key)
         if if_generation is not None:
             found = self._find(key)
             if (found.generation if found else "") != if_generation:
                 raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
         now = time.time_ns()
-        self._put(key, _Value(bytes(value), now, str(next(self._generations))), now)
+        generation = str(next(self._generations))
+        self._put(key, _Value(bytes(value), now, generation), now)
+        return generation
 
     async def erase(self, key: Key) -> None:
         self._demand_writable(key)

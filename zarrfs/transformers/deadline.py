@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from zarrfs.errors import StoreTimeout
+from zarrfs.errors import GenerationMismatch, StoreTimeout
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
 from zarrfs.transformers.forwarding import ForwardingStore
@@ -60,6 +60,17 @@ class DeadlineStore(ForwardingStore):
             f"reading parts of {key!r}", key, self.inner.get_partial_values(key_ranges, if_generation=if_generation)
         )
 
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        try:
+            stat = self.stat_now(key)
+            if stat is None:
+                return None
+            part = self.get_partial_values_now([(key, byte_range)], if_generation=stat.generation)[0]
+            return None if part is None else (part, stat)
+        except (WouldWait, GenerationMismatch):
+            pass
+        return await self._read(f"reading parts of {key!r}", key, self.inner.get_with_stat(key, byte_range))
+
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
@@ -77,8 +88,8 @@ class DeadlineStore(ForwardingStore):
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
-        await self._write(f"writing {key!r}", (key,), lambda: self.inner.set(key, value, if_generation=if_generation))
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+        return await self._write(f"writing {key!r}", (key,), lambda: self.inner.set(key, value, if_generation=if_generation))
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         pieces = list(key_start_values)

@@ -22,6 +22,7 @@ class ForwardingStore(Store):
         self.writable = inner.writable
         self.listable = inner.listable
         self.hierarchical = inner.hierarchical
+        self.suffix_ranges = inner.suffix_ranges
 
     async def get(self, key: Key) -> Buffer | None:
         return await self.inner.get(key)
@@ -31,11 +32,14 @@ class ForwardingStore(Store):
     ) -> list[Buffer | None]:
         return await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
 
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        return await self.inner.get_with_stat(key, byte_range)
+
     async def stat(self, key: Key) -> KeyStat | None:
         return await self.inner.stat(key)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
-        await self.inner.set(key, value, if_generation=if_generation)
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+        return await self.inner.set(key, value, if_generation=if_generation)
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         await self.inner.set_partial_values(key_start_values)

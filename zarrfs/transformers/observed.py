@@ -81,6 +81,12 @@ class ObservedStore(ForwardingStore):
         self.counters.bytes_read += sum(len(value or b"") for value in values)
         return values
 
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        self.counters.get_partial_values += 1
+        found = await self.inner.get_with_stat(key, byte_range)
+        self.counters.bytes_read += len(found[0]) if found is not None else 0
+        return found
+
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
@@ -101,11 +107,12 @@ class ObservedStore(ForwardingStore):
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
         self.counters.set += 1
-        await self.inner.set(key, value, if_generation=if_generation)
+        generation = await self.inner.set(key, value, if_generation=if_generation)
         self.counters.bytes_written += memoryview(value).nbytes
         self.announce(Change(key, "set"))
+        return generation
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         self.counters.set_partial_values += 1

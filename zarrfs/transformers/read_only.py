@@ -27,7 +27,7 @@ class ReadOnlyStore(ForwardingStore):
     def stat_now(self, key: Key) -> KeyStat | None:
         return self.inner.stat_now(key)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> None:
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
         self._refuse(key)
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:

@@ -20,8 +20,9 @@ from zarrfs.errors import ContentInvalid, MetadataError, ZarrfsError
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_numpy
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode, CodecSpec, GroupNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 
 DOCUMENTS = (ZARRAY, ZATTRS, ZGROUP)
 KEYS = chunk_key.v2(".")

@@ -1,0 +1,15 @@
+"""One codec, as a document names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class CodecSpec:
+    """One codec of a chain, in the final v3's words: ``name`` and ``configuration``."""
+
+    name: str
+    configuration: Mapping[str, Any] = field(default_factory=dict)

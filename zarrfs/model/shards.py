@@ -1,0 +1,207 @@
+"""Shards: values of a store that hold many chunks, and the index that says where in a shard each of them lies.
+
+Sources: v3 final, codec ``sharding_indexed`` 1.0 ("Binary shard format"); v3 core 2022, "Sharding storage transformer", ``indexed``.
+
+    chunk bytes, in any order, with gaps | index          index_location "end", the only one of 2022
+    index | chunk bytes, in any order, with gaps          index_location "start"
+
+The index holds a pair of unsigned 64-bit integers (offset from the beginning of the shard, nbytes) for each chunk of the shard, also for
+those that lie outside of the array, in C order. A chunk that is not there has nbytes 2^64 - 1, whatever its offset.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zarrfs.errors import MetadataError, MetadataUnsupported, ShardIndexInvalid
+from zarrfs.model.chunk_grid import Coords, Shape
+from zarrfs.model.codec_spec import CodecSpec
+
+EMPTY = 2**64 - 1
+"""As nbytes: there is no such chunk."""
+
+# Of one shard. An index of more is longer than what zarrfs reads at once.
+MAX_CHUNKS = 2**26
+
+Pairs = np.ndarray[Any, np.dtype[np.uint64]]
+"""One (offset, nbytes) for each chunk of a shard, of shape (chunks, 2)."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """How chunks are bundled in shards.
+
+    ``chunks_per_shard``: chunks along each dimension of the array. ``index_location``: "start" or "end". ``index_codecs``: `bytes`, and
+    perhaps `crc32c`. ``axes``: the dimensions of the array in the order in which the index goes through them, the slowest first; it is
+    another one than their own where transpositions precede the sharding. ``codecs``: bytes -> bytes codecs that the whole shard has
+    passed through.
+    """
+
+    chunks_per_shard: Shape
+    index_location: str = "end"
+    index_codecs: tuple[CodecSpec, ...] = (CodecSpec("bytes", {"endian": "little"}),)
+    axes: tuple[int, ...] = ()
+    codecs: tuple[CodecSpec, ...] = ()
+    _places: Shape = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        ndim = len(self.chunks_per_shard)
+        if not self.axes:
+            object.__setattr__(self, "axes", tuple(range(ndim)))
+        if sorted(self.axes) != list(range(ndim)) or self.index_location not in ("start", "end"):
+            raise MetadataError(f"a shard index over dimensions {self.axes} at the {self.index_location} makes no sense")
+        if any(count < 1 for count in self.chunks_per_shard):
+            raise MetadataError(f"a shard of {self.chunks_per_shard} chunks holds nothing")
+        if self.chunks > MAX_CHUNKS:
+            raise MetadataUnsupported(f"shards of {self.chunks} chunks are more than zarrfs takes ({MAX_CHUNKS})")
+        # Elements of the index between neighbours along each dimension of the array.
+        places = [1] * ndim
+        step = 1
+        for axis in reversed(self.axes):
+            places[axis] = step
+            step *= self.chunks_per_shard[axis]
+        object.__setattr__(self, "_places", tuple(places))
+
+    @property
+    def chunks(self) -> int:
+        """Chunks in a shard, those outside of the array included."""
+        return math.prod(self.chunks_per_shard)
+
+    @property
+    def index_shape(self) -> Shape:
+        """The shape of the index as an array: chunks along its axes, and 2."""
+        return (*(self.chunks_per_shard[axis] for axis in self.axes), 2)
+
+    def shard_of(self, coords: Coords) -> Coords:
+        """Coordinates, in the grid of shards, of the shard that holds a chunk."""
+        return tuple(index // count for index, count in zip(coords, self.chunks_per_shard, strict=True))
+
+    def place_of(self, coords: Coords) -> int:
+        """Which pair of its shard's index is a chunk's."""
+        return sum(index % count * step for index, count, step in zip(coords, self.chunks_per_shard, self._places, strict=True))
+
+    def coords_of(self, shard: Coords, place: int) -> Coords:
+        """The chunk of the pair ``place`` in the index of ``shard``."""
+        return tuple(
+            first * count + place // step % count
+            for first, count, step in zip(shard, self.chunks_per_shard, self._places, strict=True)
+        )
+
+    def coords_within(self, shard: Coords, grid_shape: Shape) -> Iterator[Coords]:
+        """The chunks of ``shard`` that are inside a grid of ``grid_shape``, in the order of the index."""
+        ranges = [
+            range(first * count, min((first + 1) * count, extent))
+            for first, count, extent in zip(shard, self.chunks_per_shard, grid_shape, strict=True)
+        ]
+        back = [self.axes.index(axis) for axis in range(len(self.axes))]
+        for indices in itertools.product(*(ranges[axis] for axis in self.axes)):
+            yield tuple(indices[place] for place in back)
+
+    def count_within(self, shard: Coords, grid_shape: Shape) -> int:
+        """How many `coords_within` has."""
+        return math.prod(
+            max(0, min(count, extent - first * count))
+            for first, count, extent in zip(shard, self.chunks_per_shard, grid_shape, strict=True)
+        )
+
+
+class ShardIndex:
+    """Where the chunks of one shard lie. Immutable.
+
+    A pair that cannot be right (it leads out of the shard or into the index, or shares some bytes with another one, not all) counts for
+    nothing but its own chunks: `find` raises for these. Identical pairs are legal (the same bytes for several chunks).
+    """
+
+    __slots__ = ("_bad", "_pairs", "shard_nbytes")
+
+    def __init__(self, pairs: Pairs, shard_nbytes: int, first: int, stop: int) -> None:
+        """``pairs`` as they are stored; chunks lie from byte ``first`` to before byte ``stop`` of a shard of ``shard_nbytes``."""
+        self._pairs = pairs
+        self.shard_nbytes = shard_nbytes
+        self._bad = _bad(pairs, first, stop)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self._pairs.nbytes + self._bad.nbytes
+
+    def find(self, place: int) -> tuple[int, int] | None:
+        """Offset and nbytes of a chunk; None where there is none. Raises `ShardIndexInvalid` for a pair that cannot be right."""
+        offset, nbytes = self._pairs[place].tolist()
+        if nbytes == EMPTY:
+            return None
+        if self._bad[place]:
+            raise ShardIndexInvalid(f"the index of the shard says {nbytes} bytes from {offset}, where no chunk of it can lie")
+        return offset, nbytes
+
+    def stored(self) -> Iterator[tuple[int, int]]:
+        """Place and nbytes of every chunk that is there, those with bad pairs included."""
+        there = np.flatnonzero(self._pairs[:, 1] != EMPTY)
+        return zip(there.tolist(), self._pairs[there, 1].tolist(), strict=True)
+
+    @property
+    def count(self) -> int:
+        """Chunks that are there."""
+        return int(np.count_nonzero(self._pairs[:, 1] != EMPTY))
+
+    @property
+    def bad_count(self) -> int:
+        """Chunks with pairs that cannot be right."""
+        return int(np.count_nonzero(self._bad))
+
+    @property
+    def used_nbytes(self) -> int:
+        """Bytes of the shard that belong to some chunk."""
+        there = (self._pairs[:, 1] != EMPTY) & ~self._bad
+        return int(np.unique(self._pairs[there], axis=0)[:, 1].sum()) if there.any() else 0
+
+
+def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which pairs cannot be right. In unsigned arithmetic that cannot overflow: ends are computed for pairs inside only."""
+    offsets, lengths = pairs[:, 0], pairs[:, 1]
+    there = lengths != EMPTY
+    low, high = np.uint64(first), np.uint64(max(first, stop))
+    inside = there & (offsets >= low) & (offsets <= high)
+    inside[inside] = lengths[inside] <= high - offsets[inside]
+    bad = there & ~inside
+    # Of those that hold something, each distinct one once, by where it begins: it overlaps one before it if it begins before the last
+    # of their ends, and one behind it if the next begins before its own.
+    holding = np.flatnonzero(inside & (lengths > 0))
+    if holding.size > 1:
+        distinct, which = np.unique(pairs[holding], axis=0, return_inverse=True)
+        begins, ends = distinct[:, 0], distinct[:, 0] + distinct[:, 1]
+        before = begins[1:] < np.maximum.accumulate(ends)[:-1]
+        behind = ends[:-1] > begins[1:]
+        overlapping = np.zeros(len(distinct), bool)
+        overlapping[1:] |= before
+        overlapping[:-1] |= behind
+        bad[holding] |= overlapping[which.reshape(-1)]
+    return bad  # type: ignore[no-any-return]
+
+
+def assemble(spec: ShardSpec, chunks: Mapping[int, Buffer], index_nbytes: int) -> tuple[list[Buffer], Pairs]:
+    """The chunks of a new shard, one behind the other, in the order of ``spec``'s index, and the pairs that say so.
+
+    ``chunks``: encoded chunks by their places in the index, in any order. ``index_nbytes``: of the encoded index, which precedes them
+    where it is at the start.
+    """
+    pairs: Pairs = np.full((spec.chunks, 2), EMPTY, np.uint64)
+    offset = index_nbytes if spec.index_location == "start" else 0
+    pieces: list[Buffer] = []
+    for place in sorted(chunks):
+        piece = chunks[place]
+        pairs[place] = offset, len(piece)
+        pieces.append(piece)
+        offset += len(piece)
+    return pieces, pairs
