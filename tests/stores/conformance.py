@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
@@ -235,23 +234,6 @@ class StoreConformance:
             for byte_range, part in ((WHOLE, b"0123456789"), (ByteRange.suffix(3), b"789"), (ByteRange(2, 3), b"234")):
                 found = await store.get_with_stat(A, byte_range)
                 assert found is not None and (bytes(found[0]), found[1]) == (part, stat)
-
-    @trio_test
-    async def test_a_suffix_is_asked_for_by_its_place_where_the_backend_has_no_suffix_ranges(self, opened: Opener) -> None:
-        async with opened() as store:
-            await store.set(A, b"0123456789")
-            store.suffix_ranges = False
-            asked: list[ByteRange] = []
-            whole = store.get_partial_values
-
-            async def noted(key_ranges: Any, **more: Any) -> Any:
-                asked.extend(byte_range for _, byte_range in key_ranges)
-                return await whole(key_ranges, **more)
-
-            store.get_partial_values = noted  # type: ignore[method-assign]
-            found = await store.get_with_stat(A, ByteRange.suffix(3))
-            assert found is not None and bytes(found[0]) == b"789"
-            assert asked == [ByteRange(7, 3)]
 
     @trio_test
     async def test_set_gives_the_generation_that_stat_tells(self, opened: Opener) -> None:
