@@ -96,18 +96,36 @@ class Array:
         encoded = await self.encode_chunk(coords, data)
         await self.chunks.update({coords: encoded})
 
+    async def write_encoded(self, coords: Coords, data: Buffer) -> None:
+        """Store a chunk that is encoded already: these very bytes. Raises `ChunkDecodeError`, before anything is stored, when they are
+        no chunk of this array."""
+        encoded = bytes(data)
+        try:
+            await threads.cpu(
+                self.metadata.chunk_nbytes(coords), self.chain.decode, encoded, self.metadata.chunk_grid.chunk_shape(coords)
+            )
+        except ChunkDecodeError as error:
+            raise self._naming(error, "decoding", coords) from error
+        self._counters.chunks_decoded += 1
+        await self.chunks.update({coords: encoded})
+
     async def encode_chunk(self, coords: Coords, data: Buffer) -> Buffer:
         """The encoded form of a chunk; see `write_chunk`."""
-        expected = self.metadata.chunk_nbytes(coords)
-        if len(data) != expected:
-            raise ChunkSizeMismatch(
-                f"chunk {coords} of {self.path} has exactly {expected} bytes, not {len(data)}: nothing was stored", key=self.path
-            )
-        try:
-            encoded: Buffer = await threads.cpu(expected, self._encode, coords, data)
-        except ZarrfsError as error:
-            raise self._naming(error, "encoding", coords) from error
-        self._counters.chunks_encoded += 1
+        return (await self.encode_chunks([(coords, data)]))[0]
+
+    async def encode_chunks(self, chunks: Sequence[tuple[Coords, Buffer]]) -> list[Buffer]:
+        """The encoded forms of several chunks, made in one thread: few hops where chunks are small. See `write_chunk`."""
+        nbytes = 0
+        for coords, data in chunks:
+            expected = self.metadata.chunk_nbytes(coords)
+            if len(data) != expected:
+                raise ChunkSizeMismatch(
+                    f"chunk {coords} of {self.path} has exactly {expected} bytes, not {len(data)}: nothing was stored",
+                    key=self.path,
+                )
+            nbytes += expected
+        encoded: list[Buffer] = await threads.cpu(nbytes, self._encode_several, chunks)
+        self._counters.chunks_encoded += len(encoded)
         return encoded
 
     async def _stored(self, coords: Sequence[Coords], generation: Generation | None = None) -> list[Buffer | ChunkError | None]:
@@ -143,6 +161,15 @@ class Array:
             else:
                 results.append(True)
         return results
+
+    def _encode_several(self, chunks: Sequence[tuple[Coords, Buffer]]) -> list[Buffer]:
+        encoded = []
+        for coords, data in chunks:
+            try:
+                encoded.append(self._encode(coords, data))
+            except ZarrfsError as error:
+                raise self._naming(error, "encoding", coords) from error
+        return encoded
 
     def _encode(self, coords: Coords, data: Buffer) -> Buffer:
         metadata = self.metadata
