@@ -51,6 +51,7 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
                 chunk_key_encoding=KEYS,
                 codecs=(CodecSpec("bytes", {"endian": "little"}),),
                 dimension_names=None,
+                shards=(),
             ),
             chunk_prefix=node.path.prefix,
             attributes=attributes,
