@@ -27,6 +27,7 @@ from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_name, from_numpy
 from zarrfs.model.metadata import MAX_CHUNK_NBYTES, ArrayMetadata, ArrayNode, GroupNode, Node
+from zarrfs.model.shards import ShardSpec
 
 A = NodePath("/a")
 ZGROUP = b'{"zarr_format": 2}'
@@ -766,6 +767,7 @@ def test_documents_are_written_as_zarr_python_2_wrote_them() -> None:
         {"codecs": (CodecSpec("transpose", {"order": [1, 0]}), CodecSpec("transpose", {"order": [1, 0]}), CodecSpec("bytes"))},
         {"codecs": (CodecSpec("bytes", {"endian": "little"}), CodecSpec("bytes", {"endian": "little"}))},
         {"codecs": (CodecSpec("sharding_indexed", {}),)},
+        {"shards": (ShardSpec((2, 1)),)},
         {"codecs": (CodecSpec("bytes", {"dtype": [["a", ">i4"]]}),)},
         {
             "shape": (2, 2, 2),

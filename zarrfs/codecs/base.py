@@ -132,6 +132,12 @@ class ArrayArrayCodec(Codec):
         """
         raise MetadataError(f"codec {self.names[0]!r} works on arrays and cannot follow the codec that makes bytes of them")
 
+    def permutation(self, ndim: int) -> tuple[int, ...] | None:
+        """Of a codec that does no more to elements, once they are encoded, than to order dimensions: which dimension of the decoded
+        chunk each dimension of the encoded one is. Such a codec does to a part of a chunk what it does to the whole. None for others,
+        whose decoding changes values. Raises `MetadataError` when the codec cannot take chunks of ``ndim`` dimensions."""
+        return None
+
     @abc.abstractmethod
     def encode(self, array: Array) -> Array:
         """The encoded elements. Raises `ChunkEncodeError`."""
@@ -142,7 +148,7 @@ class ArrayArrayCodec(Codec):
 
 
 class ArrayBytesCodec(Codec):
-    """Elements to bytes: `bytes`, and later `sharding_indexed` and the variable-length ones."""
+    """Elements to bytes: `bytes`, and later the variable-length ones."""
 
     @abc.abstractmethod
     def encoded_nbytes(self, spec: ChunkSpec) -> int | None:

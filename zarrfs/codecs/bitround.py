@@ -49,6 +49,9 @@ class BitRound(NumpyFilter):
             raise MetadataError(f"codec {self.names[0]}: {dtype} has {bits} bits of mantissa, not {self._codec.keepbits}")
         return dtype, dtype
 
+    def permutation(self, ndim: int) -> tuple[int, ...]:
+        return tuple(range(ndim))
+
     def run_encode(self, flat: Array) -> Array:
         little = little_endian(flat.dtype)
         rounded = super().run_encode(flat.astype(little, copy=False)).view(little)

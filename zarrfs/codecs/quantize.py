@@ -16,6 +16,7 @@ from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, integer, only, plain_dtype
 from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import little_endian
 
 # 10 ** 300 is about as much as a float64 holds.
 _MAX_DIGITS = 300
@@ -46,6 +47,11 @@ class Quantize(NumpyFilter):
 
     def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
         return self._codec.dtype, self._codec.astype
+
+    def permutation(self, ndim: int) -> tuple[int, ...] | None:
+        # A byte order that is not that of memory is swapped when it is decoded.
+        dtype, astype = self.types(self._codec.dtype)
+        return tuple(range(ndim)) if dtype == astype == little_endian(dtype) else None
 
 
 PLUGIN = Quantize

@@ -48,6 +48,9 @@ class Transpose(ArrayArrayCodec):
     def encoded_shape(self, shape: Shape) -> Shape:
         return tuple(shape[axis] for axis in self._axes(len(shape)))
 
+    def permutation(self, ndim: int) -> tuple[int, ...]:
+        return self._axes(ndim)
+
     def encode(self, array: Array) -> Array:
         return array.transpose(self._axes(array.ndim))
 

@@ -67,10 +67,12 @@ def parse_array(document: Mapping[str, Any]) -> ArrayMetadata:
 def format_array(metadata: ArrayMetadata) -> dict[str, Any]:
     """The ``.zarray`` that says ``metadata``, without its dimension names: v2 has none.
 
-    Raises `NotRepresentable` for other grids and chunk key encodings, for types that NumPy lacks and codecs that v2 lacks.
+    Raises `NotRepresentable` for other grids and chunk key encodings, for shards, for types that NumPy lacks and codecs that v2 lacks.
     """
     if not isinstance(metadata.chunk_grid, RegularGrid):
         raise NotRepresentable("Zarr v2 has regular chunk grids alone")
+    if metadata.shards:
+        raise NotRepresentable("Zarr v2 has no shards")
     if metadata.chunk_key_encoding not in map(chunk_key.v2, _SEPARATORS):
         raise NotRepresentable(f"Zarr v2 has no chunk keys like {metadata.chunk_key_encoding.encode((0,) * metadata.ndim)!r}")
     order, stored, filters = _split(metadata.codecs, metadata.data_type, metadata.ndim)

@@ -27,8 +27,8 @@ import numpy as np
 
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
-from zarrfs.dialects.v3_codecs import parse_codecs
-from zarrfs.dialects.v3_extension import Extension, check_members, extension
+from zarrfs.dialects.v3_extension import Extension, check_members, extension, extension_to_json
+from zarrfs.dialects.v3_sharding import codecs_to_json, parse_codecs
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import chunk_key, data_type, fill_value
 from zarrfs.model.chunk_grid import RegularGrid, Shape
@@ -63,15 +63,17 @@ def parse_array(document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, 
     shape = documents.shape(documents.member(document, "shape"), "shape")
     element = _data_type(extension(documents.member(document, "data_type"), "data_type"))
     grid = _chunk_grid(extension(documents.member(document, "chunk_grid"), "chunk_grid"), shape, quirks)
-    check_chunk_nbytes(grid.chunks, element)
-    codecs = parse_codecs(documents.array(documents.member(document, "codecs"), "codecs"), element, grid.chunks, quirks)
+    bundled = parse_codecs(documents.member(document, "codecs"), element, grid.chunks, quirks)
+    check_chunk_nbytes(bundled.chunks, element)
+    CodecChain.build(bundled.codecs, element).check(bundled.chunks)
     metadata = ArrayMetadata(
         shape=shape,
         data_type=element,
-        chunk_grid=grid,
+        chunk_grid=RegularGrid.checked(bundled.chunks, shape),
         chunk_key_encoding=_chunk_key_encoding(extension(documents.member(document, "chunk_key_encoding"), "chunk_key_encoding")),
-        fill_value=_fill_value(documents.member(document, "fill_value"), element, codecs, quirks),
-        codecs=codecs,
+        fill_value=_fill_value(documents.member(document, "fill_value"), element, bundled.codecs, quirks),
+        codecs=bundled.codecs,
+        shards=bundled.shards,
         dimension_names=_dimension_names(document.get("dimension_names"), len(shape)),
     )
     return metadata, tuple(quirks)
@@ -90,14 +92,15 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
         raise NotRepresentable("Zarr v3 has no fields that are arrays")
     if not isinstance(metadata.chunk_grid, RegularGrid):
         raise NotRepresentable("chunk grids other than regular ones have no form here")
-    codecs = CodecChain.build(metadata.codecs, element).v3_specs()
+    chunks = tuple(max(1, length) for length in metadata.chunk_grid.chunks)
+    stored = [length * count for length, count in zip(chunks, metadata.chunks_per_key, strict=True)]
     return {
         "shape": list(metadata.shape),
         "data_type": element.v3_name,
-        "chunk_grid": _named("regular", {"chunk_shape": [max(1, length) for length in metadata.chunk_grid.chunks]}),
+        "chunk_grid": extension_to_json("regular", {"chunk_shape": stored}),
         "chunk_key_encoding": _encoding_to_json(metadata.chunk_key_encoding, metadata.ndim),
-        "fill_value": fill_value.to_json(element, _packed(metadata.fill_bytes, element, codecs)),
-        "codecs": [_named(spec.name, spec.configuration) for spec in codecs],
+        "fill_value": fill_value.to_json(element, _packed(metadata.fill_bytes, element, metadata.codecs)),
+        "codecs": codecs_to_json(metadata, chunks),
         "attributes": dict(attributes),
         **({} if metadata.dimension_names is None else {"dimension_names": list(metadata.dimension_names)}),
         "zarr_format": 3,
@@ -151,7 +154,7 @@ def _encoding_to_json(encoding: ChunkKeyEncoding, ndim: int) -> dict[str, Any]:
     for name, (make, _) in _ENCODINGS.items():
         for separator in _SEPARATORS:
             if make(separator) == encoding:
-                return _named(name, {"separator": separator})
+                return extension_to_json(name, {"separator": separator})
     raise NotRepresentable(f"Zarr v3 has no chunk keys like {encoding.encode((0,) * ndim)!r}")
 
 
@@ -191,11 +194,3 @@ def _has_subarrays(dtype: np.dtype[Any]) -> bool:
     if dtype.fields is None:
         return dtype.subdtype is not None
     return any(_has_subarrays(field[0]) for field in dtype.fields.values())
-
-
-def _named(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    # zarr-python 3.1 refuses its own codecs (numcodecs.crc32) without a configuration, even where there is nothing to configure.
-    named: dict[str, Any] = {"name": name}
-    if configuration or name.startswith("numcodecs."):
-        named["configuration"] = dict(configuration)
-    return named

@@ -1,4 +1,4 @@
-"""The ``codecs`` of an array document of the final v3: between its JSON and codec specs.
+"""One list of codecs of the final v3, as an array document and the codec ``sharding_indexed`` have it: between its JSON and codec specs.
 
 Source: Zarr v3 core, sections "codecs" (array metadata) and "Codecs" (chunk encoding): zero or more array -> array codecs, exactly one
 array -> bytes codec, zero or more bytes -> bytes codecs. Each is an extension object; an unknown one that says
@@ -7,62 +7,74 @@ array -> bytes codec, zero or more bytes -> bytes codecs. Each is an extension o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from zarrfs.codecs import lookup
-from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec, Codec
-from zarrfs.codecs.chain import CodecChain
+from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec
+from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
-from zarrfs.dialects.v3_extension import Extension, check_members, extension
+from zarrfs.dialects.v3_extension import Extension, check_members, extension, extension_to_json
 from zarrfs.errors import MetadataError, MetadataUnsupported
-from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.codec_spec import CodecSpec
-from zarrfs.model.data_type import DataType
+
+# The array -> bytes codec that is no codec here, but a way to store chunks: see `zarrfs.dialects.v3_sharding`.
+SHARDING = "sharding_indexed"
 
 # Each codec costs a pass over the chunk; real chains have three or four.
-_MAX_CODECS = 32
+MAX_CODECS = 32
 
 
-def parse_codecs(listed: list[Any], element: DataType, chunk_shape: Shape, quirks: list[str]) -> tuple[CodecSpec, ...]:
-    """The chain that ``listed`` describes for chunks of ``chunk_shape``; its deviations from the text are added to ``quirks``.
+def parse_list(value: Any, place: str, ndim: int, quirks: list[str]) -> list[CodecSpec]:
+    """The codecs that the JSON ``value`` names at ``place``; its deviations from the text are added to ``quirks``.
 
-    Raises `MetadataError` for a chain that the text does not allow, `MetadataUnsupported` for a codec that is not known.
+    Raises `MetadataError` for a list that the text does not allow, `MetadataUnsupported` for a codec that is not known.
     """
-    if len(listed) > _MAX_CODECS:
-        raise MetadataUnsupported(f"a chain of {len(listed)} codecs is longer than zarrfs decodes ({_MAX_CODECS})")
-    chain = [spec for each in listed if (spec := _codec(extension(each, "codecs"), len(chunk_shape), quirks)) is not None]
+    listed = documents.array(value, place)
+    if len(listed) > MAX_CODECS:
+        raise MetadataUnsupported(f"a chain of {len(listed)} codecs is longer than zarrfs decodes ({MAX_CODECS})")
+    chain = [spec for each in listed if (spec := _codec(extension(each, place), ndim, quirks)) is not None]
     if listed:
-        _check_order(list(map(lookup.class_of, chain)))
+        _check_order(chain)
     else:
-        quirks.append("codecs is empty: read as C order, little-endian")
-    CodecChain.build(chain, element).check(chunk_shape)
-    return tuple(chain)
+        quirks.append(f"{place} is empty: read as C order, little-endian")
+    return chain
 
 
-def _codec(named: Extension, ndim: int, quirks: list[str]) -> CodecSpec | None:
-    if named.name == "sharding_indexed":
-        raise MetadataUnsupported("sharded arrays (codec sharding_indexed) are not supported yet")
-    if named.name == "bytes":
+def list_to_json(specs: Sequence[CodecSpec]) -> list[dict[str, Any]]:
+    """The JSON of ``specs``."""
+    return [extension_to_json(spec.name, spec.configuration) for spec in specs]
+
+
+def _codec(found: Extension, ndim: int, quirks: list[str]) -> CodecSpec | None:
+    if found.name == "bytes":
         # The codec has a private form besides, for the types of older layouts.
-        check_members(named.configuration, ("endian",), "codec 'bytes'")
-    spec = CodecSpec(named.name, named.configuration)
-    if named.name == "transpose" and named.configuration.get("order") in ("C", "F"):
-        order = list(range(ndim)) if named.configuration["order"] == "C" else list(reversed(range(ndim)))
-        quirks.append(f"the order of transpose is {named.configuration['order']!r} instead of a list")
-        spec = CodecSpec("transpose", {**named.configuration, "order": order})
-    if not named.must_understand:
+        check_members(found.configuration, ("endian",), "codec 'bytes'")
+    spec = CodecSpec(found.name, found.configuration)
+    if found.name == "transpose" and found.configuration.get("order") in ("C", "F"):
+        order = list(range(ndim)) if found.configuration["order"] == "C" else list(reversed(range(ndim)))
+        quirks.append(f"the order of transpose is {found.configuration['order']!r} instead of a list")
+        spec = CodecSpec("transpose", {**found.configuration, "order": order})
+    if not found.must_understand and found.name != SHARDING:
         try:
             lookup.class_of(spec)
         except MetadataUnsupported:
-            quirks.append(f"codec {shortened(named.name)} is not known, and ignored as it allows")
+            quirks.append(f"codec {shortened(found.name)} is not known, and ignored as it allows")
             return None
     return spec
 
 
-def _check_order(kinds: list[type[Codec]]) -> None:
-    """The chain may have its filters elsewhere, as v2 has them; the final v3 may not."""
-    places = [0 if issubclass(kind, ArrayArrayCodec) else 1 if issubclass(kind, ArrayBytesCodec) else 2 for kind in kinds]
+def _check_order(chain: list[CodecSpec]) -> None:
+    """A chain may have its filters elsewhere, as v2 has them; the final v3 may not."""
+    places = [_place(spec) for spec in chain]
     if places != sorted(places) or places.count(1) != 1:
         raise MetadataError(
             "codecs are any array -> array codecs, one array -> bytes codec, any bytes -> bytes codecs, in this order"
         )
+
+
+def _place(spec: CodecSpec) -> int:
+    if spec.name == SHARDING:
+        return 1
+    kind = lookup.class_of(spec)
+    return 0 if issubclass(kind, ArrayArrayCodec) else 1 if issubclass(kind, ArrayBytesCodec) else 2

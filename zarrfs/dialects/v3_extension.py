@@ -45,6 +45,15 @@ def extension(value: Any, place: str) -> Extension:
     )
 
 
+def extension_to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of an extension object."""
+    # zarr-python 3.1 refuses its own codecs (numcodecs.crc32) without a configuration, even where there is nothing to configure.
+    said: dict[str, Any] = {"name": name}
+    if configuration or name.startswith("numcodecs."):
+        said["configuration"] = dict(configuration)
+    return said
+
+
 def check_members(members: Mapping[str, Any], known: Collection[str], place: str) -> None:
     """Raise `MetadataUnsupported` for a member that is not ``known`` and does not say that it may be ignored.
 
