@@ -139,6 +139,9 @@ class MountConfig:
     new_codecs: str = _option(
         "zstd:level=0", str, "CODECS", "Codecs of new arrays, as in blosc:cname=lz4:clevel=5+crc32c, or none."
     )
+    shard_delay: float = _option(
+        5.0, _seconds, "SECONDS", "Store a shard whose chunks were written in part after this time; 0: at each close."
+    )
     resize_erases: bool = _option(False, _boolean, "", "Let a smaller shape in .zarray erase chunks that lie outside of it.")
     timeout: float = _option(60.0, _positive_seconds, "SECONDS", "Give up a store operation after this time.")
     log_level: str = _option("info", _level, "LEVEL", "debug, info, warning or error.")

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import trio
@@ -22,14 +22,17 @@ from zarrfs import __version__, registry
 from zarrfs.config import MountConfig
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
+from zarrfs.hierarchy.chunk_layers import ShardLayers
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
+from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.memory import MemoryBudget
+from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.observed import ObservedStore
@@ -86,7 +89,16 @@ class MountTree:
             spill_nbytes=max(1 << 20, min(64 << 20, config.memory_limit // 8)),
             directory=spill,
         )
-        self.hierarchy = Hierarchy(self.store, self._readers, self.counters, ttl=config.metadata_ttl)
+        self.pending = PendingShards(
+            delay=config.shard_delay,
+            budget=self.staging.room.budget,
+            directory=spill,
+            start_soon=nursery.start_soon,
+            told=self._on_waiting,
+            on_failure=lambda key, error: self.report("publish", error),
+        )
+        layers = ShardLayers(self.counters, pending=self.pending)
+        self.hierarchy = Hierarchy(self.store, self._readers, self.counters, ttl=config.metadata_ttl, layers=layers)
         context = ViewContext(
             store=self.store,
             hierarchy=self.hierarchy,
@@ -165,6 +177,9 @@ class MountTree:
         """Publish everything that is staged; what could not be stored since the mount began, as (file, reason)."""
         for ident, error in await self.staging.publish_all():
             self._on_unpublished(ident, error)
+        for key, error in await self.pending.publish_all():
+            self.failures.append((key, str(error)))
+            self.report("publish", error)
         for ident in (ident for view in self._views.values() for ident in view.left()):
             left = (ident, "it has a name that the store cannot hold, and was in this mount only")
             if left not in self.failures:
@@ -207,6 +222,9 @@ class MountTree:
             self._forget_below(change, within)
         else:
             self._tell(self._affected(change, nodes), behind=True)
+
+    def _on_waiting(self, change: Change, prefix: Prefix, coords: Sequence[Coords]) -> None:
+        self._tell(self._affected(change, self.hierarchy.chunks_changed(prefix, coords)))
 
     def _tell(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> None:
         listed = list(entries)

@@ -2,12 +2,80 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass, field
+
+from zarrfs.codecs.chain import CodecChain
 from zarrfs.hierarchy.chunks import ChunkStore, StoredChunks
-from zarrfs.model.metadata import ArrayNode
+from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.encoded_shards import EncodedShards
+from zarrfs.hierarchy.pending_chunks import PendingChunks
+from zarrfs.hierarchy.pending_shards import PendingShards
+from zarrfs.hierarchy.shard_indexes import ShardIndexes
+from zarrfs.hierarchy.sharded_chunks import ShardedChunks
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.base import Store
 
+INDEXES_NBYTES = 16 * 1024 * 1024
+# Unused bytes between the chunks of a shard that is encoded as a whole; other writers leave none.
+_SLACK_NBYTES = 1024 * 1024
 
-def chunks_of(store: Store, node: ArrayNode) -> ChunkStore:
-    """The chunks of ``node``; coordinates are those of its ``metadata.chunk_grid``."""
+
+@dataclass(slots=True)
+class ShardLayers:
+    """What the shards of a store share. ``pending``: where what is written to them waits; None where it does not."""
+
+    counters: HierarchyCounters
+    indexes: ShardIndexes = field(default_factory=lambda: ShardIndexes(INDEXES_NBYTES))
+    pending: PendingShards | None = None
+
+
+def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers) -> ChunkStore:
+    """The chunks of ``node``; coordinates are those of its ``metadata.chunk_grid``. Raises `MetadataError`, `MetadataUnsupported`."""
     metadata = node.metadata
-    return StoredChunks(store, node.chunk_prefix, metadata.chunk_key_encoding, metadata.stored_grid_shape)
+    chunks: ChunkStore = StoredChunks(store, node.chunk_prefix, metadata.chunk_key_encoding, metadata.stored_grid_shape)
+    if not metadata.shards:
+        return chunks
+    for level, spec in enumerate(metadata.shards):
+        grid_shape = metadata.grid_shape
+        for inner in reversed(metadata.shards[level + 1 :]):
+            grid_shape = inner.grid_of_shards(grid_shape)
+        if spec.codecs:
+            chunks = EncodedShards(chunks, spec.codecs, _shard_limit(metadata, level))
+        chunks = ShardedChunks(chunks, spec, grid_shape, layers.indexes, layers.counters)
+    if layers.pending is None:
+        return chunks
+    return PendingChunks(
+        chunks,
+        layers.pending,
+        prefix=node.chunk_prefix,
+        grid_shape=metadata.grid_shape,
+        chunks_per_key=metadata.chunks_per_key,
+    )
+
+
+def chunks_under_key(metadata: ArrayMetadata, stored: Coords) -> list[Coords]:
+    """The chunks that lie under the key of a store which ``stored`` names: those of a shard within the array, or the one."""
+    ranges = [
+        range(index * count, min((index + 1) * count, extent))
+        for index, count, extent in zip(stored, metadata.chunks_per_key, metadata.grid_shape, strict=True)
+    ]
+    return list(itertools.product(*ranges)) if metadata.shards else [stored]
+
+
+def shard_levels(chunks: ChunkStore) -> tuple[ShardedChunks, ...]:
+    """The layers of ``chunks`` that are shards, outermost first."""
+    below = shard_levels(chunks.below) if chunks.below is not None else ()
+    return (*below, chunks) if isinstance(chunks, ShardedChunks) else below
+
+
+def _shard_limit(metadata: ArrayMetadata, level: int) -> int:
+    """The most bytes that a shard of this level can sensibly have before it is encoded."""
+    chain = CodecChain.build(metadata.codecs, metadata.data_type)
+    limit = chain.encoded_limit(metadata.chunk_grid.chunk_shape((0,) * metadata.ndim))
+    for spec in reversed(metadata.shards[level:]):
+        limit = spec.chunks * (limit + 16) + _SLACK_NBYTES
+        # An index with its codecs is little longer than its pairs; inner shards may be encoded too.
+        limit += limit // 4 if spec.codecs and spec is not metadata.shards[level] else 0
+    return limit

@@ -39,7 +39,10 @@ def new_generation() -> Generation:
 
 
 class ChunkStore(abc.ABC):
-    """Encoded chunks by coordinates. Coordinates are inside the grid; the caller checks."""
+    """Encoded chunks by coordinates. Coordinates are inside the grid; the caller checks. ``below``: what these chunks lie in, if that
+    holds chunks too."""
+
+    below: ChunkStore | None = None
 
     @abc.abstractmethod
     async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:

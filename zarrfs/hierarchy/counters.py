@@ -11,6 +11,7 @@ class HierarchyCounters:
 
     chunks_decoded: int = 0
     chunks_encoded: int = 0
+    shard_indexes_read: int = 0
     slabs_filled: int = 0
     slabs_spilled: int = 0
     nodes_parsed: int = 0

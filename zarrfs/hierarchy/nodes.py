@@ -11,7 +11,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -21,9 +21,10 @@ from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.documents import MAX_NBYTES
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
-from zarrfs.hierarchy.chunk_layers import chunks_of
+from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _MAX_NODES = 50_000
 _WIDTH = 16
+# More chunks than these are forgotten with all others of their array.
+_FEW_CHUNKS = 64
 
 
 @dataclass(slots=True)
@@ -67,11 +70,14 @@ class _Known:
 class Hierarchy:
     """The nodes in a store. What was learnt counts for ``ttl`` seconds, or until `changed` is told of a key."""
 
-    def __init__(self, store: Store, readers: ReaderPool, counters: HierarchyCounters, *, ttl: float) -> None:
+    def __init__(
+        self, store: Store, readers: ReaderPool, counters: HierarchyCounters, *, ttl: float, layers: ShardLayers | None = None
+    ) -> None:
         self._store = store
         self._readers = readers
         self._counters = counters
         self._ttl = ttl
+        self._layers = layers if layers is not None else ShardLayers(counters)
         self._known: OrderedDict[NodePath, _Known] = OrderedDict()
         self._underway: dict[NodePath, trio.Event] = {}
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
@@ -108,7 +114,17 @@ class Hierarchy:
 
     def array_of(self, node: ArrayNode) -> Array:
         """The array that ``node`` describes, whether or not its documents are stored."""
-        return Array(node, chunks_of(self._store, node), self._counters)
+        return Array(node, chunks_of(self._store, node, self._layers), self._counters)
+
+    async def publish(self, place: Key | Prefix) -> None:
+        """Store what was written to chunks and waits for the shard ``place``, or for those below it. Raises the first failure."""
+        if self._layers.pending:
+            await self._layers.pending.publish(place)
+
+    async def drop(self, prefix: Prefix) -> None:
+        """Forget what was written to chunks and waits for shards below ``prefix``, which are erased."""
+        if self._layers.pending:
+            await self._layers.pending.drop_below(prefix)
 
     def hide(self, path: NodePath) -> None:
         """Until `reveal`, there is nothing at ``path`` or below: an array is being made there, whose chunks come before its documents."""
@@ -208,15 +224,29 @@ class Hierarchy:
             known = self._known.get(path) if path is not None else None
             if path is not None and known is not None and known.opened is not None:
                 metadata = known.opened.array.metadata
-                coords = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
-                if coords is not None:
-                    known.opened.reader.discard(coords)
-                    known.chunks_ns = time.time_ns()
-                    changes.append(NodeChange(path, coords))
+                stored = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
+                if stored is not None and not PendingShards.is_publishing(key):
+                    changes.extend(self._chunks_changed(path, known, chunks_under_key(metadata, stored)))
             if not prefix:
                 return changes
             self._expire_implied(prefix)
             prefix = Prefix(prefix[: prefix.rstrip("/").rfind("/") + 1])
+
+    def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> list[NodeChange]:
+        """Chunks of the array with this chunk prefix are other ones, although no key is; the nodes concerned."""
+        path = self._by_chunk_prefix.get(prefix)
+        known = self._known.get(path) if path is not None else None
+        return self._chunks_changed(path, known, coords) if path is not None and known is not None else []
+
+    def _chunks_changed(self, path: NodePath, known: _Known, coords: Sequence[Coords]) -> list[NodeChange]:
+        if known.opened is not None:
+            if len(coords) > _FEW_CHUNKS:
+                known.opened.reader.discard()
+            else:
+                for each in coords:
+                    known.opened.reader.discard(each)
+        known.chunks_ns = time.time_ns()
+        return [NodeChange(path, each) for each in coords]
 
     def _prefix_changed(self, prefix: Prefix) -> list[NodeChange]:
         self._layouts_expire = float("-inf")

@@ -80,6 +80,10 @@ class ShardSpec:
         """The shape of the index as an array: chunks along its axes, and 2."""
         return (*(self.chunks_per_shard[axis] for axis in self.axes), 2)
 
+    def grid_of_shards(self, grid_shape: Shape) -> Shape:
+        """Shards along each dimension, for a grid of chunks of ``grid_shape``."""
+        return tuple(-(-extent // count) for extent, count in zip(grid_shape, self.chunks_per_shard, strict=True))
+
     def shard_of(self, coords: Coords) -> Coords:
         """Coordinates, in the grid of shards, of the shard that holds a chunk."""
         return tuple(index // count for index, count in zip(coords, self.chunks_per_shard, strict=True))
@@ -145,9 +149,14 @@ class ShardIndex:
             raise ShardIndexInvalid(f"the index of the shard says {nbytes} bytes from {offset}, where no chunk of it can lie")
         return offset, nbytes
 
+    def places(self) -> list[int]:
+        """Of every chunk that is there, those with bad pairs included."""
+        places: list[int] = np.flatnonzero(self._pairs[:, 1] != EMPTY).tolist()
+        return places
+
     def stored(self) -> Iterator[tuple[int, int]]:
-        """Place and nbytes of every chunk that is there, those with bad pairs included."""
-        there = np.flatnonzero(self._pairs[:, 1] != EMPTY)
+        """Place and nbytes of every chunk that is there and can be read."""
+        there = np.flatnonzero((self._pairs[:, 1] != EMPTY) & ~self._bad)
         return zip(there.tolist(), self._pairs[there, 1].tolist(), strict=True)
 
     @property
@@ -163,8 +172,11 @@ class ShardIndex:
     @property
     def used_nbytes(self) -> int:
         """Bytes of the shard that belong to some chunk."""
-        there = (self._pairs[:, 1] != EMPTY) & ~self._bad
-        return int(np.unique(self._pairs[there], axis=0)[:, 1].sum()) if there.any() else 0
+        offsets, lengths = self._pairs[:, 0], self._pairs[:, 1]
+        holding = (lengths != EMPTY) & (lengths > 0) & ~self._bad
+        # Those that begin at the same byte are identical: else they were bad.
+        _, each = np.unique(offsets[holding], return_index=True)
+        return int(lengths[holding][each].sum())
 
 
 def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -175,33 +187,39 @@ def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.boo
     inside = there & (offsets >= low) & (offsets <= high)
     inside[inside] = lengths[inside] <= high - offsets[inside]
     bad = there & ~inside
-    # Of those that hold something, each distinct one once, by where it begins: it overlaps one before it if it begins before the last
-    # of their ends, and one behind it if the next begins before its own.
     holding = np.flatnonzero(inside & (lengths > 0))
-    if holding.size > 1:
-        distinct, which = np.unique(pairs[holding], axis=0, return_inverse=True)
-        begins, ends = distinct[:, 0], distinct[:, 0] + distinct[:, 1]
-        before = begins[1:] < np.maximum.accumulate(ends)[:-1]
-        behind = ends[:-1] > begins[1:]
-        overlapping = np.zeros(len(distinct), bool)
-        overlapping[1:] |= before
-        overlapping[:-1] |= behind
-        bad[holding] |= overlapping[which.reshape(-1)]
+    by_offset = holding[np.lexsort((lengths[holding], offsets[holding]))]
+    begins = offsets[by_offset]
+    ends = begins + lengths[by_offset]
+    if by_offset.size > 1 and (begins[1:] < ends[:-1]).any():
+        # Each distinct pair once, by where it begins: it overlaps one before it if it begins before the last of their ends, and one
+        # behind it if the next begins before its own.
+        is_new = np.concatenate(([True], (begins[1:] != begins[:-1]) | (ends[1:] != ends[:-1])))
+        which = np.cumsum(is_new) - 1
+        begins, ends = begins[is_new], ends[is_new]
+        overlapping = np.zeros(len(begins), bool)
+        overlapping[1:] |= begins[1:] < np.maximum.accumulate(ends)[:-1]
+        overlapping[:-1] |= ends[:-1] > begins[1:]
+        bad[by_offset] |= overlapping[which]
     return bad  # type: ignore[no-any-return]
 
 
 def assemble(spec: ShardSpec, chunks: Mapping[int, Buffer], index_nbytes: int) -> tuple[list[Buffer], Pairs]:
     """The chunks of a new shard, one behind the other, in the order of ``spec``'s index, and the pairs that say so.
 
-    ``chunks``: encoded chunks by their places in the index, in any order. ``index_nbytes``: of the encoded index, which precedes them
-    where it is at the start.
+    ``chunks``: encoded chunks by their places in the index, in any order; one object in several places is stored once.
+    ``index_nbytes``: of the encoded index, which precedes them where it is at the start.
     """
     pairs: Pairs = np.full((spec.chunks, 2), EMPTY, np.uint64)
     offset = index_nbytes if spec.index_location == "start" else 0
     pieces: list[Buffer] = []
+    offsets: dict[int, int] = {}
     for place in sorted(chunks):
         piece = chunks[place]
-        pairs[place] = offset, len(piece)
+        nbytes = memoryview(piece).nbytes
+        pairs[place] = offsets.setdefault(id(piece), offset), nbytes
+        if offsets[id(piece)] != offset:
+            continue
         pieces.append(piece)
-        offset += len(piece)
+        offset += nbytes
     return pieces, pairs

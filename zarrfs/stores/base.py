@@ -54,12 +54,14 @@ class Change:
 
     ``kind`` is what is known of it: ``"set"`` (there is a new value, or new keys below), ``"erase"`` (it is gone), ``"times"`` (only
     the time), ``"unknown"`` (look again: an operation failed half way, or someone else was at work). Of a prefix alone: ``"made"`` and
-    ``"unmade"`` (it came, or went, while there was no key below it). ``behind``: it was not made through this store.
+    ``"unmade"`` (it came, or went, while there was no key below it). ``behind``: it was not made through this store. ``waits``: it is
+    made through this mount, and not in the store yet: a part of what will be the value of a key is seen as it will be.
     """
 
     place: Key | Prefix
     kind: Literal["set", "erase", "times", "unknown", "made", "unmade"]
     behind: bool = False
+    waits: bool = False
 
     @property
     def is_prefix(self) -> bool:

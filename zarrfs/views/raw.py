@@ -52,6 +52,8 @@ class RawView(View):
         return RawDirectory(self._context, Prefix(""))
 
     def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
+        if change.waits:
+            return
         yield Affected(_names(change.place), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")
 
 

@@ -1,0 +1,143 @@
+"""Shards that have passed through bytes -> bytes codecs: as they were before.
+
+Source: v3 final, "Codecs": what stands behind ``sharding_indexed`` in a chain is applied to the whole shard. No part of one can be read
+by itself, so that the last ones that were decoded are remembered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from zarrfs import threads
+from zarrfs.codecs import lookup
+from zarrfs.codecs.base import BYTE, BytesBytesCodec
+from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError
+from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written
+from zarrfs.keys import WHOLE, ByteRange, Key
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.stores.base import Buffer, Generation, KeyStat
+
+# Of each array: readers go through shards one after the other.
+_REMEMBERED = 2
+
+
+class EncodedShards(ChunkStore):
+    """The values of ``parent`` without ``codecs`` (in the order of encoding), none of which is longer than ``limit`` bytes.
+
+    Sizes that `list` tells are those before decoding.
+    """
+
+    def __init__(self, parent: ChunkStore, codecs: Sequence[CodecSpec], limit: int) -> None:
+        self._parent = self.below = parent
+        self._codecs: list[BytesBytesCodec] = []
+        self._limits = [limit]
+        for spec in codecs:
+            _, codec = lookup.resolve(spec, BYTE)
+            if not isinstance(codec, BytesBytesCodec):
+                raise MetadataError(f"codec {spec.name!r} cannot follow sharding")
+            self._codecs.append(codec)
+            self._limits.append(codec.encoded_limit(self._limits[-1]))
+        self._decoded: OrderedDict[Coords, tuple[Buffer, KeyStat]] = OrderedDict()
+
+    def keys(self, coords: Coords) -> tuple[Key, ...]:
+        return self._parent.keys(coords)
+
+    def unit(self, coords: Coords) -> Coords:
+        return self._parent.unit(coords)
+
+    def exclusive(self, coords: Coords) -> AbstractAsyncContextManager[None]:
+        return self._parent.exclusive(coords)
+
+    async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        whole = await self._whole(coords)
+        if whole is None:
+            return None
+        data, stat = whole
+        return _part(data, byte_range), stat
+
+    async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
+        whole = await self._whole(coords)
+        if whole is None or whole[1].generation != generation:
+            raise GenerationMismatch(f"{self.keys(coords)[0]!r} was changed", key=self.keys(coords)[0])
+        return [_part(whole[0], each) for each in byte_ranges]
+
+    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
+        values: list[Buffer | ChunkError | None] = []
+        for each in coords:
+            try:
+                whole = await self._whole(each)
+            except ChunkError as error:
+                values.append(error)
+            else:
+                values.append(_part(whole[0], byte_range) if whole is not None else None)
+        return values
+
+    async def stat(self, coords: Coords) -> KeyStat | None:
+        stat = await self._parent.stat(coords)
+        if stat is None:
+            return None
+        known = self._decoded.get(coords)
+        if known is not None and known[1].generation == stat.generation:
+            return known[1]
+        # What matters to shards is the generation; the size before encoding is known when the value is read.
+        return stat
+
+    async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
+        async for chunk in self._parent.list(outside=outside):
+            yield chunk
+
+    async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
+        encoded: dict[Coords, Buffer | None] = {}
+        for coords, data in chunks.items():
+            encoded[coords] = None if data is None else await threads.cpu(len(data), self._encode, data)
+        await self._parent.update(encoded)
+
+    async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
+        encoded: dict[Coords, Written] = {}
+        for coords, written in chunks.items():
+            data = written.data
+            encoded[coords] = written._replace(data=None if data is None else await threads.cpu(len(data), self._encode, data))
+            self._decoded.pop(coords, None)
+        return await self._parent.merge(encoded)
+
+    async def _whole(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
+        stat = await self._parent.stat(coords)
+        known = self._decoded.get(coords)
+        if known is not None and stat is not None and known[1].generation == stat.generation:
+            self._decoded.move_to_end(coords)
+            return known
+        # One byte more than may be: what is too long is refused, and not read whole.
+        found = await self._parent.get_with_stat(coords, ByteRange(0, self._limits[-1] + 1)) if stat is not None else None
+        if found is None:
+            self._decoded.pop(coords, None)
+            return None
+        data, stat = found
+        try:
+            whole = await threads.cpu(len(data), self._decode, data)
+        except ChunkDecodeError as error:
+            key = self.keys(coords)[0]
+            raise type(error)(f"decoding the shard {key!r}: {error}", key=key) from error
+        self._decoded[coords] = decoded = whole, stat._replace(size=len(whole))
+        while len(self._decoded) > _REMEMBERED:
+            self._decoded.popitem(last=False)
+        return decoded
+
+    def _decode(self, data: Buffer) -> Buffer:
+        if len(data) > self._limits[-1]:
+            raise ChunkDecodeError(f"more than {self._limits[-1]} bytes are stored: no such shard has so many")
+        for codec, limit in zip(reversed(self._codecs), reversed(self._limits[:-1]), strict=True):
+            data = codec.decode(data, limit)
+        return data
+
+    def _encode(self, data: Buffer) -> Buffer:
+        for codec in self._codecs:
+            data = codec.encode(data)
+        return data
+
+
+def _part(data: Buffer, byte_range: ByteRange) -> Buffer:
+    start, stop = byte_range.resolve(len(data))
+    return memoryview(data)[start:stop]

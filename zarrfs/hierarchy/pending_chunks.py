@@ -1,0 +1,124 @@
+"""The chunks of an array as this mount will have stored them: what waits for its shard, over what is stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from zarrfs.errors import ChunkError, GenerationMismatch
+from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written
+from zarrfs.hierarchy.pending_shards import PendingShards
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.model.chunk_grid import Coords, Shape, in_grid
+from zarrfs.stores.base import Buffer, Generation, KeyStat
+
+
+class PendingChunks(ChunkStore):
+    """The chunks of ``chunks``, of a grid of ``grid_shape`` and so many to a key, whose shards ``pending`` keeps back. ``prefix``: the
+    array's chunk prefix."""
+
+    def __init__(
+        self, chunks: ChunkStore, pending: PendingShards, *, prefix: Prefix, grid_shape: Shape, chunks_per_key: Shape
+    ) -> None:
+        self._chunks = self.below = chunks
+        self._pending = pending
+        self._prefix = prefix
+        self._grid_shape = grid_shape
+        self._chunks_per_key = chunks_per_key
+
+    def keys(self, coords: Coords) -> tuple[Key, ...]:
+        return self._chunks.keys(coords)
+
+    def unit(self, coords: Coords) -> Coords:
+        return self._chunks.unit(coords)
+
+    def exclusive(self, coords: Coords) -> AbstractAsyncContextManager[None]:
+        return self._chunks.exclusive(coords)
+
+    async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
+        return await self._chunks.merge(chunks)
+
+    async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        written = self._written(coords)
+        if written is None:
+            return await self._chunks.get_with_stat(coords, byte_range)
+        stat = _stat(written)
+        return None if stat is None or written.data is None else (_part(written.data, byte_range), stat)
+
+    async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
+        written = self._written(coords)
+        if written is None:
+            return await self._chunks.get_parts(coords, byte_ranges, generation)
+        if written.data is None or written.generation != generation:
+            raise GenerationMismatch(f"chunk {coords} in {self.keys(coords)[0]!r} was changed", key=self.keys(coords)[0])
+        return [_part(written.data, each) for each in byte_ranges]
+
+    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
+        values: list[Buffer | ChunkError | None] = [None] * len(coords)
+        absent = []
+        for number, each in enumerate(coords):
+            written = self._written(each)
+            if written is None:
+                absent.append(number)
+            elif written.data is not None:
+                values[number] = _part(written.data, byte_range)
+        if absent:
+            found = await self._chunks.get_several([coords[number] for number in absent], byte_range)
+            for number, value in zip(absent, found, strict=True):
+                values[number] = value
+        return values
+
+    async def stat(self, coords: Coords) -> KeyStat | None:
+        written = self._written(coords)
+        return await self._chunks.stat(coords) if written is None else _stat(written)
+
+    async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
+        waiting: dict[Coords, Written] = {}
+        for shard in self._pending.of(self._prefix):
+            waiting |= shard.all()
+        async for chunk in self._chunks.list(outside=outside):
+            if chunk[0] not in waiting:
+                yield chunk
+        for coords, written in waiting.items():
+            if written.data is not None and (outside or in_grid(coords, self._grid_shape)):
+                yield coords, len(written.data), written.mtime_ns
+
+    async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
+        keys: dict[Key, dict[Coords, Buffer | None]] = {}
+        for coords, data in chunks.items():
+            keys.setdefault(self.keys(coords)[0], {})[coords] = data
+        for key, group in keys.items():
+            shard = self._pending.shard(key, self._prefix, self._chunks, self._expected(next(iter(group))))
+            await self._pending.put(shard, group)
+
+    async def publish(self, coords: Iterable[Coords] | None = None) -> None:
+        if coords is None:
+            coords = [next(iter(shard.all())) for shard in self._pending.of(self._prefix)]
+        for key in dict.fromkeys(self.keys(each)[0] for each in coords):
+            await self._pending.publish(key)
+
+    def _expected(self, coords: Coords) -> int:
+        """Chunks within the array that lie in the same unit."""
+        unit = self.unit(coords)
+        return math.prod(
+            min((index + 1) * count, extent) - index * count
+            for index, count, extent in zip(unit, self._chunks_per_key, self._grid_shape, strict=True)
+        )
+
+    def _written(self, coords: Coords) -> Written | None:
+        if not self._pending:
+            return None
+        shard = self._pending.get(self.keys(coords)[0])
+        return shard.get(coords) if shard is not None else None
+
+
+def _stat(written: Written) -> KeyStat | None:
+    return None if written.data is None else KeyStat(len(written.data), written.mtime_ns, written.generation)
+
+
+def _part(data: Buffer, byte_range: ByteRange) -> Buffer:
+    if byte_range == WHOLE:
+        return data
+    start, stop = byte_range.resolve(len(data))
+    return memoryview(data)[start:stop]

@@ -1,0 +1,292 @@
+"""Chunks that were written and whose shard is not written yet (docs/SEMANTICS.md, "Shards"; docs/design/008-shards.md).
+
+A shard is published, with everything that waits for it, when each of its chunks within the array was written, when somebody asks for it
+(`PendingChunks.publish`), some time after its first chunk came, when there is no room left for what waits, and at the end of the mount.
+Until then all that is read of it through this mount is as if it were.
+
+What waits lies in memory as far as the budget goes, else in mapped files. A publish that fails leaves everything waiting; one that was
+part of an `update` takes the chunks of that update back, since whoever made it learns of the failure.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import mmap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from zarrfs import threads
+from zarrfs.errors import StoreFull, ZarrfsError
+from zarrfs.hierarchy.chunks import ChunkStore, Written, new_generation
+from zarrfs.hierarchy.mapped import reserve
+from zarrfs.keys import Key, Prefix
+from zarrfs.memory import MemoryBudget
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.base import Buffer, Change
+
+log = logging.getLogger(__name__)
+
+# Chunks that find no memory lie in mapped files of this size, many in one.
+_FILE_NBYTES = 64 * 1024 * 1024
+# Of what waits in files, in parts of the memory budget: then shards are published although they are not complete.
+_FILES_TO_MEMORY = 32
+_RETRY_SECONDS = (5.0, 300.0)
+
+_publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
+
+Told = Callable[[Change, Prefix, Sequence[Coords]], None]
+"""Called with a change of a shard that waits, and the chunks (of the array with this chunk prefix) that are other ones by it."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingShard:
+    """What waits for one key. ``publishing``: what is being published now; ``expected``: chunks of the shard within the array."""
+
+    key: Key
+    prefix: Prefix
+    chunks: ChunkStore
+    since: float
+    expected: int
+    written: dict[Coords, Written] = field(default_factory=dict)
+    publishing: dict[Coords, Written] = field(default_factory=dict)
+    putting: int = 0
+    lock: trio.Lock = field(default_factory=trio.Lock)
+    files: list[mmap.mmap] = field(default_factory=list)
+    file_free: int = 0
+    memory_nbytes: int = 0
+    retry: float = _RETRY_SECONDS[0]
+
+    def get(self, coords: Coords) -> Written | None:
+        return self.written.get(coords) or self.publishing.get(coords)
+
+    def all(self) -> dict[Coords, Written]:
+        return self.publishing | self.written
+
+
+class PendingShards:
+    """All that waits in a mount. ``delay``: seconds after which a shard is published (0: at once). ``told``: see `Told`.
+    ``on_failure``: called with a key and why it could not be published, where no caller learns it."""
+
+    def __init__(
+        self,
+        *,
+        delay: float,
+        budget: MemoryBudget,
+        directory: str | None,
+        start_soon: Callable[..., None],
+        told: Told,
+        on_failure: Callable[[str, Exception], None],
+    ) -> None:
+        self.delay = delay
+        self._budget = budget
+        self._directory = directory
+        self._start_soon = start_soon
+        self._told = told
+        self._on_failure = on_failure
+        self._shards: dict[Key, PendingShard] = {}
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that wait."""
+        return sum(len(each.data or b"") for shard in self._shards.values() for each in shard.all().values())
+
+    @staticmethod
+    def is_publishing(key: Key) -> bool:
+        """Whether the caller is called because what waited for ``key`` is being stored: all that it changes was told before."""
+        return _publishing.get() == key
+
+    def get(self, key: Key) -> PendingShard | None:
+        """What waits for ``key``."""
+        return self._shards.get(key)
+
+    def of(self, prefix: Prefix) -> list[PendingShard]:
+        """All that waits of the array with this chunk prefix."""
+        return [shard for shard in self._shards.values() if shard.prefix == prefix]
+
+    async def publish(self, place: Key | Prefix) -> None:
+        """Publish what waits for a key, or for those below a prefix; raises the first failure, after trying all."""
+        is_prefix = isinstance(place, Prefix)
+        first: ZarrfsError | None = None
+        for shard in [each for key, each in self._shards.items() if key == place or (is_prefix and key.startswith(place))]:
+            try:
+                await self._publish(shard)
+            except ZarrfsError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    async def publish_all(self) -> list[tuple[str, Exception]]:
+        """Publish everything; what could not be, with its reason."""
+        failed: list[tuple[str, Exception]] = []
+        for shard in list(self._shards.values()):
+            try:
+                await self._publish(shard)
+            except ZarrfsError as error:
+                failed.append((shard.key, error))
+        return failed
+
+    async def drop_below(self, prefix: Prefix) -> None:
+        """Forget what waits for keys below ``prefix``: they are erased."""
+        for shard in [each for key, each in self._shards.items() if key.startswith(prefix)]:
+            async with shard.lock:
+                self._settle(shard, shard.written)
+                shard.written = {}
+                self._forget_if_empty(shard)
+
+    async def put(self, shard: PendingShard, chunks: Mapping[Coords, Buffer | None]) -> None:
+        """Let these chunks wait; publish the shard if it is complete by them, or may not wait. When it raises, they do not wait."""
+        now = time.time_ns()
+        shard.putting += 1
+        try:
+            kept = {coords: None if data is None else await self._kept(shard, data) for coords, data in chunks.items()}
+        finally:
+            shard.putting -= 1
+            self._forget_if_empty(shard)
+        mine = {coords: Written(data, new_generation(), now) for coords, data in kept.items()}
+        before = {coords: shard.written.get(coords) for coords in mine}
+        if not shard.written:
+            shard.since = trio.current_time()
+        shard.written |= mine
+        self._shards[shard.key] = shard
+        self._tell(shard, mine)
+        if self.delay and len(shard.written) < shard.expected:
+            self._run_soon()
+            return
+        try:
+            await self._publish(shard)
+        except ZarrfsError:
+            for coords, written in mine.items():
+                if shard.written.get(coords) is written:
+                    earlier = before[coords]
+                    if earlier is None:
+                        del shard.written[coords]
+                    else:
+                        shard.written[coords] = earlier
+            self._tell(shard, mine)
+            self._forget_if_empty(shard)
+            if shard.written:
+                self._run_soon()
+            raise
+
+    async def _publish(self, shard: PendingShard) -> None:
+        """Store all that waits for one shard, in one set; what comes meanwhile waits for the next one."""
+        async with shard.lock:
+            if not shard.written:
+                self._forget_if_empty(shard)
+                return
+            shard.publishing, shard.written = shard.written, {}
+            token = _publishing.set(shard.key)
+            try:
+                some = next(iter(shard.publishing))
+                async with shard.chunks.exclusive(some):
+                    await shard.chunks.merge(shard.publishing)
+            except BaseException:
+                shard.written = shard.publishing | shard.written
+                raise
+            else:
+                self._settle(shard, shard.publishing)
+                shard.retry = _RETRY_SECONDS[0]
+            finally:
+                _publishing.reset(token)
+                shard.publishing = {}
+            shard.since = trio.current_time()
+            self._forget_if_empty(shard)
+
+    def shard(self, key: Key, prefix: Prefix, chunks: ChunkStore, expected: int) -> PendingShard:
+        """What waits for ``key``, for `put`. The array may have another shape than when its first chunk came."""
+        shard = self._shards.get(key)
+        if shard is None:
+            shard = self._shards[key] = PendingShard(key, prefix, chunks, trio.current_time(), expected)
+        shard.chunks, shard.expected = chunks, expected
+        return shard
+
+    # --- room ---------------------------------------------------------------------------------------------------------------
+
+    async def _kept(self, shard: PendingShard, data: Buffer) -> Buffer:
+        """A copy of ``data`` that stays, in memory or in a mapped file of the shard."""
+        nbytes = len(data)
+        if self._budget.take(nbytes):
+            shard.memory_nbytes += nbytes
+            return bytes(data)
+        if sum(len(each.files) for each in self._shards.values()) * _FILE_NBYTES > self._budget.limit * _FILES_TO_MEMORY:
+            await self._make_room(shard)
+        if nbytes > shard.file_free:
+            try:
+                shard.files.append(await threads.io(reserve, self._directory, max(_FILE_NBYTES, nbytes)))
+            except OSError as error:
+                await self._make_room(shard)
+                raise StoreFull(f"no room to keep a chunk of {shard.key!r}: {error}", key=shard.key) from error
+            shard.file_free = len(shard.files[-1])
+        start = len(shard.files[-1]) - shard.file_free
+        shard.file_free -= nbytes
+        view = memoryview(shard.files[-1])[start : start + nbytes]
+        view[:] = data
+        return view.toreadonly()
+
+    async def _make_room(self, wanting: PendingShard) -> None:
+        """Publish the shard that waits longest, other than the one that wants the room."""
+        others = [shard for shard in self._shards.values() if shard is not wanting]
+        if others:
+            oldest = min(others, key=lambda shard: shard.since)
+            try:
+                await self._publish(oldest)
+            except ZarrfsError as error:
+                self._failed(oldest, error)
+
+    def _settle(self, shard: PendingShard, done: Mapping[Coords, Written]) -> None:
+        """What was ``done`` waits no longer: its room is free."""
+        if not shard.written or shard.written is done:
+            self._budget.give(shard.memory_nbytes)
+            shard.memory_nbytes = 0
+            # Unmapped when the last reader has let go of them.
+            shard.files.clear()
+            shard.file_free = 0
+
+    def _forget_if_empty(self, shard: PendingShard) -> None:
+        if not shard.written and not shard.publishing and not shard.putting and self._shards.get(shard.key) is shard:
+            self._settle(shard, shard.written)
+            del self._shards[shard.key]
+
+    # --- later --------------------------------------------------------------------------------------------------------------
+
+    def _run_soon(self) -> None:
+        if not self._running:
+            self._running = True
+            self._start_soon(self._run)
+
+    async def _run(self) -> None:
+        """Publish each shard when its time has come, for as long as any waits."""
+        try:
+            while self._shards:
+                due = min(shard.since for shard in self._shards.values()) + self.delay
+                await trio.sleep_until(due)
+                now = trio.current_time()
+                for shard in [each for each in self._shards.values() if each.since + self.delay <= now]:
+                    try:
+                        await self._publish(shard)
+                    except Exception as error:  # noqa: BLE001 (nobody waits for it: it is told, and tried again)
+                        self._failed(shard, error)
+        finally:
+            self._running = False
+
+    def _failed(self, shard: PendingShard, error: Exception) -> None:
+        log.warning("%s could not be published, which is tried again: %s", shard.key, error)
+        self._on_failure(shard.key, error)
+        shard.since = trio.current_time() - self.delay + shard.retry
+        shard.retry = min(2 * shard.retry, _RETRY_SECONDS[1])
+
+    def _tell(self, shard: PendingShard, chunks: Mapping[Coords, Written]) -> None:
+        waiting = {each for each in chunks if (written := shard.get(each)) is not None and written.data is not None}
+        if waiting:
+            self._told(Change(shard.key, "set", waits=True), shard.prefix, list(waiting))
+        gone = [each for each in chunks if each not in waiting] if len(waiting) < len(chunks) else []
+        if gone:
+            self._told(Change(shard.key, "unknown", waits=True), shard.prefix, gone)

@@ -1,0 +1,344 @@
+"""Chunks that lie in shards, over whatever holds the shards.
+
+Sources: v3 final, codec ``sharding_indexed`` 1.0; v3 core 2022, "Sharding storage transformer", ``indexed``. docs/design/008-shards.md
+says why it is as it is.
+
+Reading takes the index, which is remembered, and then the bytes of the chunks that are wanted, in one call for those of one shard, under
+the generation that the index is of. Writing takes the chunks of the shard that stay as well, unless none does, and replaces the shard
+whole; a shard without chunks is erased.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import numpy as np
+
+from zarrfs import threads
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, ShardIndexInvalid
+from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written, new_generation
+from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.shard_indexes import KnownShard, ShardIndexes, ShardKey
+from zarrfs.keys import WHOLE, ByteRange, Key
+from zarrfs.model import data_type
+from zarrfs.model.chunk_grid import Coords, Shape, in_grid
+from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, assemble
+from zarrfs.stores.base import Buffer, Generation, KeyStat
+
+_WIDTH = 16
+# A shard that others replace so often while it is being read is not read.
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard:
+    """A shard that is stored: its coordinates, the keys that hold it, its size, and its index, or why that cannot be read."""
+
+    coords: Coords
+    keys: tuple[Key, ...]
+    nbytes: int
+    index: ShardIndex | ShardIndexInvalid
+
+
+class ShardedChunks(ChunkStore):
+    """The chunks, of a grid of ``grid_shape``, in the shards that ``parent`` holds."""
+
+    def __init__(
+        self, parent: ChunkStore, spec: ShardSpec, grid_shape: Shape, indexes: ShardIndexes, counters: HierarchyCounters
+    ) -> None:
+        self.spec = spec
+        self._parent = self.below = parent
+        self._grid_shape = grid_shape
+        self._indexes = indexes
+        self._counters = counters
+        self._serial = indexes.serial()
+        self._index_chain = CodecChain.build(spec.index_codecs, data_type.from_name("uint64"))
+        self._index_nbytes = self._index_chain.encoded_limit(spec.index_shape)
+        self._index_range = (
+            ByteRange(0, self._index_nbytes) if spec.index_location == "start" else ByteRange.suffix(self._index_nbytes)
+        )
+
+    # --- reading ------------------------------------------------------------------------------------------------------------
+
+    def keys(self, coords: Coords) -> tuple[Key, ...]:
+        return self._parent.keys(self.spec.shard_of(coords))
+
+    def unit(self, coords: Coords) -> Coords:
+        return self._parent.unit(self.spec.shard_of(coords))
+
+    async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        for left in reversed(range(_TRIES)):
+            stat = await self.stat(coords)
+            if stat is None:
+                return None
+            try:
+                return (await self.get_parts(coords, [byte_range], stat.generation))[0], stat
+            except GenerationMismatch:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
+        shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)
+        known = self._indexes.get(self._key(shard))
+        for _ in range(_TRIES):
+            if known is None or (stat := known.stat_of(place)) is None or stat.generation != generation:
+                # What is remembered may be of an older shard.
+                known = await self._shard(shard)
+                stat = known.stat_of(place) if known is not None else None
+            if known is None or stat is None or stat.generation != generation:
+                raise GenerationMismatch(f"chunk {coords} of {self.keys(coords)[0]!r} was changed", key=self.keys(coords)[0])
+            found = known.find(place)
+            assert found is not None
+            try:
+                return await self._parent.get_parts(shard, [_within(found, each) for each in byte_ranges], known.stat.generation)
+            except GenerationMismatch:
+                known = None
+        raise self._restless(shard)
+
+    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
+        shards: dict[Coords, list[int]] = {}
+        for number, each in enumerate(coords):
+            shards.setdefault(self.spec.shard_of(each), []).append(number)
+        values: list[Buffer | ChunkError | None] = [None] * len(coords)
+
+        async def one(shard: Coords) -> None:
+            numbers = shards[shard]
+            found = await self._values(shard, [self.spec.place_of(coords[number]) for number in numbers], byte_range)
+            for number, value in zip(numbers, found, strict=True):
+                values[number] = value
+
+        if len(shards) == 1:
+            await one(next(iter(shards)))
+        else:
+            await for_each(shards, one, _WIDTH)
+        return values
+
+    async def stat(self, coords: Coords) -> KeyStat | None:
+        known = await self._shard(self.spec.shard_of(coords))
+        return known.stat_of(self.spec.place_of(coords)) if known is not None else None
+
+    async def shards(self) -> AsyncIterator[StoredShard]:
+        """Every shard that is stored, in no particular order; where shards are nested, those of this level."""
+        async for shard, known in self._shards():
+            yield StoredShard(shard, self._parent.keys(shard), known.stat.size, known.index)
+
+    # --- writing ------------------------------------------------------------------------------------------------------------
+
+    def exclusive(self, coords: Coords) -> AbstractAsyncContextManager[None]:
+        return self._parent.exclusive(self.spec.shard_of(coords))
+
+    async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
+        units: dict[Coords, dict[Coords, Written]] = {}
+        now = time.time_ns()
+        for coords, data in chunks.items():
+            units.setdefault(self.unit(coords), {})[coords] = Written(data, new_generation(), now)
+        for unit in units.values():
+            async with self.exclusive(next(iter(unit))):
+                await self.merge(unit)
+
+    async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
+        groups: dict[Coords, dict[int, Written]] = {}
+        for coords, written in chunks.items():
+            groups.setdefault(self.spec.shard_of(coords), {})[self.spec.place_of(coords)] = written
+        now = time.time_ns()
+        shards: dict[Coords, Written] = {}
+        before: dict[Coords, KnownShard | None] = {}
+        pairs: dict[Coords, Pairs] = {}
+        for shard, group in groups.items():
+            before[shard], pieces = await self._staying(shard, group)
+            pieces |= {place: written.data for place, written in group.items() if written.data is not None}
+            data = None
+            if pieces:
+                data, pairs[shard] = await threads.cpu(sum(map(len, pieces.values())), self._assembled, pieces)
+            shards[shard] = Written(data, new_generation(), now)
+        generations = await self._parent.merge(shards)
+        for shard, group in groups.items():
+            self._remember(shard, shards[shard], generations[shard], pairs.get(shard), before[shard], group)
+        return {
+            coords: written.generation if generations[self.spec.shard_of(coords)] is not None else None
+            for coords, written in chunks.items()
+        }
+
+    async def _staying(self, shard: Coords, group: Mapping[int, Written]) -> tuple[KnownShard | None, dict[int, Buffer]]:
+        """The shard as it is, and those of its chunks that ``group`` does not replace, by place; nothing of both is got where none
+        stays. Raises `ShardIndexInvalid` where they cannot be told: replacing the shard would lose them."""
+        if len(group) >= self.spec.count_within(shard, self._grid_shape) and all(
+            in_grid(self.spec.coords_of(shard, place), self._grid_shape) for place in group
+        ):
+            return None, {}
+        for _ in range(_TRIES):
+            known = await self._shard(shard)
+            if known is None:
+                return None, {}
+            if isinstance(known.index, ShardIndexInvalid):
+                raise known.index
+            stay = [place for place in known.index.places() if place not in group]
+            # Chunks that share their bytes go on sharing them.
+            ranges = dict.fromkeys(found for place in stay if (found := known.find(place)) is not None)
+            if not ranges:
+                return known, {}
+            try:
+                values = await self._parent.get_parts(shard, [ByteRange(*each) for each in ranges], known.stat.generation)
+            except GenerationMismatch:
+                continue
+            by_range = dict(zip(ranges, values, strict=True))
+            return known, {place: by_range[found] for place in stay if (found := known.find(place)) is not None}
+        raise self._restless(shard)
+
+    def _assembled(self, pieces: Mapping[int, Buffer]) -> tuple[Buffer, Pairs]:
+        chunks, pairs = assemble(self.spec, pieces, self._index_nbytes)
+        index = self._index_chain.encode(pairs.reshape(self.spec.index_shape))
+        return b"".join([index, *chunks] if self.spec.index_location == "start" else [*chunks, index]), pairs
+
+    def _remember(
+        self,
+        shard: Coords,
+        written: Written,
+        generation: Generation | None,
+        pairs: Pairs | None,
+        before: KnownShard | None,
+        group: Mapping[int, Written],
+    ) -> None:
+        """What is known of a shard that was written here, if its generation is known: its other chunks are what they were."""
+        if generation is None or written.data is None or pairs is None:
+            self._indexes.discard(self._key(shard))
+            return
+        changed = dict(before.changed) if before is not None else {}
+        changed |= {place: (each.generation, each.mtime_ns) for place, each in group.items()}
+        stat = KeyStat(len(written.data), written.mtime_ns, generation)
+        index = self._checked(pairs, stat.size)
+        known = KnownShard(stat, index, before.before if before is not None else (generation, written.mtime_ns), changed)
+        self._indexes.put(self._key(shard), known)
+
+    # --- indexes ------------------------------------------------------------------------------------------------------------
+
+    def _key(self, shard: Coords) -> ShardKey:
+        return self._serial, shard
+
+    async def _shard(self, shard: Coords) -> KnownShard | None:
+        """The shard as it is now; None when it is not stored."""
+        stat = await self._parent.stat(shard)
+        if stat is None:
+            self._indexes.discard(self._key(shard))
+            return None
+        return await self._indexes.of(self._key(shard), stat.generation, lambda: self._read(shard))
+
+    async def _read(self, shard: Coords) -> KnownShard | None:
+        try:
+            found = await self._parent.get_with_stat(shard, self._index_range)
+        except ChunkDecodeError as error:
+            # Of an encoded shard: nothing of it can be had.
+            stat = await self._parent.stat(shard)
+            return None if stat is None else KnownShard.read(stat, ShardIndexInvalid(str(error)))
+        if found is None:
+            return None
+        self._counters.shard_indexes_read += 1
+        data, stat = found
+        try:
+            return KnownShard.read(stat, self._parsed(data, stat.size))
+        except ShardIndexInvalid as error:
+            return KnownShard.read(stat, error)
+
+    def _parsed(self, data: Buffer, shard_nbytes: int) -> ShardIndex:
+        try:
+            if len(data) < self._index_nbytes:
+                raise ShardIndexInvalid(f"{shard_nbytes} bytes are fewer than its index has ({self._index_nbytes})")
+            pairs = self._index_chain.decode(data, self.spec.index_shape)
+        except ChunkDecodeError as error:
+            raise ShardIndexInvalid(f"the index of the shard cannot be read: {error}") from error
+        return self._checked(np.ascontiguousarray(pairs).reshape(-1, 2), shard_nbytes)
+
+    def _checked(self, pairs: Pairs, shard_nbytes: int) -> ShardIndex:
+        if self.spec.index_location == "start":
+            return ShardIndex(pairs, shard_nbytes, self._index_nbytes, shard_nbytes)
+        return ShardIndex(pairs, shard_nbytes, 0, shard_nbytes - self._index_nbytes)
+
+    async def _shards(self, *, outside: bool = False) -> AsyncIterator[tuple[Coords, KnownShard]]:
+        portion: list[Coords] = []
+        async for shard, _, _ in self._parent.list(outside=outside):
+            portion.append(shard)
+            if len(portion) == _WIDTH:
+                for each in await self._several(portion):
+                    yield each
+                portion.clear()
+        for each in await self._several(portion):
+            yield each
+
+    async def _several(self, shards: Sequence[Coords]) -> list[tuple[Coords, KnownShard]]:
+        found: dict[Coords, KnownShard] = {}
+
+        async def one(shard: Coords) -> None:
+            known = await self._shard(shard)
+            if known is not None:
+                found[shard] = known
+
+        await for_each(shards, one, _WIDTH)
+        return [(shard, found[shard]) for shard in shards if shard in found]
+
+    async def _values(self, shard: Coords, places: Sequence[int], byte_range: ByteRange) -> list[Buffer | ChunkError | None]:
+        """Chunks of one shard, or the same part of each."""
+        try:
+            return await self._values_of(shard, places, byte_range)
+        except ChunkError as error:
+            # The shard itself is a chunk of a larger one, which cannot be told where it is.
+            return [error] * len(places)
+
+    async def _values_of(self, shard: Coords, places: Sequence[int], byte_range: ByteRange) -> list[Buffer | ChunkError | None]:
+        known = self._indexes.get(self._key(shard))
+        for _ in range(_TRIES):
+            fresh = known is None
+            if known is None:
+                known = await self._shard(shard)
+            if known is None:
+                return [None] * len(places)
+            values: list[Buffer | ChunkError | None] = [None] * len(places)
+            ranges: dict[int, ByteRange] = {}
+            for number, place in enumerate(places):
+                try:
+                    found = known.find(place)
+                except ShardIndexInvalid as error:
+                    values[number] = error
+                else:
+                    if found is not None:
+                        ranges[number] = _within(found, byte_range)
+            if not fresh and len(ranges) < len(places):
+                # That a chunk is not there, or cannot be read, is not seen when others are got: it may be so no longer.
+                now = await self._parent.stat(shard)
+                if now is None or now.generation != known.stat.generation:
+                    known = None
+                    continue
+            try:
+                parts = await self._parent.get_parts(shard, list(ranges.values()), known.stat.generation) if ranges else []
+            except GenerationMismatch:
+                known = None
+                continue
+            for number, part in zip(ranges, parts, strict=True):
+                values[number] = part
+            return values
+        raise self._restless(shard)
+
+    def _restless(self, shard: Coords) -> GenerationMismatch:
+        key = self._parent.keys(shard)[0]
+        return GenerationMismatch(f"{key!r} was replaced each time that it was being read", key=key)
+
+    async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
+        async for shard, known in self._shards(outside=outside):
+            if isinstance(known.index, ShardIndexInvalid):
+                continue
+            for place, nbytes in known.index.stored():
+                coords = self.spec.coords_of(shard, place)
+                if outside or in_grid(coords, self._grid_shape):
+                    yield coords, nbytes, known.changed.get(place, known.before)[1]
+
+
+def _within(found: tuple[int, int], byte_range: ByteRange) -> ByteRange:
+    """A part of a chunk as a part of its shard."""
+    offset, nbytes = found
+    start, stop = byte_range.resolve(nbytes)
+    return ByteRange(offset + start, stop - start)
