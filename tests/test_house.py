@@ -39,7 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "dialects": {"codecs", "model"},
     "stores": {"threads", "durability"} | PLUGGED,
     "hierarchy": {"dialects", "stores.base", "codecs", "model", "threads", "memory"} | PLUGGED,
-    "transformers": {"hierarchy", "stores.base"},
+    "transformers": {"hierarchy", "model", "stores.base", "stores.locks"},
     "vfs": {"memory", "durability"},
     "views": {"vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,
     "fuse": {"vfs"},
