@@ -24,6 +24,7 @@ SPOKEN = {
     "new_dialect": ("v2", "v2"),
     "new_chunks": ("512x512", "512x512"),
     "new_codecs": ("gzip:level=6", "gzip:level=6"),
+    "shard_delay": ("0.5", 0.5),
     "resize_erases": ("yes", True),
     "timeout": ("7", 7.0),
     "log_level": ("debug", "debug"),

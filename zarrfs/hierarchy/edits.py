@@ -124,6 +124,7 @@ class NodeEditor:
                 raise NoSuchEntry(f"there is no array at {path}", key=path)
             if len(shape) != node.metadata.ndim:
                 raise ContentInvalid(f"{path} has {node.metadata.ndim} dimensions, which a new shape cannot change", key=path)
+            await self._hierarchy.publish(node.chunk_prefix)
             grid_shape = node.metadata.chunk_grid.grid_shape(shape)
             chunks = self._hierarchy.array_of(node).chunks
             outside: list[Coords] = []
@@ -140,6 +141,7 @@ class NodeEditor:
             for start in range(0, len(outside), _ERASED_AT_ONCE):
                 part = outside[start : start + _ERASED_AT_ONCE]
                 await chunks.update(dict.fromkeys(part))
+                await chunks.publish(part)
 
     async def erase(self, path: NodePath) -> None:
         """Remove the node at ``path``, its chunks, and whatever lies below it; of an array at the root, its documents and chunks alone.
@@ -160,6 +162,8 @@ class NodeEditor:
             for each in await self._hierarchy.layouts():
                 await self._erase_documents(each, path)
             for prefix in dict.fromkeys((layout.listing_prefix(path), layout.chunk_prefix(path))):
+                # Nobody writes chunks of an array without documents: what waits now is the last.
+                await self._hierarchy.drop(prefix)
                 await self._store.erase_prefix(prefix)
 
     async def rename(self, path: NodePath, new_path: NodePath) -> None:
@@ -183,6 +187,7 @@ class NodeEditor:
             if (await self.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
                 raise AcrossViews(f"{new_path} is in a hierarchy of another dialect than {path}", key=path)
             await self._check_place(layout, new_path)
+            await self._hierarchy.publish(layout.chunk_prefix(path))
             await self._make_parents(layout, new_path)
             await self._keep_parent(path)
             await self._out_of_copies(path)
@@ -315,9 +320,13 @@ class NodeEditor:
         if not isinstance(node, ArrayNode):
             raise NotPermitted("the root of the store stays", key=ROOT)
         chunks = self._hierarchy.array_of(node).chunks
+        while chunks.below is not None:
+            # Shards that cannot be read go as well.
+            chunks = chunks.below
         keys: Iterable[Key] = [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
         for layout in await self._hierarchy.layouts():
             await self._erase_documents(layout, ROOT)
+        await self._hierarchy.drop(node.chunk_prefix)
         await self._store.erase_values(keys)
 
 

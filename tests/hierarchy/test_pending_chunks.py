@@ -1,0 +1,231 @@
+"""What was written to chunks of a shard waits, is seen, and reaches the store: when, and in how many operations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
+
+from tests.hierarchy.test_sharded_chunks import node, opened, reads, sets
+from tests.support.stores import FailingStore, WaitingStore
+from zarrfs.errors import GenerationMismatch, StoreError, StoreFull
+from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of
+from zarrfs.hierarchy.chunks import ChunkStore
+from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.pending_shards import PendingShards
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.memory import MemoryBudget
+from zarrfs.model.metadata import ArrayNode
+from zarrfs.model.shards import ShardSpec
+from zarrfs.stores.base import Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.observed import ObservedStore
+
+ARRAY = node((8,), ShardSpec((4,)))
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+@dataclass
+class Mount:
+    """A store with chunks that wait."""
+
+    pending: PendingShards
+    chunks: ChunkStore
+    told: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def mounted(
+    store: Store, array: ArrayNode = ARRAY, *, delay: float = 5, memory: int = 1 << 20, directory: str | None = None
+) -> AsyncIterator[Mount]:
+    async with trio.open_nursery() as nursery:
+        pending = PendingShards(
+            delay=delay,
+            budget=MemoryBudget(memory),
+            directory=directory,
+            start_soon=nursery.start_soon,
+            told=lambda change, prefix, coords: mount.told.extend((change.kind, each) for each in coords),
+            on_failure=lambda key, error: mount.failures.append(key),
+        )
+        layers = ShardLayers(HierarchyCounters(), pending=pending)
+        mount = Mount(pending, chunks_of(store, array, layers))
+        yield mount
+        nursery.cancel_scope.cancel()
+
+
+async def stored(store: Store, array: ArrayNode = ARRAY) -> dict[int, bytes]:
+    """The chunks that anybody else finds in the store."""
+    chunks, _ = opened(store, array)
+    return {coords[0]: bytes(await chunks.get(coords) or b"?") async for coords, _, _ in chunks.list()}
+
+
+@trio_test
+async def test_what_waits_is_seen_here_and_nowhere_else() -> None:
+    store = MemoryStore()
+    await opened(store, ARRAY)[0].update({(0,): b"old", (1,): b"one"})
+    async with mounted(store) as mount:
+        await mount.chunks.update({(0,): b"new", (2,): b"two", (1,): None})
+        assert await mount.chunks.get_several([(0,), (1,), (2,), (3,)]) == [b"new", None, b"two", None]
+        assert await mount.chunks.get((0,), ByteRange(1, 1)) == b"e"
+        assert {coords[0]: nbytes async for coords, nbytes, _ in mount.chunks.list()} == {0: 3, 2: 3}
+        stat = await mount.chunks.stat((0,))
+        assert stat is not None and await mount.chunks.stat((1,)) is None
+        assert await mount.chunks.get_parts((0,), [ByteRange(2)], stat.generation) == [b"w"]
+        assert await mount.chunks.get_with_stat((0,), ByteRange.suffix(1)) == (b"w", stat)
+        with pytest.raises(GenerationMismatch):
+            await mount.chunks.get_parts((1,), [ByteRange()], stat.generation)
+        assert await stored(store) == {0: b"old", 1: b"one"}
+        assert sorted(mount.told) == [("set", (0,)), ("set", (2,)), ("unknown", (1,))]
+
+
+@trio_test
+async def test_publishing_is_one_set_and_changes_nothing_for_readers() -> None:
+    store = ObservedStore(MemoryStore())
+    await opened(store, ARRAY)[0].update({(0,): b"old", (1,): b"one"})
+    async with mounted(store) as mount:
+        untouched = await mount.chunks.stat((1,))
+        await mount.chunks.update({(0,): b"new"})
+        await mount.chunks.update({(3,): b"three"})
+        before = [await mount.chunks.stat((i,)) for i in range(4)]
+        count = sets(store)
+        await mount.chunks.publish([(0,)])
+        assert sets(store) == count + 1
+        assert await stored(store) == {0: b"new", 1: b"one", 3: b"three"}
+        assert [await mount.chunks.stat((i,)) for i in range(4)] == before and before[1] == untouched
+        assert len(mount.pending) == 0 and mount.pending.nbytes == 0
+        await mount.chunks.publish([(0,)])
+        await mount.chunks.publish()
+        assert sets(store) == count + 1
+
+
+@trio_test
+async def test_a_shard_is_stored_when_its_last_chunk_within_the_array_comes() -> None:
+    array = node((6,), ShardSpec((4,)))
+    store = ObservedStore(MemoryStore())
+    async with mounted(store, array) as mount:
+        for i in (0, 2, 1, 4, 5):
+            assert sets(store) == 0 or i == 5
+            await mount.chunks.update({(i,): b"%d" % i})
+        assert sets(store) == 1
+        await mount.chunks.update({(3,): b"3"})
+        # Neither was read: none of their chunks stayed.
+        assert (sets(store), reads(store)) == (2, 0)
+        assert await stored(store, array) == {i: b"%d" % i for i in range(6)}
+
+
+@trio_test
+async def test_what_waits_is_stored_after_the_delay(autojump_clock: MockClock) -> None:
+    store = ObservedStore(MemoryStore())
+    async with mounted(store, delay=5) as mount:
+        await mount.chunks.update({(0,): b"a"})
+        await trio.sleep(4)
+        await mount.chunks.update({(1,): b"b", (5,): b"f"})
+        assert sets(store) == 0
+        await trio.sleep(1.5)
+        assert await stored(store) == {0: b"a", 1: b"b"}
+        await trio.sleep(4)
+        assert await stored(store) == {0: b"a", 1: b"b", 5: b"f"}
+        assert sets(store) == 2 and len(mount.pending) == 0
+
+
+@trio_test
+async def test_without_a_delay_nothing_waits() -> None:
+    store = ObservedStore(MemoryStore())
+    async with mounted(store, delay=0) as mount:
+        await mount.chunks.update({(0,): b"a"})
+        assert await stored(store) == {0: b"a"} and len(mount.pending) == 0
+
+
+@pytest.mark.logs("a/c/0 could not be published, which is tried again: no room")
+@trio_test
+async def test_a_failed_publish_keeps_what_waits_tells_and_tries_again(autojump_clock: MockClock) -> None:
+    store = FailingStore(MemoryStore(), {})
+    async with mounted(store, delay=5) as mount:
+        await mount.chunks.update({(0,): b"a"})
+        store.errors["set"] = StoreFull("no room")
+        with pytest.raises(StoreFull):
+            await mount.chunks.publish([(0,)])
+        await trio.sleep(6)
+        assert mount.failures == ["a/c/0"]
+        assert await mount.chunks.get((0,)) == b"a"
+        assert [key for key, _ in await mount.pending.publish_all()] == ["a/c/0"]
+        store.errors.clear()
+        await trio.sleep(60)
+        assert await stored(store) == {0: b"a"} and len(mount.pending) == 0
+
+
+@trio_test
+async def test_who_learns_of_a_failure_has_written_nothing() -> None:
+    """The chunk that completes the shard is refused with it; what others were told is written goes on waiting."""
+    store = FailingStore(MemoryStore(), {})
+    async with mounted(store) as mount:
+        await mount.chunks.update({(0,): b"a", (1,): b"b", (3,): b"earlier"})
+        store.errors["set"] = StoreError("broken")
+        with pytest.raises(StoreError):
+            await mount.chunks.update({(2,): b"c", (3,): b"d"})
+        assert await mount.chunks.get_several([(i,) for i in range(4)]) == [b"a", b"b", None, b"earlier"]
+        assert mount.told[-2:] == [("set", (3,)), ("unknown", (2,))]
+        store.errors.clear()
+        assert await mount.pending.publish_all() == []
+        assert await stored(store) == {0: b"a", 1: b"b", 3: b"earlier"}
+
+
+@trio_test
+async def test_what_comes_while_a_shard_is_being_stored_waits_for_the_next_time() -> None:
+    store = WaitingStore(MemoryStore(), "set")
+    async with mounted(store) as mount, trio.open_nursery() as nursery:
+        await mount.chunks.update({(0,): b"a"})
+        nursery.start_soon(mount.chunks.publish, [(0,)])
+        await wait_all_tasks_blocked()
+        await mount.chunks.update({(0,): b"again", (1,): b"b"})
+        assert await mount.chunks.get_several([(0,), (1,)]) == [b"again", b"b"]
+        store.let_go()
+        await wait_all_tasks_blocked()
+        assert await stored(store) == {0: b"a"}
+        assert await mount.chunks.get_several([(0,), (1,)]) == [b"again", b"b"]
+        await mount.chunks.publish()
+        assert await stored(store) == {0: b"again", 1: b"b"}
+
+
+@trio_test
+async def test_what_finds_no_memory_waits_in_files(tmp_path: str) -> None:
+    array = node((64,), ShardSpec((32,)))
+    store = ObservedStore(MemoryStore())
+    async with mounted(store, array, memory=1000, directory=str(tmp_path)) as mount:
+        for i in range(31):
+            await mount.chunks.update({(i,): b"%03d" % i * 30})
+        assert sets(store) == 0 and mount.pending.nbytes == 31 * 90
+        assert await mount.chunks.get((30,)) == b"030" * 30
+        await mount.chunks.publish()
+        assert await stored(store, array) == {i: b"%03d" % i * 30 for i in range(31)}
+        assert mount.pending.nbytes == 0
+
+
+@trio_test
+async def test_many_writers_of_one_shard_in_two_mounts_lose_nothing() -> None:
+    array = node((64,), ShardSpec((32,)))
+    store = MemoryStore()
+    async with mounted(store, array, delay=0) as one, mounted(store, array, delay=0) as other, trio.open_nursery() as nursery:
+        for i in range(64):
+            nursery.start_soon((one, other)[i % 2].chunks.update, {(i,): b"%d" % i})
+    assert await stored(store, array) == {i: b"%d" % i for i in range(64)}
+
+
+@trio_test
+async def test_what_waits_for_what_is_erased_is_dropped() -> None:
+    store = MemoryStore()
+    async with mounted(store) as mount:
+        await mount.chunks.update({(0,): b"a"})
+        await mount.pending.drop_below(Prefix("a/"))
+        assert await mount.chunks.get((0,)) is None and len(mount.pending) == 0
+        await mount.pending.publish(Key("a/c/0"))
+        assert await stored(store) == {}
