@@ -11,7 +11,7 @@ whole; a shard without chunks is erased.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -89,7 +89,7 @@ class ShardedChunks(ChunkStore):
         for _ in range(_TRIES):
             if known is None or (stat := known.stat_of(place)) is None or stat.generation != generation:
                 # What is remembered may be of an older shard.
-                known = await self._shard(shard)
+                known = await self.shard(shard)
                 stat = known.stat_of(place) if known is not None else None
             if known is None or stat is None or stat.generation != generation:
                 raise GenerationMismatch(f"chunk {coords} of {self.keys(coords)[0]!r} was changed", key=self.keys(coords)[0])
@@ -102,14 +102,18 @@ class ShardedChunks(ChunkStore):
         raise self._restless(shard)
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
+        return await self.get_ranges([(each, byte_range) for each in coords])
+
+    async def get_ranges(self, wanted: Sequence[tuple[Coords, ByteRange]]) -> list[Buffer | ChunkError | None]:
+        """As `get_several`, for a part of its own of each chunk; a chunk may occur several times."""
         shards: dict[Coords, list[int]] = {}
-        for number, each in enumerate(coords):
-            shards.setdefault(self.spec.shard_of(each), []).append(number)
-        values: list[Buffer | ChunkError | None] = [None] * len(coords)
+        for number, (coords, _) in enumerate(wanted):
+            shards.setdefault(self.spec.shard_of(coords), []).append(number)
+        values: list[Buffer | ChunkError | None] = [None] * len(wanted)
 
         async def one(shard: Coords) -> None:
             numbers = shards[shard]
-            found = await self._values(shard, [self.spec.place_of(coords[number]) for number in numbers], byte_range)
+            found = await self._values(shard, [(self.spec.place_of(wanted[number][0]), wanted[number][1]) for number in numbers])
             for number, value in zip(numbers, found, strict=True):
                 values[number] = value
 
@@ -120,7 +124,7 @@ class ShardedChunks(ChunkStore):
         return values
 
     async def stat(self, coords: Coords) -> KeyStat | None:
-        known = await self._shard(self.spec.shard_of(coords))
+        known = await self.shard(self.spec.shard_of(coords))
         return known.stat_of(self.spec.place_of(coords)) if known is not None else None
 
     async def shards(self) -> AsyncIterator[StoredShard]:
@@ -173,7 +177,7 @@ class ShardedChunks(ChunkStore):
         ):
             return None, {}
         for _ in range(_TRIES):
-            known = await self._shard(shard)
+            known = await self.shard(shard)
             if known is None:
                 return None, {}
             if isinstance(known.index, ShardIndexInvalid):
@@ -221,7 +225,7 @@ class ShardedChunks(ChunkStore):
     def _key(self, shard: Coords) -> ShardKey:
         return self._serial, shard
 
-    async def _shard(self, shard: Coords) -> KnownShard | None:
+    async def shard(self, shard: Coords) -> KnownShard | None:
         """The shard as it is now; None when it is not stored."""
         stat = await self._parent.stat(shard)
         if stat is None:
@@ -274,32 +278,32 @@ class ShardedChunks(ChunkStore):
         found: dict[Coords, KnownShard] = {}
 
         async def one(shard: Coords) -> None:
-            known = await self._shard(shard)
+            known = await self.shard(shard)
             if known is not None:
                 found[shard] = known
 
         await for_each(shards, one, _WIDTH)
         return [(shard, found[shard]) for shard in shards if shard in found]
 
-    async def _values(self, shard: Coords, places: Sequence[int], byte_range: ByteRange) -> list[Buffer | ChunkError | None]:
-        """Chunks of one shard, or the same part of each."""
+    async def _values(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
+        """Parts of chunks of one shard."""
         try:
-            return await self._values_of(shard, places, byte_range)
+            return await self._values_of(shard, places)
         except ChunkError as error:
             # The shard itself is a chunk of a larger one, which cannot be told where it is.
             return [error] * len(places)
 
-    async def _values_of(self, shard: Coords, places: Sequence[int], byte_range: ByteRange) -> list[Buffer | ChunkError | None]:
+    async def _values_of(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
         known = self._indexes.get(self._key(shard))
         for _ in range(_TRIES):
             fresh = known is None
             if known is None:
-                known = await self._shard(shard)
+                known = await self.shard(shard)
             if known is None:
                 return [None] * len(places)
             values: list[Buffer | ChunkError | None] = [None] * len(places)
             ranges: dict[int, ByteRange] = {}
-            for number, place in enumerate(places):
+            for number, (place, byte_range) in enumerate(places):
                 try:
                     found = known.find(place)
                 except ShardIndexInvalid as error:
@@ -329,12 +333,17 @@ class ShardedChunks(ChunkStore):
 
     async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
         async for shard, known in self._shards(outside=outside):
-            if isinstance(known.index, ShardIndexInvalid):
-                continue
-            for place, nbytes in known.index.stored():
-                coords = self.spec.coords_of(shard, place)
-                if outside or in_grid(coords, self._grid_shape):
-                    yield coords, nbytes, known.changed.get(place, known.before)[1]
+            for chunk in self.stored_in(shard, known, outside=outside):
+                yield chunk
+
+    def stored_in(self, shard: Coords, known: KnownShard, *, outside: bool = False) -> Iterator[StoredChunk]:
+        """The chunks of one shard, as `list` gives them."""
+        if isinstance(known.index, ShardIndexInvalid):
+            return
+        for place, nbytes in known.index.stored():
+            coords = self.spec.coords_of(shard, place)
+            if outside or in_grid(coords, self._grid_shape):
+                yield coords, nbytes, known.changed.get(place, known.before)[1]
 
 
 def _within(found: tuple[int, int], byte_range: ByteRange) -> ByteRange:
