@@ -27,11 +27,13 @@ _serials = itertools.count(1)
 
 
 class ChunkPart(NamedTuple):
-    """The part ``selection`` of chunk ``coords``, wanted in ``out``, which has its shape."""
+    """The part ``selection`` of chunk ``coords``, wanted in ``out``, which has its shape; where there is a ``where``, only those elements
+    of it."""
 
     coords: Coords
     out: Elements
     selection: Selection
+    where: Elements | None = None
 
 
 class Array:
@@ -155,7 +157,11 @@ class Array:
                 results.append(data if data is not None else False)
                 continue
             try:
-                self.chain.decode_into(data, self.metadata.chunk_grid.chunk_shape(part.coords), part.out, part.selection)
+                shape = self.metadata.chunk_grid.chunk_shape(part.coords)
+                if part.where is None:
+                    self.chain.decode_into(data, shape, part.out, part.selection)
+                else:
+                    np.copyto(part.out, self.chain.decode(data, shape)[part.selection], where=part.where)
             except ChunkDecodeError as error:
                 results.append(self._naming(error, "decoding", part.coords))
             else:

@@ -1,11 +1,15 @@
-"""Chunks that were written to and are not yet stored: their elements, and which of these were written."""
+"""Chunks that were written to and are not yet stored: their elements, and which of these were written.
+
+Neighbours that are first written together lie together (`DirtyRun`), so that the part of a row that concerns them is put in at once,
+however many they are. Chunks under one key of the store are one `DirtyUnit`: they are stored together.
+"""
 
 from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,26 +26,144 @@ _FILE_NBYTES = 64 * 1024 * 1024
 _MAX_PLACES = 1024
 # Mapped pages are dropped from our resident ones after so many bytes were put there; the page cache keeps them.
 _TRIM_NBYTES = 32 * 1024 * 1024
+# For a chunk of which not just the first elements were written.
+_IN_SPANS = -1
 
 _Place = tuple[mmap.mmap, int]
 
 
-class DirtyChunk:
-    """One chunk: ``elements`` at its full shape, of which ``inside`` is the part within the array. ``written`` counts elements of that
-    part in the order of the file that is written (C order of ``inside``, or of its transpose)."""
+class RunForm(NamedTuple):
+    """What chunks of a run have in common: their full ``shape``, the part of it ``inside`` the array, the type of elements."""
 
-    __slots__ = ("elements", "inside", "place", "written")
+    shape: Shape
+    inside: Shape
+    dtype: np.dtype[Any]
 
-    def __init__(self, elements: Elements, inside: Shape, place: _Place | None) -> None:
-        self.elements = elements
-        self.inside = inside
-        self.place = place
-        self.written = Spans()
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of one chunk."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class DirtyUnit:
+    """The dirty chunks that lie under one key of the store, where the array has ``count``; ``whole`` of them were written whole."""
+
+    __slots__ = ("chunks", "coords", "count", "whole")
+
+    def __init__(self, coords: Coords, count: int) -> None:
+        self.coords = coords
+        self.count = count
+        self.whole = 0
+        self.chunks: dict[Coords, DirtyChunk] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of what is stored is left in it."""
+        return self.whole == self.count
+
+
+class DirtyRun:
+    """Some chunks of one unit that were added together: ``memory`` has their elements at full shape, along its first axis.
+
+    Of each is known which elements inside the array were written, counted in the order of the file that is written (C order of
+    ``inside``, or of its transpose).
+    """
+
+    __slots__ = ("_fronts", "_nbytes_left", "_spans", "file_place", "form", "memory", "size", "unit")
+
+    def __init__(self, unit: DirtyUnit, form: RunForm, memory: Elements, file_place: _Place | None) -> None:
+        self.unit = unit
+        self.form = form
+        self.memory = memory
+        self.file_place = file_place
+        self.size = math.prod(form.inside)
+        # A pass writes the elements of a chunk from the first to the last: then one number tells which.
+        self._fronts = [0] * len(memory)
+        self._spans: dict[int, Spans] = {}
+        self._nbytes_left = memory.nbytes
+        if self.size == 0:
+            unit.whole += len(memory)
+
+    def wrote(self, place: int, count: int, start: int, stop: int) -> bool:
+        """Elements ``start`` to ``stop`` of ``count`` chunks from ``place`` on were written; whether that made the unit complete."""
+        unit, fronts = self.unit, self._fronts
+        before = unit.whole
+        front = fronts[place]
+        if front >= start and (count == 1 or fronts[place : place + count].count(front) == count):
+            if stop > front:
+                fronts[place : place + count] = [stop] * count
+                if stop == self.size:
+                    unit.whole += count
+        else:
+            for each in range(place, place + count):
+                self._wrote(each, start, stop)
+        return unit.whole > before and unit.complete
+
+    def _wrote(self, place: int, start: int, stop: int) -> None:
+        front = self._fronts[place]
+        if front >= start:
+            front = max(front, stop)
+        elif stop > start:
+            spans = self._spans.get(place)
+            if spans is None:
+                spans = self._spans[place] = Spans()
+                spans.add(0, front)
+            spans.add(start, stop)
+            if spans.covers(0, self.size):
+                del self._spans[place]
+                front = self.size
+            else:
+                front = _IN_SPANS
+        if front == self.size != self._fronts[place]:
+            self.unit.whole += 1
+        self._fronts[place] = front
+
+    def covers(self, place: int, start: int, stop: int) -> bool:
+        """Whether elements ``start`` to ``stop`` of a chunk were all written."""
+        return self._fronts[place] >= stop or (self._fronts[place] == _IN_SPANS and self._spans[place].covers(start, stop))
+
+    def mask(self, place: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """For each of elements ``start`` to ``stop`` of a chunk whether it was written."""
+        if self._fronts[place] == _IN_SPANS:
+            return self._spans[place].mask(start, stop)
+        return np.arange(start, stop) < self._fronts[place]
+
+    def is_whole(self, place: int) -> bool:
+        """Whether every element of a chunk that is inside the array was written."""
+        return self._fronts[place] == self.size
+
+    def left(self) -> bool:
+        """One chunk of it is not dirty any more; whether others are."""
+        self._nbytes_left -= self.form.chunk_nbytes
+        return self._nbytes_left > 0
+
+
+class DirtyChunk(NamedTuple):
+    """One chunk: the one at ``place`` in its run."""
+
+    run: DirtyRun
+    place: int
+
+    @property
+    def elements(self) -> Elements:
+        """At its full shape."""
+        elements: Elements = self.run.memory[self.place, ...]
+        return elements
+
+    @property
+    def inside(self) -> Shape:
+        """The shape of the part within the array, as the file sees it."""
+        return self.run.form.inside
+
+    @property
+    def in_file(self) -> bool:
+        """Whether its elements lie in a mapped file."""
+        return self.run.file_place is not None
 
     @property
     def whole(self) -> bool:
         """Whether every element within the array was written."""
-        return self.written.covers(0, math.prod(self.inside))
+        return self.run.is_whole(self.place)
 
 
 class DirtyChunks:
@@ -53,7 +175,10 @@ class DirtyChunks:
         self._chunks: dict[Coords, DirtyChunk] = {}
         self._files: list[mmap.mmap] = []
         self._free: dict[int, list[_Place]] = {}
+        self._unused: tuple[mmap.mmap, int] | None = None
         self._since_trim = 0
+        self.units: dict[Coords, DirtyUnit] = {}
+        """Those that have dirty chunks."""
         self.nbytes = 0
 
     def __len__(self) -> int:
@@ -66,42 +191,53 @@ class DirtyChunks:
         """The chunk, if it is dirty."""
         return self._chunks.get(coords)
 
-    def add_in_memory(self, coords: Coords, shape: Shape, inside: Shape, dtype: np.dtype[Any]) -> DirtyChunk | None:
-        """A new dirty chunk whose elements are not defined yet; None when there is no memory for it."""
-        nbytes = math.prod(shape) * dtype.itemsize
-        if not self._budget.take(nbytes):
-            return None
-        return self._added(coords, DirtyChunk(np.empty(shape, dtype), inside, None))
+    def unit(self, coords: Coords, count: int) -> DirtyUnit:
+        """The unit with these coordinates, of which the array has ``count`` chunks; a new one when none of it is dirty."""
+        found = self.units.get(coords)
+        return found if found is not None else DirtyUnit(coords, count)
 
-    async def add_in_file(self, coords: Coords, shape: Shape, inside: Shape, dtype: np.dtype[Any]) -> DirtyChunk:
-        """A new dirty chunk in a file. Raises `StoreFull` when there is no room for one."""
-        nbytes = math.prod(shape) * dtype.itemsize
-        places = self._free.setdefault(nbytes, [])
-        if not places:
-            count = min(max(1, _FILE_NBYTES // max(1, nbytes)), _MAX_PLACES)
-            try:
-                mapping = await threads.io(reserve, self._directory, count * nbytes)
-            except OSError as error:
-                raise StoreFull(f"no room to stage what was written: {error}") from error
-            self._files.append(mapping)
-            places.extend((mapping, number * nbytes) for number in reversed(range(count)))
-        mapping, offset = place = places.pop()
-        self._trim(nbytes)
-        elements: Elements = np.frombuffer(mapping, dtype, math.prod(shape), offset).reshape(shape)
-        return self._added(coords, DirtyChunk(elements, inside, place))
+    def add_in_memory(self, coords: Sequence[Coords], unit: DirtyUnit, form: RunForm) -> DirtyRun | None:
+        """New dirty chunks of one unit whose elements are not defined yet; None when there is no memory for them."""
+        if not self._budget.take(len(coords) * form.chunk_nbytes):
+            return None
+        return self._added(coords, DirtyRun(unit, form, np.empty((len(coords), *form.shape), form.dtype), None))
+
+    async def add_in_file(self, coords: Sequence[Coords], unit: DirtyUnit, form: RunForm) -> DirtyRun:
+        """New dirty chunks in a file. Raises `StoreFull` when there is no room for them."""
+        nbytes = len(coords) * form.chunk_nbytes
+        mapping, offset = place = await self._place(nbytes)
+        self.used(nbytes)
+        shape = (len(coords), *form.shape)
+        elements: Elements = np.frombuffer(mapping, form.dtype, math.prod(shape), offset).reshape(shape)
+        return self._added(coords, DirtyRun(unit, form, elements, place))
 
     def remove(self, coords: Coords) -> None:
         """The chunk is stored, or of no use any more. Whoever reads it now keeps its elements, but they may be another's soon."""
         chunk = self._chunks.pop(coords, None)
         if chunk is None:
             return
-        nbytes = chunk.elements.nbytes
-        self.nbytes -= nbytes
-        if chunk.place is None:
+        run, unit = chunk.run, chunk.run.unit
+        self.nbytes -= run.form.chunk_nbytes
+        unit.whole -= chunk.whole
+        del unit.chunks[coords]
+        if not unit.chunks:
+            self.units.pop(unit.coords, None)
+        if run.left():
+            return
+        nbytes = run.memory.nbytes
+        if run.file_place is None:
             self._budget.give(nbytes)
         else:
-            self._free[nbytes].append(chunk.place)
-            self._trim(nbytes)
+            self._free.setdefault(nbytes, []).append(run.file_place)
+            self.used(nbytes)
+
+    def used(self, nbytes: int) -> None:
+        """So many bytes of chunks in files were written or read: their pages are ours no longer from time to time."""
+        self._since_trim += nbytes
+        if self._since_trim >= _TRIM_NBYTES:
+            self._since_trim = 0
+            for mapping in self._files:
+                mapping.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Let go of all of them."""
@@ -110,15 +246,26 @@ class DirtyChunks:
         # Unmapped when the last reader has let go of its elements.
         self._files.clear()
         self._free.clear()
+        self._unused = None
 
-    def _added(self, coords: Coords, chunk: DirtyChunk) -> DirtyChunk:
-        self._chunks[coords] = chunk
-        self.nbytes += chunk.elements.nbytes
-        return chunk
+    def _added(self, coords: Sequence[Coords], run: DirtyRun) -> DirtyRun:
+        for index, each in enumerate(coords):
+            self._chunks[each] = run.unit.chunks[each] = DirtyChunk(run, index)
+        self.units[run.unit.coords] = run.unit
+        self.nbytes += run.memory.nbytes
+        return run
 
-    def _trim(self, nbytes: int) -> None:
-        self._since_trim += nbytes
-        if self._since_trim >= _TRIM_NBYTES:
-            self._since_trim = 0
-            for mapping in self._files:
-                mapping.madvise(mmap.MADV_DONTNEED)
+    async def _place(self, nbytes: int) -> _Place:
+        if places := self._free.get(nbytes):
+            return places.pop()
+        if self._unused is None or self._unused[1] + nbytes > len(self._unused[0]):
+            whole = max(nbytes, min(_FILE_NBYTES, nbytes * _MAX_PLACES) // max(1, nbytes) * nbytes)
+            try:
+                mapping = await threads.io(reserve, self._directory, whole)
+            except OSError as error:
+                raise StoreFull(f"no room to stage what was written: {error}") from error
+            self._files.append(mapping)
+            self._unused = (mapping, 0)
+        mapping, offset = self._unused
+        self._unused = (mapping, offset + nbytes)
+        return mapping, offset

@@ -3,6 +3,8 @@
 What is written lies in dirty chunks until it is published. Of a chunk that was written in part, the rest is got when it is published,
 once, and only then: a pass in pieces of any size gets no chunk that it covers whole. A chunk that equals the fill value bit for bit is
 erased, as it is read as just that (docs/SEMANTICS.md, "Whole arrays").
+
+What lies under one key of the store, a chunk or the chunks of a shard, is stored in one step (`ChunkStore.unit`).
 """
 
 from __future__ import annotations
@@ -11,29 +13,32 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import trio
 
-from zarrfs import threads
 from zarrfs.errors import ZarrfsError
-from zarrfs.hierarchy.arrays import Array, Elements, fill, part
+from zarrfs.hierarchy.arrays import Array, Elements, part
+from zarrfs.hierarchy.chunk_storing import ChunkStoring
 from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks
+from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, RunForm
 from zarrfs.hierarchy.readers import ArrayReader, StartSoon
 from zarrfs.keys import Key
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, RegularGrid, Shape
-from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
+from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection
+from zarrfs.model.chunk_runs import ChunkRun, runs
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
 
 _WIDTH = CPU_THREADS + 1
+# Neighbours that are added together take no more memory: it is free again when the last of them is stored.
+_RUN_NBYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,9 @@ class FileOrder:
 class ArrayWriter:
     """The elements of one array being written as a run of bytes.
 
-    ``reader``: where what was not written is read from; None for a new array, in which that is zeros. ``start_soon``: where chunks that
+    ``reader``: where what was not written is read from; None for a new array, in which that is zeros. ``start_soon``: where units that
     were written whole may be stored before `publish`, in the background, when memory runs short; with None they go to a file in
-    ``directory`` then. ``on_stored`` is told the keys of every chunk that was stored. Mutators are called by one task at a time.
+    ``directory`` then. ``on_stored`` is told the keys of every unit that was stored. Mutators are called by one task at a time.
     """
 
     def __init__(
@@ -66,20 +71,25 @@ class ArrayWriter:
     ) -> None:
         metadata = array.metadata
         self.array = array
-        self.stored: set[Coords] = set()
-        """Chunks that were stored by this writer and not erased again."""
         self._reader = reader
         self._position = reader.opened() if reader is not None else None
         self._dirty = DirtyChunks(budget, directory)
         self._budget = budget
         self._start_soon = start_soon
         self._ready: deque[Coords] = deque()
+        """Units that were written whole."""
         self._storing: dict[Coords, trio.Event] = {}
-        self._on_stored = on_stored
+        """Units that are being stored."""
         self._order = file_order if file_order is not None else FileOrder(metadata.data_type.dtype)
         self._itemsize = metadata.data_type.itemsize
         self._shape: Shape = metadata.shape[::-1] if self._order.fortran else metadata.shape
         self._grid: ChunkGrid = _transposed(metadata.chunk_grid) if self._order.fortran else metadata.chunk_grid
+        self._storage = ChunkStoring(array, self._dirty, is_new=reader is None, fortran=self._order.fortran, on_stored=on_stored)
+
+    @property
+    def stored(self) -> Set[Coords]:
+        """Chunks that were stored by this writer and not erased again."""
+        return self._storage.stored
 
     @property
     def nbytes(self) -> int:
@@ -101,14 +111,10 @@ class ArrayWriter:
             whole[begin : begin + len(data)] = data
             data = whole
         values = np.frombuffer(data, self._order.dtype)
-        for box, projection in self._plan(first, stop):
-            await self._stored_by_now(projection.coords)
-            chunk = self._dirty.get(projection.coords) or await self._add(projection.coords)
+        for box in ChunkPlan(self._shape, self._grid, first, stop).boxes():
             source = values[box.offset : box.offset + box.size].reshape(box.shape)
-            part(self._view(chunk.elements), projection.chunk_selection)[...] = part(source, projection.box_selection)
-            chunk.written.add(*_span(projection, chunk.inside))
-            if chunk.whole and self._start_soon is not None:
-                self._ready.append(projection.coords)
+            for run in runs(self._grid, box):
+                await self._write(run, part(source, run.box_selection))
         if self._budget.nbytes > self._budget.limit // 2:
             self._store_ahead()
 
@@ -119,7 +125,7 @@ class ArrayWriter:
         while True:
             before = [self._dirty.get(projection.coords) for _, projection in pieces]
             whole = all(
-                chunk is not None and chunk.written.covers(*_span(projection, chunk.inside))
+                chunk is not None and chunk.run.covers(chunk.place, *_span(projection.chunk_selection, chunk.inside))
                 for chunk, (_, projection) in zip(before, pieces, strict=True)
             )
             out = np.empty(stop - first, self._order.dtype) if whole else await self._base(first, stop, pieces)
@@ -129,28 +135,35 @@ class ArrayWriter:
         for chunk, (box, projection) in zip(before, pieces, strict=True):
             if chunk is not None:
                 place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
-                written = chunk.written.mask(*_span(projection, chunk.inside)).reshape(place.shape)
+                written = chunk.run.mask(chunk.place, *_span(projection.chunk_selection, chunk.inside)).reshape(place.shape)
                 place[written] = part(self._view(chunk.elements), projection.chunk_selection)[written]
         begin = offset - first * self._itemsize
         return out.view(np.uint8).data[begin : begin + size]
 
     async def publish(self) -> None:
         """Store every dirty chunk. When it raises, those that were not stored are still dirty."""
-        self._ready.clear()
-        await for_each(list(self._dirty), self._store, _WIDTH)
+        await self._store_all()
+        await self._storage.publish()
 
     async def publish_whole(self) -> None:
         """As `publish`, for a new array over one of the same metadata: of that, nothing is left. Where nothing was written is zeros."""
         metadata = self.array.metadata
+        storage = self._storage
         if any(metadata.fill_bytes):
             for coords in itertools.product(*map(range, metadata.grid_shape)):
-                if coords not in self.stored and self._dirty.get(coords) is None:
-                    chunk = await self._add(coords)
-                    chunk.elements.reshape(-1).view(np.uint8)[...] = 0
-                    chunk.written.add(0, math.prod(chunk.inside))
-        await self.publish()
-        left = [coords async for coords, _, _ in self.array.chunks.list() if coords not in self.stored]
-        await for_each(left, self._erase, _WIDTH)
+                if coords not in storage.stored and coords not in storage.as_fill and self._dirty.get(coords) is None:
+                    run = (await self._add([coords])).run
+                    run.memory.reshape(-1).view(np.uint8)[...] = 0
+                    run.wrote(0, 1, 0, run.size)
+        await self._store_all()
+        # Where all was replaced, nothing is looked for: a listing reads the index of every shard.
+        if (len(storage.stored) if storage.single else len(storage.replaced)) < math.prod(metadata.stored_grid_shape):
+            left: dict[Coords, list[Coords]] = {}
+            async for coords, _, _ in self.array.chunks.list():
+                if coords not in storage.stored:
+                    left.setdefault(self.array.chunks.unit(coords), []).append(coords)
+            await for_each(left.values(), storage.erase, _WIDTH)
+        await self._storage.publish()
 
     async def aclose(self) -> None:
         """Let go of what is dirty; what is being stored in the background is waited for."""
@@ -184,92 +197,102 @@ class ArrayWriter:
         inside = tuple(min(end, extent) - begin for (begin, end), extent in zip(spans, metadata.shape, strict=True))
         return inside[::-1] if self._order.fortran else inside
 
-    async def _add(self, coords: Coords) -> DirtyChunk:
+    async def _write(self, run: ChunkRun, source: Elements) -> None:
+        """Put the elements of a run of chunks in."""
+        done = 0
+        while done < run.count:
+            coords = self._along(run.coords, done)
+            chunk = await self._writable(coords) or await self._add(self._neighbours(run, done))
+            there, place = chunk
+            count = min(run.count - done, len(there.memory) - place)
+            if run.count == 1:
+                part(self._view(chunk.elements), run.chunk_selection)[...] = source
+            else:
+                length = source.shape[-1] // run.count
+                piece = source[..., done * length : (done + count) * length]
+                piece = np.moveaxis(piece.reshape(*piece.shape[:-1], count, length), -2, 0)
+                memory = there.memory[place : place + count]
+                if self._order.fortran:
+                    memory = memory.transpose(0, *range(memory.ndim - 1, 0, -1))
+                memory[(slice(None), *run.chunk_selection)] = piece
+            if there.wrote(place, count, *_span(run.chunk_selection, there.form.inside)) and self._start_soon is not None:
+                self._ready.append(there.unit.coords)
+            done += count
+
+    def _along(self, coords: Coords, number: int) -> Coords:
+        """The array's coordinates of a chunk that follows ``coords`` (the file's) along the last axis."""
+        if number:
+            coords = (*coords[:-1], coords[-1] + number)
+        return coords[::-1] if self._order.fortran else coords
+
+    async def _writable(self, coords: Coords) -> DirtyChunk | None:
+        """The chunk, if it is dirty, when nobody is storing it."""
+        while (chunk := self._dirty.get(coords)) is not None and (event := self._storing.get(chunk.run.unit.coords)) is not None:
+            await event.wait()
+        return chunk
+
+    def _neighbours(self, run: ChunkRun, done: int) -> list[Coords]:
+        """The next chunk of a run that is not dirty, and those behind it that can lie together with it."""
+        chosen = [self._along(run.coords, done)]
+        if self._storage.single or run.count == 1:
+            return chosen
+        unit = self.array.chunks.unit(chosen[0])
+        most = max(1, _RUN_NBYTES // max(1, self.array.metadata.chunk_nbytes(chosen[0])))
+        for number in range(done + 1, min(run.count, done + most)):
+            coords = self._along(run.coords, number)
+            if self._dirty.get(coords) is not None or self.array.chunks.unit(coords) != unit:
+                break
+            chosen.append(coords)
+        return chosen
+
+    async def _add(self, coords: Sequence[Coords]) -> DirtyChunk:
+        """Neighbours of one unit become dirty; the first of them."""
         metadata = self.array.metadata
-        arguments = (coords, metadata.chunk_grid.chunk_shape(coords), self._inside(coords), metadata.data_type.dtype)
-        while (chunk := self._dirty.add_in_memory(*arguments)) is None:
+        form = RunForm(metadata.chunk_grid.chunk_shape(coords[0]), self._inside(coords[0]), metadata.data_type.dtype)
+        unit_coords = self.array.chunks.unit(coords[0])
+        while True:
+            unit = self._dirty.unit(unit_coords, math.prod(map(len, self._storage.ranges(coords[0]))))
+            run = self._dirty.add_in_memory(coords, unit, form)
+            if run is not None:
+                break
             self._store_ahead()
             if not self._storing:
-                return await self._dirty.add_in_file(*arguments)
+                run = await self._dirty.add_in_file(coords, unit, form)
+                break
             await next(iter(self._storing.values())).wait()
-        return chunk
+        return DirtyChunk(run, 0)
 
     # --- storing ------------------------------------------------------------------------------------------------------------
 
     def _store_ahead(self) -> None:
-        """Begin to store chunks that were written whole, a few at once; errors are left to `publish`, which tries again."""
-        while self._start_soon is not None and self._ready and len(self._storing) < _WIDTH:
-            coords = self._ready.popleft()
-            if self._dirty.get(coords) is not None and coords not in self._storing:
-                self._storing[coords] = trio.Event()
-                self._start_soon(self._store_early, coords)
+        """Begin to store units that were written whole, a few at once; errors are left to `publish`, which tries again."""
+        while self._start_soon is not None and self._ready and len(self._storing) < self._storage.width:
+            unit = self._ready.popleft()
+            if unit in self._dirty.units and unit not in self._storing:
+                self._storing[unit] = trio.Event()
+                self._start_soon(self._store_early, unit)
 
-    async def _store_early(self, coords: Coords) -> None:
+    async def _store_early(self, unit: Coords) -> None:
         try:
-            await self._store_marked(coords)
+            await self._storage.store(unit)
         except ZarrfsError as error:
             log.debug("storing ahead failed: %s", error)
         finally:
-            self._storing.pop(coords).set()
+            self._storing.pop(unit).set()
             self._store_ahead()
 
-    async def _stored_by_now(self, coords: Coords) -> None:
-        """Wait until nobody is storing this chunk."""
-        while (underway := self._storing.get(coords)) is not None:
+    async def _store_all(self) -> None:
+        self._ready.clear()
+        await for_each(list(self._dirty.units), self._store, self._storage.width)
+
+    async def _store(self, unit: Coords) -> None:
+        while (underway := self._storing.get(unit)) is not None:
             await underway.wait()
-
-    async def _store(self, coords: Coords) -> None:
-        await self._stored_by_now(coords)
-        if self._dirty.get(coords) is None:
-            return
-        self._storing[coords] = trio.Event()
+        self._storing[unit] = trio.Event()
         try:
-            await self._store_marked(coords)
+            await self._storage.store(unit)
         finally:
-            self._storing.pop(coords).set()
-
-    async def _store_marked(self, coords: Coords) -> None:
-        chunk = self._dirty.get(coords)
-        if chunk is None:
-            return
-        if not chunk.whole:
-            await self._complete(coords, chunk)
-        elements = chunk.elements
-        data = elements.reshape(-1).view(np.uint8).data if elements.size else b""
-        if await threads.cpu(elements.nbytes, self._is_fill, chunk):
-            encoded = None
-        else:
-            encoded = await self.array.encode_chunk(coords, data)
-        if encoded is not None:
-            await self.array.chunks.update({coords: encoded})
-            self.stored.add(coords)
-            if self._on_stored is not None:
-                self._on_stored(self.array.chunks.keys(coords))
-        elif self._reader is not None or coords in self.stored:
-            await self._erase(coords)
-        self._dirty.remove(coords)
-
-    async def _erase(self, coords: Coords) -> None:
-        await self.array.chunks.update({coords: None})
-        self.stored.discard(coords)
-
-    async def _complete(self, coords: Coords, chunk: DirtyChunk) -> None:
-        """Put what was not written in, from what is stored."""
-        base = await self._stored_chunk(coords)
-        inside = tuple(map(slice, chunk.inside))
-        missing = ~chunk.written.mask(0, math.prod(chunk.inside)).reshape(chunk.inside)
-        part(self._view(chunk.elements), inside)[missing] = part(self._view(base), inside)[missing]
-        chunk.written.add(0, math.prod(chunk.inside))
-
-    async def _stored_chunk(self, coords: Coords) -> Elements:
-        """A chunk without what is dirty of it."""
-        metadata = self.array.metadata
-        elements = await self.array.read_chunk(coords) if self._reader is not None or coords in self.stored else None
-        if elements is None:
-            elements = np.zeros(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
-            if self._reader is not None:
-                fill(metadata, elements)
-        return elements
+            self._storing.pop(unit).set()
 
     async def _base(self, first: int, stop: int, pieces: Sequence[tuple[Box, ChunkProjection]]) -> Elements:
         """Elements ``first`` to ``stop`` of the file as they are stored."""
@@ -278,32 +301,19 @@ class ArrayWriter:
             return np.frombuffer(bytearray(data), self._order.dtype)
         out: Elements = np.zeros(stop - first, self._order.dtype)
         for coords, group in itertools.groupby(sorted(pieces, key=lambda piece: piece[1].coords), lambda piece: piece[1].coords):
-            if coords in self.stored:
-                elements = self._view(await self._stored_chunk(coords))
+            if coords in self._storage.stored or coords in self._storage.as_fill:
+                elements = self._view(await self._storage.stored_chunk(coords))
                 for box, projection in group:
                     place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
                     place[...] = part(elements, projection.chunk_selection)
         return out
 
-    def _is_fill(self, chunk: DirtyChunk) -> bool:
-        if self.array.metadata.fill_value is None:
-            # Undefined: it equals nothing.
-            return False
-        pattern = np.frombuffer(self.array.metadata.fill_bytes, np.uint8)
-        elements = part(self._view(chunk.elements), tuple(map(slice, chunk.inside)))
-        if elements.size == 0:
-            return True
-        corner = elements[(slice(0, 1),) * elements.ndim]
-        if not np.array_equal(np.ascontiguousarray(corner).reshape(-1).view(np.uint8), pattern):
-            return False
-        return bool((np.ascontiguousarray(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size) == pattern).all())
 
-
-def _span(projection: ChunkProjection, inside: Shape) -> tuple[int, int]:
-    """Which elements of the part of a chunk within the array (C order) a projection is: always a run, since a box is a range of the outer
+def _span(selection: Selection, inside: Shape) -> tuple[int, int]:
+    """Which elements of the part of a chunk within the array (C order) a selection is: always a run, since a box is a range of the outer
     indices and all of the inner ones."""
     start = stop = 0
-    for cut, extent in zip(projection.chunk_selection, inside, strict=True):
+    for cut, extent in zip(selection, inside, strict=True):
         start = start * extent + cut.start
         stop = stop * extent + cut.stop - 1
     return start, stop + 1

@@ -1,0 +1,206 @@
+"""Dirty chunks on their way into the store: completed, encoded, and stored unit by unit.
+
+A unit is what lies under one key of the store: a chunk, or the chunks of a shard. Of one unit, all dirty chunks are stored in one step,
+and what is missing of them is got in one; none is stored when that fails.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from zarrfs import threads
+from zarrfs.errors import ZarrfsError
+from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
+from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
+from zarrfs.keys import Key
+from zarrfs.model.chunk_grid import Coords, Shape
+from zarrfs.stores.base import Buffer
+from zarrfs.threads import CPU_THREADS
+
+_WIDTH = CPU_THREADS + 1
+# Units that are stored at the same time hold no more elements together; one alone may be larger.
+_STORED_NBYTES = 32 * 1024 * 1024
+# Chunks are encoded together up to so many bytes: few hops, and every thread has work.
+_PORTION_NBYTES = 4 * 1024 * 1024
+
+
+class ChunkStoring:
+    """Stores the dirty chunks of one array.
+
+    ``is_new``: of what is stored already nothing counts but what was stored here, and where nothing was written is zeros. ``fortran``:
+    whether the file that is written has the elements in Fortran order. ``on_stored`` is told the keys of every unit that was stored.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        dirty: DirtyChunks,
+        *,
+        is_new: bool,
+        fortran: bool,
+        on_stored: Callable[[Sequence[Key]], None] | None,
+    ) -> None:
+        self._array = array
+        self._dirty = dirty
+        self._is_new = is_new
+        self._fortran = fortran
+        self._on_stored = on_stored
+        self._per_key = array.metadata.chunks_per_key
+        self._unpublished: dict[Coords, Coords] = {}
+        """Of each unit that was stored, one chunk."""
+        self.single = math.prod(self._per_key) == 1
+        """Whether each chunk has a key of its own."""
+        self.width = _WIDTH
+        """How many units are best stored at the same time."""
+        if not self.single:
+            unit_nbytes = math.prod(self._per_key) * array.metadata.chunk_nbytes((0,) * array.metadata.ndim)
+            self.width = max(1, min(_WIDTH, _STORED_NBYTES // max(1, unit_nbytes)))
+        self.stored: set[Coords] = set()
+        """Chunks that were stored here and not erased again."""
+        self.as_fill: set[Coords] = set()
+        """Chunks that were found to equal the fill value."""
+        self.replaced: set[Coords] = set()
+        """Units of a new array of which nothing is left that was not stored here; of chunks that have keys of their own, unless they
+        are in ``as_fill``."""
+
+    def ranges(self, coords: Coords) -> list[range]:
+        """Along each dimension, the chunks of the array that lie in the unit of this one."""
+        return [
+            range(index // count * count, min((index // count + 1) * count, extent))
+            for index, count, extent in zip(coords, self._per_key, self._array.metadata.grid_shape, strict=True)
+        ]
+
+    async def store(self, unit_coords: Coords) -> None:
+        """Store the dirty chunks of a unit; when it raises, they are still dirty. Nobody writes to them meanwhile."""
+        unit = self._dirty.units.get(unit_coords)
+        if unit is None:
+            return
+        await self._complete(unit)
+        encoded: dict[Coords, Buffer | None] = {}
+
+        async def encode(portion: Sequence[Coords]) -> None:
+            encoded.update(await self._encoded(unit, portion))
+
+        await for_each(list(self._portions(unit)), encode, CPU_THREADS)
+        if self.single:
+            update = {coords: data for coords, data in encoded.items() if data is not None or self._may_be_stored(coords)}
+        elif self._is_new:
+            # The whole unit, so that nothing of it is read: of what was there before, nothing is to be left.
+            update = {coords: None for coords in itertools.product(*self.ranges(next(iter(encoded)))) if coords not in self.stored}
+            update |= encoded
+        else:
+            update = encoded
+        if update:
+            await self._update(update)
+        if self._is_new:
+            self.replaced.add(unit_coords)
+        for coords, data in encoded.items():
+            (self.as_fill.add if data is None else self.as_fill.discard)(coords)
+            self._dirty.remove(coords)
+
+    async def erase(self, chunks: Sequence[Coords]) -> None:
+        """Erase these chunks of one unit."""
+        together = list(itertools.product(*self.ranges(chunks[0])))
+        # Of a unit of which nothing was written, every chunk: so it is not read.
+        await self._update(dict.fromkeys(chunks if any(coords in self.stored for coords in together) else together))
+
+    async def publish(self) -> None:
+        """What was stored, and waits above the store, goes there."""
+        if self._unpublished:
+            await self._array.chunks.publish(list(self._unpublished.values()))
+            self._unpublished.clear()
+
+    async def stored_chunk(self, coords: Coords) -> Elements:
+        """A chunk at its full shape without what is dirty of it."""
+        metadata = self._array.metadata
+        elements: Elements = np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
+        await self._read_under([ChunkPart(coords, elements, tuple(map(slice, elements.shape)))])
+        return elements
+
+    async def _update(self, update: Mapping[Coords, Buffer | None]) -> None:
+        """Store chunks of one unit, and erase those that are None."""
+        await self._array.chunks.update(update)
+        one = next(iter(update))
+        for coords, data in update.items():
+            (self.stored.discard if data is None else self.stored.add)(coords)
+        if not self.single:
+            self._unpublished[self._array.chunks.unit(one)] = one
+        if self._on_stored is not None and any(data is not None for data in update.values()):
+            self._on_stored(self._array.chunks.keys(one))
+
+    def _portions(self, unit: DirtyUnit) -> Iterator[Sequence[Coords]]:
+        """The dirty chunks of a unit, so many as are encoded together."""
+        coords = list(unit.chunks)
+        nbytes = max(1, self._array.metadata.chunk_nbytes(coords[0]))
+        size = max(1, min(-(-len(coords) // CPU_THREADS), _PORTION_NBYTES // nbytes))
+        return (coords[start : start + size] for start in range(0, len(coords), size))
+
+    async def _encoded(self, unit: DirtyUnit, portion: Sequence[Coords]) -> dict[Coords, Buffer | None]:
+        """These chunks as they are to be stored; None for those that equal the fill value."""
+        chunks = [unit.chunks[coords] for coords in portion]
+        nbytes = sum(chunk.run.form.chunk_nbytes for chunk in chunks)
+        is_fill = await threads.cpu(nbytes, lambda: [self._is_fill(chunk) for chunk in chunks])
+        found: dict[Coords, Buffer | None] = dict.fromkeys(portion)
+        to_encode = [coords for coords, equal in zip(portion, is_fill, strict=True) if not equal]
+        if to_encode:
+            data = [(coords, _bytes_of(unit.chunks[coords].elements)) for coords in to_encode]
+            found.update(zip(to_encode, await self._array.encode_chunks(data), strict=True))
+        self._dirty.used(sum(chunk.run.form.chunk_nbytes for chunk in chunks if chunk.in_file))
+        return found
+
+    async def _complete(self, unit: DirtyUnit) -> None:
+        """Put what was not written in, from what is stored: all that the unit needs at once."""
+        todo = [(coords, chunk) for coords, chunk in unit.chunks.items() if not chunk.whole]
+        if not todo:
+            return
+        wanted = []
+        for coords, chunk in todo:
+            missing = ~chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+            inside = tuple(map(slice, self._inside(chunk)))
+            wanted.append(ChunkPart(coords, part(chunk.elements, inside), inside, missing.T if self._fortran else missing))
+        await self._read_under(wanted)
+        for _, chunk in todo:
+            chunk.run.wrote(chunk.place, 1, 0, chunk.run.size)
+
+    async def _read_under(self, wanted: Sequence[ChunkPart]) -> None:
+        """What is stored of some chunks, without what is dirty of them."""
+        stored = [each for each in wanted if self._may_be_stored(each.coords)]
+        results = dict(zip([each.coords for each in stored], await self._array.read_chunks_into(stored), strict=True))
+        for each in wanted:
+            result = results.get(each.coords, False)
+            if isinstance(result, ZarrfsError):
+                raise result
+            if not result:
+                base = np.zeros(each.out.shape, each.out.dtype)
+                if not self._is_new or each.coords in self.as_fill:
+                    fill(self._array.metadata, base)
+                np.copyto(each.out, base, where=True if each.where is None else each.where)
+
+    def _is_fill(self, chunk: DirtyChunk) -> bool:
+        if self._array.metadata.fill_value is None:
+            # Undefined: it equals nothing.
+            return False
+        pattern = np.frombuffer(self._array.metadata.fill_bytes, np.uint8)
+        elements = part(chunk.elements, tuple(map(slice, self._inside(chunk))))
+        if elements.size == 0:
+            return True
+        corner = elements[(slice(0, 1),) * elements.ndim]
+        if not np.array_equal(np.ascontiguousarray(corner).reshape(-1).view(np.uint8), pattern):
+            return False
+        return bool((np.ascontiguousarray(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size) == pattern).all())
+
+    def _may_be_stored(self, coords: Coords) -> bool:
+        return not self._is_new or coords in self.stored
+
+    def _inside(self, chunk: DirtyChunk) -> Shape:
+        """The shape of the part within the array, as the array sees it."""
+        return chunk.inside[::-1] if self._fortran else chunk.inside
+
+
+def _bytes_of(elements: Elements) -> Buffer:
+    return elements.reshape(-1).view(np.uint8).data if elements.size else b""
