@@ -8,50 +8,62 @@ is written to them changes the nodes of that layout. Folders that are made are g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Mapping
 
-from zarrfs.dialects.v2 import ZMETADATA
-from zarrfs.hierarchy.nodes import NodeChange
-from zarrfs.keys import ROOT
-from zarrfs.stores.base import Change
-from zarrfs.vfs import names
-from zarrfs.vfs.node import Directory
-from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
-from zarrfs.views.chunks_documents import DOCUMENTS, KEYS
-from zarrfs.views.chunks_folders import ChunksFolder
-from zarrfs.views.chunks_state import VIEW, ChunksState, ident
+from zarrfs.dialects.v2 import ZARRAY, ZGROUP, ZMETADATA
+from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.keys import NodePath
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.metadata import ArrayNode, GroupNode
+from zarrfs.views.base import ViewContext, ViewPlugin
+from zarrfs.views.chunk_files import DecodedChunk
+from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, documents_of
+from zarrfs.views.chunks_files import ChunksDocument
+from zarrfs.views.node_form import NodeForm
+from zarrfs.views.node_view import NodeView
+
+_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
-class ChunksView(View):
+class ChunksForm(NodeForm):
     """See the module's text."""
 
+    view = "chunks"
+    documents = DOCUMENTS
+    array_document = ZARRAY
+    group_document = ZGROUP
+    ignored = frozenset({ZMETADATA})
+
     def __init__(self, context: ViewContext) -> None:
-        self._state = ChunksState(context)
+        super().__init__(context)
+        self.fill = context.fill
 
-    def root(self) -> Directory:
-        return ChunksFolder(self._state, ROOT)
+    def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
+        return documents_of(node)
 
-    def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
-        for node in nodes:
-            folder = tuple(names.name_of(part) for part in node.path[1:].split("/") if part)
-            if node.coords is not None:
-                name = KEYS.encode(node.coords)
-                # What was a temporary file until now has to be looked up anew.
-                gone = change.kind in ("erase", "unknown") or ident(node.path, name) in self._state.became_chunks
-                yield Affected((*folder, name), gone=gone, content=change.kind != "times")
-            else:
-                if change.is_prefix and change.kind == "erase":
-                    self._state.forget_below(ident(node.path, ""))
-                yield Affected(folder, gone=True)
-                for document in DOCUMENTS:
-                    yield Affected((*folder, document), gone=True, content=change.kind != "times")
+    def keys(self, node: ArrayNode) -> ChunkKeyEncoding:
+        return KEYS
 
-    def left(self) -> Iterable[str]:
-        # A consolidated copy that was copied in says nothing that its nodes do not say; that of the store follows every edit.
-        temporary = self._state.context.temporaries.left()
-        return [each for each in temporary if each.startswith(f"{VIEW}/") and not each.endswith(f"/{ZMETADATA}")]
+    def known_keys(self, path: NodePath) -> ChunkKeyEncoding:
+        return KEYS
+
+    def looks_like_chunk(self, key: str) -> bool:
+        return _NUMBERS.fullmatch(key) is not None
+
+    def document(self, path: NodePath, name: str) -> ChunksDocument:
+        return ChunksDocument(self, path, name)
+
+    def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> DecodedChunk:
+        return DecodedChunk(self, opened, coords, path)
+
+    def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+        return opened.array.metadata.chunk_nbytes(coords)
 
 
 PLUGIN = ViewPlugin(
-    "chunks", "every array a folder of decoded chunks (C order, little-endian), which Zarr v2 readers open", ChunksView
+    "chunks",
+    "every array a folder of decoded chunks (C order, little-endian), which Zarr v2 readers open",
+    lambda context: NodeView(ChunksForm(context)),
 )

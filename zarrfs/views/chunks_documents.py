@@ -16,13 +16,14 @@ from typing import Any
 from zarrfs.dialects.documents import parse_object
 from zarrfs.dialects.v2 import PLUGIN as V2
 from zarrfs.dialects.v2 import ZARRAY, ZATTRS, ZGROUP
-from zarrfs.errors import ContentInvalid, MetadataError, ZarrfsError
+from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
+from zarrfs.views.node_documents import parsed
 
 DOCUMENTS = (ZARRAY, ZATTRS, ZGROUP)
 KEYS = chunk_key.v2(".")
@@ -39,6 +40,8 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
     if isinstance(node, GroupNode):
         shown: ArrayNode | GroupNode = GroupNode(path=node.path, dialect=V2.name, attributes=attributes)
     else:
+        if not isinstance(node.metadata.chunk_grid, RegularGrid):
+            raise NotRepresentable(f"the chunk grid of {node.path} has no Zarr v2 form")
         data_type = node.metadata.data_type
         if data_type.npy_dtype != data_type.dtype:
             data_type = from_numpy(data_type.npy_dtype)
@@ -60,20 +63,9 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
     return {key[len(node.path.prefix) :]: value for key, value in documents.items()}
 
 
-def reason_against(node: ArrayNode) -> str | None:
-    """Why the view cannot show an array; None when it can."""
-    if not isinstance(node.metadata.chunk_grid, RegularGrid):
-        return f"the chunk grid of {node.path} has no Zarr v2 form"
-    try:
-        documents_of(node)
-    except ZarrfsError as error:
-        return str(error)
-    return None
-
-
 def attributes_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> dict[str, Any]:
     """The attributes that ``node`` is to have when ``data`` is written as its ``.zattrs``. Raises `ContentInvalid`."""
-    attributes = _parsed(ident, data)
+    attributes = parsed(ident, data)
     for name, value in _put_in(node).items():
         if attributes.get(name) == value:
             del attributes[name]
@@ -82,7 +74,7 @@ def attributes_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> 
 
 def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     """What ``data``, written as ``.zarray``, says of an array. Raises `ContentInvalid`, also for what the view cannot show."""
-    document = _parsed(ident, data)
+    document = parsed(ident, data)
     unknown = sorted(document.keys() - _MEMBERS)
     if unknown:
         raise ContentInvalid(f"{ident}: member {unknown[0]!r} has no place in the array", key=ident)
@@ -108,21 +100,9 @@ def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     return metadata
 
 
-def check_only_shape_differs(ident: str, before: ArrayMetadata, after: ArrayMetadata) -> None:
-    """Raise `ContentInvalid` when a written ``.zarray`` changes something that cannot be changed."""
-    for name, is_same in (
-        ("the number of dimensions", before.ndim == after.ndim),
-        ("chunks", before.chunk_grid == after.chunk_grid),
-        ("dtype", before.data_type == after.data_type),
-        ("fill_value", before.fill_value == after.fill_value),
-    ):
-        if not is_same:
-            raise ContentInvalid(f"{ident}: {name} of an array cannot be changed; its shape can", key=ident)
-
-
 def check_group(ident: str, data: bytes) -> None:
     """Raise `ContentInvalid` unless ``data`` is a ``.zgroup``."""
-    document = _parsed(ident, data)
+    document = parsed(ident, data)
     if type(document.get("zarr_format")) is not int or document["zarr_format"] != 2:
         raise ContentInvalid(f"{ident}: zarr_format is 2 here", key=ident)
 
@@ -147,10 +127,3 @@ def _put_in(node: ArrayNode | GroupNode) -> Mapping[str, Any]:
         if data_type.npy_dtype != data_type.dtype and "zarrfs" not in node.attributes:
             put_in["zarrfs"] = {"data_type": data_type.v3_name}
     return put_in
-
-
-def _parsed(ident: str, data: bytes) -> dict[str, Any]:
-    try:
-        return parse_object(ident, data)
-    except MetadataError as error:
-        raise ContentInvalid(str(error), key=ident) from error

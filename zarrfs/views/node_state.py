@@ -1,13 +1,14 @@
-"""What ``chunks/`` remembers of a mount, beside what is in the store.
+"""What a view of nodes as folders remembers of a mount, beside what is in the store.
 
-* **Hidden documents.** ``rm -r`` of a node unlinks its files in any order, and only then removes the folder. So unlinking ``.zarray`` or
-  ``.zgroup`` takes the name away and nothing else; removing the folder erases the node (docs/design/006-node-edits.md).
-* **New folders.** ``cp -r`` makes a folder and then every file in it with O_EXCL. So the ``.zgroup`` of a folder that was just made is
-  not there until the folder, or the one it is in, is listed.
+* **Hidden documents.** ``rm -r`` of a node unlinks its files in any order, and only then removes the folder. So unlinking the document
+  that makes a node takes the name away and nothing else; removing the folder erases the node (docs/design/006-node-edits.md).
+* **New folders.** ``cp -r`` makes a folder and then every file in it with O_EXCL. So the document of a group whose folder was just made
+  is not there until the folder, or the one it is in, is listed.
 * **How documents were written.** A document is made from the node, and may be spelled otherwise than it was written. As long as it says
   the same, it is read back as it was written, byte for byte, with the time that was set: editors and rsync compare.
-* **Chunks that waited.** Files with the names of chunks in a folder that had no ``.zarray`` yet: when it comes, they become chunks, and
-  whoever knows such a file has to look it up again.
+* **Chunks that waited.** Files with the names of chunks in a folder that has no array's document yet: when it comes, they become
+  chunks, and whoever knows such a file has to look it up again. Where chunk keys have slashes, folders wait likewise
+  (docs/design/009-zarr3.md).
 """
 
 from __future__ import annotations
@@ -18,18 +19,10 @@ from dataclasses import dataclass
 
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.views.base import ViewContext
 from zarrfs.views.tree import node_ident
-
-VIEW = "chunks"
 
 _REMEMBERED = 1000
 _TEXT_NBYTES = 64 * 1024
-
-
-def ident(path: NodePath, name: str) -> str:
-    """See `node_ident`."""
-    return node_ident(VIEW, path, name)
 
 
 @dataclass(slots=True)
@@ -41,17 +34,23 @@ class _Written:
     mtime_ns: int | None = None
 
 
-class ChunksState:
+class NodeState:
     """See the module's text. Documents are known by their idents; ``made`` is what the view makes of the node for one, None where it
     makes none."""
 
-    def __init__(self, context: ViewContext) -> None:
-        self.context = context
+    def __init__(self, view: str) -> None:
+        self._view = view
         self.became_chunks: set[str] = set()
         self._new: set[NodePath] = set()
+        self._unwritten: set[NodePath] = set()
+        self._waiting: set[NodePath] = set()
         self._reason: tuple[ArrayNode | None, str | None] = (None, None)
         self._hidden: dict[str, bytes] = {}
         self._written: OrderedDict[str, _Written] = OrderedDict()
+
+    def ident(self, path: NodePath, name: str) -> str:
+        """See `node_ident`."""
+        return node_ident(self._view, path, name)
 
     def reason(self, node: ArrayNode, find: Callable[[ArrayNode], str | None]) -> str | None:
         """What ``find`` says of the array at the root, which is asked for at each step below it."""
@@ -59,9 +58,12 @@ class ChunksState:
             self._reason = node, find(node)
         return self._reason[1]
 
+    # --- folders that were made ---------------------------------------------------------------------------------------------
+
     def made_folder(self, path: NodePath) -> None:
         """mkdir(2) made a group."""
         self._new.add(path)
+        self._unwritten.add(path)
 
     def listed(self, path: NodePath) -> None:
         """A folder is listed: neither it nor one in it is new any more."""
@@ -69,12 +71,43 @@ class ChunksState:
             self._new = {each for each in self._new if each != path and each.parent != path}
 
     def filled(self, path: NodePath) -> None:
-        """The folder has its ``.zgroup`` from somebody."""
+        """Somebody wrote the document of the node."""
         self._new.discard(path)
+        self._unwritten.discard(path)
+
+    def holds_nodes(self, path: NodePath) -> None:
+        """A node is made in a folder: it is a group's."""
+        self._unwritten.discard(path)
 
     def is_new(self, path: NodePath) -> bool:
         """Whether a folder was just made, so that programs that fill it expect nothing in it."""
         return path in self._new
+
+    def is_unwritten(self, path: NodePath) -> bool:
+        """Whether a folder was made, and nobody said yet what it is."""
+        return path in self._unwritten
+
+    def wait(self, path: NodePath) -> None:
+        """mkdir(2) made a folder that may be one of chunks, or a group: it is in this mount only."""
+        self._waiting.add(path)
+
+    def waits(self, path: NodePath) -> bool:
+        """Whether it still does."""
+        return path in self._waiting
+
+    def done_waiting(self, path: NodePath) -> None:
+        """It is something now, or gone."""
+        self._waiting.discard(path)
+
+    def waiting_in(self, path: NodePath) -> list[NodePath]:
+        """Those directly in a folder."""
+        return sorted(each for each in self._waiting if each.parent == path)
+
+    def waiting_below(self, path: NodePath) -> list[NodePath]:
+        """Those anywhere below it, inner ones first."""
+        return sorted((each for each in self._waiting if each.prefix.startswith(path.prefix)), key=len, reverse=True)
+
+    # --- documents ----------------------------------------------------------------------------------------------------------
 
     def hide(self, document: str, made: bytes | None) -> None:
         """Take the name of a document away, until it is written again or says something else than now."""
@@ -120,9 +153,20 @@ class ChunksState:
             self._written.popitem(last=False)
         return known
 
+    # --- nodes that go or move ----------------------------------------------------------------------------------------------
+
     def forget_below(self, prefix: str) -> None:
         """Nodes whose idents begin with ``prefix`` are gone, or others."""
-        self._new = {path for path in self._new if not ident(path, "").startswith(prefix)}
+        for paths in (self._new, self._unwritten, self._waiting):
+            paths -= {path for path in paths if self.ident(path, "").startswith(prefix)}
         for table in (self._hidden, self._written):
             for document in [each for each in table if each.startswith(prefix)]:
                 del table[document]
+
+    def moved(self, old: NodePath, new: NodePath) -> None:
+        """The folder of ``old`` is that of ``new`` now; those that wait in it go with it."""
+        waiting = [NodePath(new + each[len(old) :]) for each in self.waiting_below(old)]
+        unwritten = [NodePath(new + each[len(old) :]) for each in self._unwritten if (each + "/").startswith(old + "/")]
+        self.forget_below(self.ident(old, ""))
+        self._waiting.update(waiting)
+        self._unwritten.update(unwritten)

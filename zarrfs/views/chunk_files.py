@@ -1,0 +1,227 @@
+"""Chunks as files: decoded, or encoded as they are stored."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import numpy as np
+
+from zarrfs.errors import (
+    ChunkDecodeError,
+    ChunkSizeMismatch,
+    ContentInvalid,
+    FileTooLarge,
+    GenerationMismatch,
+    StaleEntry,
+    StoreUnsupported,
+)
+from zarrfs.hierarchy.arrays import Elements, fill
+from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.keys import WHOLE, ByteRange, NodePath
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.base import KeyStat
+from zarrfs.vfs.content import Snapshot
+from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.views.node_form import NodeContent, NodeForm
+
+# An encoded chunk up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
+_WHOLE_NBYTES = 8 * 1024 * 1024
+
+
+class ChunkFile(NodeContent):
+    """Chunk ``coords`` of an array, which is called ``path`` where it was renamed since it was opened."""
+
+    def __init__(self, form: NodeForm, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+        self._form = form
+        self._context = form.context
+        self._opened = opened
+        self._coords = coords
+        self.path = path if path is not None else opened.array.path
+        self.ident = form.ident(self.path, form.keys(opened.array.node).encode(coords))
+
+    async def erase(self) -> None:
+        await (await self._current()).array.chunks.update({self._coords: None})
+
+    async def sync(self) -> None:
+        chunks = self._opened.array.chunks
+        await chunks.publish([self._coords])
+        await self._context.store.sync(chunks.keys(self._coords))
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        chunks = self._opened.array.chunks
+        try:
+            await chunks.set_times(self._coords, mtime_ns)
+        except StoreUnsupported:
+            stat = await chunks.stat(self._coords)
+            if stat is not None:
+                size = self._form.chunk_size(self._opened, self._coords, stat.size)
+                self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=stat.mtime_ns)
+
+    def moved(self, path: NodePath) -> ChunkFile:
+        return type(self)(self._form, self._opened, self._coords, path)
+
+    @property
+    @abc.abstractmethod
+    def _form_of_bytes(self) -> tuple[Any, ...]:
+        """What says which bytes are those of this chunk: where it is another, what is staged is no longer a value of it."""
+
+    async def _current(self) -> OpenArray:
+        """The array as it is now. Where it has another shape, or another name, but the same chunks, this is still one of them."""
+        before = self._opened
+        if before.superseded or before.array.path != self.path:
+            now = await self._context.hierarchy.array(self.path)
+            was = self._form_of_bytes
+            if now is not None and now.array.has(self._coords):
+                self._opened = now
+                if self._form_of_bytes == was:
+                    return now
+                self._opened = before
+            raise StaleEntry(f"the metadata of {self.path} changed: open the chunk again", key=self.ident)
+        return self._opened
+
+
+class DecodedChunk(ChunkFile):
+    """A chunk's elements as bytes; its size is fixed by the metadata. Codecs may round what is written, and padding is replaced."""
+
+    def __init__(self, form: NodeForm, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+        super().__init__(form, opened, coords, path)
+        self._nbytes = opened.array.metadata.chunk_nbytes(coords)
+        self.fixed_size = self._nbytes
+
+    async def snapshot(self) -> Snapshot | None:
+        opened = self._opened
+        stat = await opened.array.chunks.stat(self._coords)
+        if stat is None and not self._form.fill:
+            return None
+        stored_ns = stat.mtime_ns if stat is not None else None
+        mtime_ns = self._context.times.shown(self.ident, size=self._nbytes, stored_ns=stored_ns)
+        return _DecodedSnapshot(opened, self._coords, self._nbytes, mtime_ns, stat.generation if stat is not None else None)
+
+    async def load(self) -> Buffer | None:
+        opened = await self._current()
+        # What was decoded before may be another value than the one that a part of is about to be changed.
+        elements: Elements | None = None
+        while (stat := await opened.array.chunks.stat(self._coords)) is not None:
+            try:
+                elements = await opened.reader.chunk(self._coords, stat.generation)
+                break
+            except GenerationMismatch:
+                continue
+        if elements is None and self._form.fill:
+            elements = _filled(opened, self._coords)
+        return None if elements is None else _as_bytes(elements)
+
+    async def publish(self, data: Buffer) -> None:
+        opened = await self._current()
+        if len(data) != self._nbytes:
+            raise ChunkSizeMismatch(
+                f"{self.ident} has exactly {self._nbytes} bytes, not {len(data)}: nothing was stored", key=self.ident
+            )
+        await opened.array.write_chunk(self._coords, data)
+
+    @property
+    def _form_of_bytes(self) -> tuple[Any, ...]:
+        metadata = self._opened.array.metadata
+        return metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type, metadata.fill_value
+
+
+class EncodedChunk(ChunkFile):
+    """A chunk's stored bytes, unchanged. What is written has to decode to a chunk, and is stored as it is, its padding too."""
+
+    verbatim = True
+
+    async def snapshot(self) -> Snapshot | None:
+        chunks = self._opened.array.chunks
+        stat = await chunks.stat(self._coords)
+        if stat is None:
+            return None
+        mtime_ns = self._context.times.shown(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
+        return _EncodedSnapshot(self._opened, self._coords, stat, mtime_ns)
+
+    async def load(self) -> Buffer | None:
+        return await (await self._current()).array.chunks.get(self._coords)
+
+    def check_write(self, offset: int, size: int) -> None:
+        array = self._opened.array
+        # More than any chunk can have is refused before it is staged.
+        limit = array.chain.encoded_limit(array.metadata.chunk_grid.chunk_shape(self._coords))
+        if offset + size > limit:
+            raise FileTooLarge(f"{self.ident}: no chunk of this array has more than {limit} bytes", key=self.ident)
+
+    async def publish(self, data: Buffer) -> None:
+        opened = await self._current()
+        try:
+            # The staging buffer may change again as soon as this returns.
+            await opened.array.write_encoded(self._coords, bytes(data))
+        except ChunkDecodeError as error:
+            raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
+
+    @property
+    def _form_of_bytes(self) -> tuple[Any, ...]:
+        metadata = self._opened.array.metadata
+        return metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type, metadata.codecs
+
+
+class _DecodedSnapshot(Snapshot):
+    def __init__(self, opened: OpenArray, coords: Coords, nbytes: int, mtime_ns: int | None, generation: str | None) -> None:
+        self._opened = opened
+        self._coords = coords
+        self._generation = generation
+        self._data: Buffer | None = None
+        self.attributes = Attributes(False, nbytes, mtime_ns)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        if self._data is None:
+            try:
+                elements = await self._opened.reader.chunk(self._coords, self._generation)
+            except GenerationMismatch as error:
+                raise _replaced(self._opened, self._coords) from error
+            if elements is None:
+                elements = _filled(self._opened, self._coords)
+            self._data = _as_bytes(elements)
+        return self._data[offset : offset + size]
+
+
+class _EncodedSnapshot(Snapshot):
+    def __init__(self, opened: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None) -> None:
+        self._opened = opened
+        self._coords = coords
+        self._generation = stat.generation
+        self._data: Buffer | None = None
+        self.attributes = Attributes(False, stat.size, mtime_ns)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        nbytes = self.attributes.size
+        if offset >= nbytes or not size:
+            return b""
+        if nbytes > _WHOLE_NBYTES:
+            return await self._part(ByteRange(offset, min(size, nbytes - offset)))
+        if self._data is None:
+            self._data = await self._part(WHOLE)
+        return self._data[offset : offset + size]
+
+    async def _part(self, byte_range: ByteRange) -> Buffer:
+        try:
+            parts = await self._opened.array.chunks.get_parts(self._coords, [byte_range], self._generation)
+        except GenerationMismatch as error:
+            raise _replaced(self._opened, self._coords) from error
+        if not parts:
+            raise _replaced(self._opened, self._coords)
+        return parts[0]
+
+
+def _replaced(opened: OpenArray, coords: Coords) -> StaleEntry:
+    path = opened.array.path
+    return StaleEntry(f"chunk {coords} of {path} was replaced before it was read", key=path)
+
+
+def _filled(opened: OpenArray, coords: Coords) -> Elements:
+    metadata = opened.array.metadata
+    elements: Elements = np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
+    fill(metadata, elements)
+    return elements
+
+
+def _as_bytes(elements: Elements) -> Buffer:
+    return np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data.toreadonly() if elements.size else b""

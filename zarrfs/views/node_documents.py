@@ -1,0 +1,170 @@
+"""Documents of nodes as files: made from the node when they are read; when one is published, the node is changed so that it says the
+same. What that means is the view's business."""
+
+from __future__ import annotations
+
+import abc
+
+from zarrfs.dialects.documents import parse_object
+from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreUnsupported
+from zarrfs.keys import NodePath
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
+from zarrfs.vfs.content import Snapshot
+from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import Staged
+from zarrfs.vfs.temporary import TemporaryContent
+from zarrfs.views.node_form import DocumentContent, NodeForm
+from zarrfs.views.tree import Shown
+from zarrfs.views.waiting import chunks_from_waiting
+
+
+class NodeDocument(DocumentContent):
+    """The document ``name`` of the node at ``path``."""
+
+    def __init__(self, form: NodeForm, path: NodePath, name: str, *, leaves: bool = False) -> None:
+        self._form = form
+        self._state = form.state
+        self._context = form.context
+        self._leaves = leaves
+        self.path = path
+        self.name = name
+        self.ident = form.ident(path, name)
+
+    @abc.abstractmethod
+    async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
+        """Let ``node`` be what ``data`` says. Raises `ContentInvalid`; then nothing was changed."""
+
+    @abc.abstractmethod
+    def says_the_same(self, made: bytes | None, written: bytes) -> bool:
+        """Whether what was written says what the view would write (None: nothing)."""
+
+    async def snapshot(self) -> Snapshot | None:
+        shown = await self._shown()
+        return _TextSnapshot(*shown) if shown is not None else None
+
+    async def load(self) -> bytes | None:
+        shown = await self._shown()
+        return shown[0] if shown is not None else None
+
+    async def publish(self, data: Buffer) -> None:
+        written = bytes(data)
+        await self.change(await self._node(), written)
+        self._state.show(self.ident)
+        if self.name == self._form.group_document:
+            self._state.filled(self.path)
+        made = await self._made()
+        if self.says_the_same(made, written):
+            self._state.wrote(self.ident, made, written)
+        if self.name == self._form.array_document:
+            await chunks_from_waiting(self._form, self.path)
+
+    async def erase(self) -> None:
+        """unlink(2): the name goes, and no more (`zarrfs.views.node_state`)."""
+        self._state.hide(self.ident, await self._made())
+
+    async def sync(self) -> None:
+        layout = await self._context.editor.layout_for(self.path)
+        keys = await self._context.hierarchy.documents((*layout.document_keys(self.path), *layout.consolidated_keys(self.path)))
+        await self._context.store.sync(keys)
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        self._state.set_mtime(self.ident, await self._made(), mtime_ns)
+        layout = await self._context.editor.layout_for(self.path)
+        for key in await self._context.hierarchy.documents(layout.document_keys(self.path)):
+            try:
+                await self._context.store.set_times(key, mtime_ns)
+            except StoreUnsupported:
+                return
+
+    def moved(self, path: NodePath) -> NodeDocument:
+        return type(self)(self._form, path, self.name)
+
+    def leaving(self) -> NodeDocument:
+        return type(self)(self._form, self.path, self.name, leaves=True)
+
+    async def _found(self) -> ArrayNode | GroupNode | None:
+        node = await self._context.hierarchy.node(self.path)
+        return node if isinstance(node, ArrayNode | GroupNode) else None
+
+    async def _node(self) -> ArrayNode | GroupNode:
+        node = await self._found()
+        if node is None:
+            raise NoSuchEntry(f"there is no node at {self.path}", key=self.ident)
+        return node
+
+    async def _shown(self) -> tuple[bytes, int] | None:
+        node = await self._found()
+        return None if node is None else _shown_document(self._form, node, self.name, self._form.made(node).get(self.name))
+
+    async def _made(self) -> bytes | None:
+        node = await self._found()
+        return self._form.made(node).get(self.name) if node is not None else None
+
+
+def shown_documents(form: NodeForm, node: ArrayNode | GroupNode) -> list[Shown]:
+    """The documents of a node that have a name now: made from it, or just created and not yet published."""
+    context, path = form.context, node.path
+    sizes: dict[str, tuple[int, int | None]] = {}
+    made = form.made(node)
+    for name in form.documents:
+        shown = _shown_document(form, node, name, made.get(name))
+        if shown is not None:
+            sizes[name] = len(shown[0]), shown[1]
+    for name, one in staged_in(form, path).items():
+        if name in form.documents and one.size is not None:
+            sizes[name] = one.size, one.mtime_ns
+    return [
+        Shown(
+            name,
+            False,
+            lambda name=name: StagedFile(context.staging, form.document(path, name), writable=context.writable),  # type: ignore[misc]
+            size,
+            changed_ns,
+            writable=context.writable,
+        )
+        for name, (size, changed_ns) in sorted(sizes.items())
+    ]
+
+
+def staged_in(form: NodeForm, path: NodePath) -> dict[str, Staged]:
+    """What is staged for chunks and documents directly in a folder, by name."""
+    found = form.context.staging.unpublished_in(form.ident(path, ""))
+    return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
+
+
+def check_only_shape_differs(ident: str, before: ArrayMetadata, after: ArrayMetadata, names: dict[str, str]) -> None:
+    """Raise `ContentInvalid` when a document that was written changes something of an array that cannot be changed. ``names``: the
+    members of `ArrayMetadata` that are compared, and what the document calls them."""
+    for member, name in ({"ndim": "the number of dimensions"} | names).items():
+        if getattr(before, member) != getattr(after, member):
+            raise ContentInvalid(f"{ident}: {name} of an array cannot be changed; its shape can", key=ident)
+
+
+def parsed(ident: str, data: bytes) -> dict[str, object]:
+    """The JSON object that was written. Raises `ContentInvalid`."""
+    try:
+        return parse_object(ident, data)
+    except MetadataError as error:
+        raise ContentInvalid(str(error), key=ident) from error
+
+
+def _shown_document(form: NodeForm, node: ArrayNode | GroupNode, name: str, made: bytes | None) -> tuple[bytes, int] | None:
+    """A document of ``node`` as it is shown, and its mtime_ns; None where it has no such name (now). ``made``: what the form makes."""
+    state, document = form.state, form.ident(node.path, name)
+    text = state.text(document, made)
+    if text is None or state.is_hidden(document, made):
+        return None
+    if name == form.group_document and isinstance(node, GroupNode) and state.is_new(node.path):
+        return None
+    context = form.context
+    return text, state.mtime_ns(document, made) or context.hierarchy.documents_mtime_ns(node.path) or context.mounted_ns
+
+
+class _TextSnapshot(Snapshot):
+    def __init__(self, data: bytes, mtime_ns: int) -> None:
+        self._data = memoryview(data)
+        self.attributes = Attributes(False, len(data), mtime_ns)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        return self._data[offset : offset + size]

@@ -1,0 +1,296 @@
+"""The folders of a view that shows each node as one: groups and arrays, and what can be done in them.
+
+A folder stands for whatever is at its path *now*: a new group becomes an array when it gets an array's document, and the kernel still
+holds the same folder. What differs between the kinds is in a `Kind`, found at each call; what differs between views in a `NodeForm`.
+
+File names in a folder are of three sorts: documents, chunks (in an array), and all others, which no node can have and which exist in
+this mount only (`zarrfs.vfs.temporary`): editors and rsync write one and rename it over a document or a chunk. In a folder without an
+array's document the names of chunks are such names too: they wait for it, since ``cp -r`` copies in any order. Where chunk keys have
+slashes, folders whose names can be a part of a key wait as well, in a folder that was just made: they are groups as soon as something
+says so (`zarrfs.views.waiting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from zarrfs.errors import (
+    AcrossViews,
+    ContentInvalid,
+    DirectoryNotEmpty,
+    EntryExists,
+    IsADirectory,
+    NameInvalid,
+    NotADirectory,
+    NotPermitted,
+    StoreReadOnly,
+)
+from zarrfs.keys import ROOT, NodePath
+from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
+from zarrfs.vfs.content import Content
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, lookup_file, no_such_entry
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
+from zarrfs.views.node_documents import staged_in
+from zarrfs.views.node_form import DocumentContent, NodeContent, NodeForm
+from zarrfs.views.node_kinds import ArrayKind, GroupKind, Kind, ReasonKind, WaitingKind, folder_mtime_ns, may_hold_chunks
+from zarrfs.views.tree import child_path
+from zarrfs.views.waiting import groups_from_waiting, make_group
+
+
+class NodeFolder(Directory):
+    """The folder at ``path``: of a node, or of a part of an array's chunk keys."""
+
+    def __init__(self, form: NodeForm, path: NodePath) -> None:
+        self.form = form
+        self.state = form.state
+        self.path = path
+        self._context = form.context
+        self._temporaries = form.context.temporaries
+
+    async def attributes(self) -> Attributes:
+        return Attributes(True, mtime_ns=await folder_mtime_ns(self.form, self.path), writable=self._context.writable)
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        for staged in staged_in(self.form, self.path).values():
+            # close(2) does not wait for the last RELEASE: a name that is being published now would change the time again.
+            async with staged.lock:
+                pass
+        stored_ns = await self._context.store.prefix_mtime_ns(self.path.prefix)
+        self._context.times.keep(self.ident(""), mtime_ns, size=0, stored_ns=stored_ns)
+
+    async def lookup(self, name: str) -> Node:
+        temporary = self._temporaries.get(self.ident(name))
+        return temporary if temporary is not None else await (await self._kind()).lookup(name)
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        self.state.listed(self.path)
+        taken = set()
+        for entry in self._temporaries.entries(self.ident("")):
+            taken.add(entry[0])
+            yield entry
+        async for entry in (await self._kind()).entries():
+            if entry[0] not in taken:
+                yield entry
+
+    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
+        self._require_writable()
+        if await find(self, name) is not None:
+            raise EntryExists(f"{name!r} is there already", key=self.ident(name))
+        content = await self.content(name)
+        if isinstance(content, TemporaryContent):
+            return await self._temporaries.create(content.ident, flags)
+        file = StagedFile(self._context.staging, content)
+        return file, await file.create(flags)
+
+    async def mkdir(self, name: str) -> Directory:
+        self._require_writable()
+        kind = await self._kind()
+        if await find(self, name) is not None:
+            raise EntryExists(f"{name!r} is there already", key=self.ident(name))
+        if not isinstance(kind, GroupKind | WaitingKind):
+            raise NotPermitted(f"{self.path} is an array, and holds no groups", key=self.ident(name))
+        path = child_path(self.path, name)
+        if self.form.folders and is_part_of_key(name) and await self._may_become_array(kind):
+            self.state.wait(path)
+        else:
+            await groups_from_waiting(self.form, self.path)
+            await make_group(self.form, path)
+        return NodeFolder(self.form, path)
+
+    async def link(self, file: File, new_name: str) -> File:
+        if not isinstance(file, TemporaryFile):
+            return await super().link(file, new_name)
+        if not file.ident.startswith(f"{self.form.view}/"):
+            raise AcrossViews(f"{file.ident!r} is a file of another view", key=file.ident)
+        self._require_writable()
+        if await find(self, new_name) is not None:
+            raise EntryExists(f"{new_name!r} is there already", key=self.ident(new_name))
+        content = await self.content(new_name)
+        if not isinstance(content, NodeContent):
+            return await super().link(file, new_name)
+        await self._temporaries.link(file, content, content.publish)
+        return StagedFile(self._context.staging, content)
+
+    async def unlink(self, name: str) -> None:
+        file = await lookup_file(self, name)
+        if isinstance(file, TemporaryFile):
+            await self._temporaries.unlink(file)
+        elif not isinstance(file, StagedFile):
+            await super().unlink(name)
+        else:
+            self._require_writable()
+            async with self._context.staging.unnaming(file.ident):
+                await file.content.erase()
+
+    async def rmdir(self, name: str) -> None:
+        folder = await self.lookup(name)
+        if not isinstance(folder, NodeFolder):
+            raise NotADirectory(f"{name!r} is a file", key=self.ident(name))
+        self._require_writable()
+        await folder.erase()
+
+    async def erase(self) -> None:
+        """Erase the node, if nothing is left in the folder that somebody put there. Raises `DirectoryNotEmpty`.
+
+        The document that comes with the folder of a group goes with it, as long as it says nothing else, and the store has nothing
+        there that is not shown.
+        """
+        kind = await self._kind()
+        left = [name async for name, *_ in self.entries()]
+        if left == [self.form.group_document] and isinstance(kind, GroupKind) and self.form.is_hollow(kind.node):
+            left = [
+                name async for name, *_ in self._context.store.list_dir(self.path.prefix) if name not in await self._own_names()
+            ]
+        if left:
+            raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {left[0]!r}", key=self.path)
+        if isinstance(kind, WaitingKind) or (isinstance(kind, ArrayKind) and kind.inside):
+            self.state.done_waiting(self.path)
+            return
+        await self._context.editor.erase(self.path)
+        self.state.forget_below(self.ident(""))
+
+    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
+        if not isinstance(new_directory, NodeFolder) or new_directory.form is not self.form:
+            raise AcrossViews(f"{name!r} cannot be renamed into another view", key=self.ident(name))
+        self._require_writable()
+        node = await self.lookup(name)
+        target = await find(new_directory, new_name)
+        if target is not None and not replace:
+            raise EntryExists(f"{new_name!r} is there already", key=new_directory.ident(new_name))
+        if isinstance(node, NodeFolder):
+            await self._rename_folder(node, target, child_path(new_directory.path, new_name))
+        elif isinstance(target, Directory):
+            raise IsADirectory(f"{new_name!r} is a folder", key=new_directory.ident(new_name))
+        elif not isinstance(node, StagedFile) or not isinstance(target, StagedFile | None):
+            raise NotPermitted(f"{name!r} cannot be renamed to {new_name!r}", key=self.ident(name))
+        else:
+            await self._rename_file(node, await new_directory.content(new_name))
+
+    async def sync(self) -> None:
+        await self._context.store.sync([self.path.prefix])
+
+    def ident(self, name: str) -> str:
+        """`File.ident` of the entry called ``name``."""
+        return self.form.ident(self.path, name)
+
+    async def content(self, name: str) -> Content:
+        """What a file of this name stands for, whether or not it is there. Raises `NameInvalid` and `ContentInvalid` where there can
+        never be such a file."""
+        if is_temporary(name) or name in self.form.ignored:
+            return self._temporaries.content(self.ident(name))
+        if name in self.form.documents and self.state.waits(self.path):
+            # Only nodes have documents.
+            await groups_from_waiting(self.form, self.path)
+        kind = await self._kind()
+        if name == self.form.array_document != self.form.group_document and isinstance(kind, GroupKind):
+            await self._require_no_nodes(name)
+        return await kind.content(name) or self._temporaries.content(self.ident(name))
+
+    async def _rename_file(self, file: StagedFile, content: Content) -> None:
+        if file.ident == content.ident:
+            return
+        if isinstance(file, TemporaryFile):
+            await self._temporaries.move(file, content)
+        elif not isinstance(content, TemporaryContent):
+            # Two values of the store, of different kinds maybe: copying is all that is left, and the program does that.
+            raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
+        elif isinstance(file.content, DocumentContent):
+            await self._temporaries.move(StagedFile(file.area, file.content.leaving()), content)
+        else:
+            raise NotPermitted(
+                f"{file.ident!r} is a chunk: under the name {content.ident!r} it would not be stored", key=file.ident
+            )
+
+    async def _rename_folder(self, folder: NodeFolder, target: Node | None, path: NodePath) -> None:
+        if folder.path == path:
+            return
+        if path.startswith(folder.path + "/"):
+            raise NameInvalid(f"{folder.path} cannot be moved into itself", key=path)
+        if isinstance(target, File):
+            raise NotADirectory(f"{path} is a file", key=path)
+        kind = await folder._kind()
+        if isinstance(kind, WaitingKind) or (isinstance(kind, ArrayKind) and kind.inside):
+            raise AcrossViews(f"{folder.path} is no node that could be renamed", key=path)
+        staging = self._context.staging
+        old, new = folder.ident(""), self.form.ident(path, "")
+        await staging.publish_below(old)
+        if isinstance(target, NodeFolder):
+            await target.erase()
+        await groups_from_waiting(self.form, path.parent)
+        await self._context.editor.rename(folder.path, path)
+        staging.rekey_below(old, lambda content: self._moved(content, folder.path, path))
+        self._temporaries.move_below(old, new)
+        self._context.times.move(old, new)
+        self.state.moved(folder.path, path)
+
+    def _moved(self, content: Content, old: NodePath, new: NodePath) -> Content:
+        if isinstance(content, NodeContent):
+            return content.moved(NodePath(new + content.path[len(old) :]))
+        return self._temporaries.content(self.form.ident(new, "") + content.ident[len(self.form.ident(old, "")) :])
+
+    async def _own_names(self) -> set[str]:
+        layout = await self._context.editor.layout_for(self.path)
+        return {key.name for key in layout.document_keys(self.path) if key.parent == self.path.prefix}
+
+    async def _kind(self) -> Kind:
+        if self.form.folders and (array := await self._array_around()) is not None:
+            return array
+        form, hierarchy = self.form, self._context.hierarchy
+        node = await hierarchy.node(self.path)
+        if self.path == ROOT and isinstance(node, ArrayNode | UnsupportedNode):
+            # Below the root, what cannot be shown is no folder.
+            reason = node.reason if isinstance(node, UnsupportedNode) else self.state.reason(node, form.reason_against)
+            if reason is not None:
+                return ReasonKind(form, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason))
+        if isinstance(node, ArrayNode):
+            opened = await hierarchy.array(self.path)
+            if opened is not None:
+                return ArrayKind(form, node, opened, self._folder)
+        if isinstance(node, GroupNode):
+            return GroupKind(form, self.path, node, self._folder)
+        if self.state.waits(self.path):
+            return WaitingKind(form, self.path, self._folder)
+        raise no_such_entry(self.path)
+
+    async def _array_around(self) -> ArrayKind | None:
+        """The array to whose chunk keys the folder belongs. Raises `NoSuchEntry` for one that is in an array and is no part of a key."""
+        above, path = [], self.path
+        while path != ROOT and is_part_of_key(path.name):
+            path = path.parent
+            above.append(path)
+        for path in reversed(above):
+            node = await self._context.hierarchy.node(path)
+            if isinstance(node, ArrayNode):
+                opened = await self._context.hierarchy.array(path)
+                inside = self.path.prefix[len(path.prefix) :]
+                waits = self.state.waits(self.path)
+                if opened is None or self.form.reason_against(node) or not (waits or may_hold_chunks(self.form, node, inside)):
+                    raise no_such_entry(self.path)
+                return ArrayKind(self.form, node, opened, self._folder, inside)
+        return None
+
+    async def _may_become_array(self, kind: Kind) -> bool:
+        """Whether the folder may get an array's document, as far as anybody has said."""
+        if isinstance(kind, WaitingKind):
+            return True
+        if not isinstance(kind, GroupKind):
+            return False
+        is_unsaid = self.state.is_unwritten(self.path) or (self.path == ROOT and not kind.node.explicit)
+        return is_unsaid and not await self._context.hierarchy.children(self.path)
+
+    async def _require_no_nodes(self, name: str) -> None:
+        if await self._context.hierarchy.children(self.path):
+            raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident(name))
+
+    def _folder(self, path: NodePath) -> NodeFolder:
+        return NodeFolder(self.form, path)
+
+    def _require_writable(self) -> None:
+        if not self._context.writable:
+            raise StoreReadOnly("this mount is read-only")
+
+
+def is_part_of_key(name: str) -> bool:
+    """Whether a folder of this name may lie on the way to a chunk, in some array with slashes in its keys."""
+    return name == "c" or (name.isascii() and name.isdecimal() and str(int(name)) == name)

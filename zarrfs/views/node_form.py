@@ -1,0 +1,105 @@
+"""What differs between the views that show each node of the hierarchy as a folder: ``chunks/`` and ``zarr3/``.
+
+A `NodeForm` says which documents a node is shown with, what chunks are called, and what their files hold. Folders, temporary files,
+what waits, and what becomes of nodes that are made, renamed and removed are the same for all (`zarrfs.views.node_folders`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import ClassVar
+
+from zarrfs.errors import ZarrfsError
+from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.keys import NodePath
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.metadata import ArrayNode, GroupNode
+from zarrfs.vfs.content import WholeContent
+from zarrfs.views.base import ViewContext
+from zarrfs.views.node_state import NodeState
+
+
+class NodeContent(WholeContent):
+    """What a file in the folder of the node at ``path`` stands for: a document, or a chunk."""
+
+    verbatim = False
+    path: NodePath
+
+    @abc.abstractmethod
+    def moved(self, path: NodePath) -> NodeContent:
+        """The same of the node that is called ``path`` now."""
+
+
+class DocumentContent(NodeContent):
+    """A document of a node."""
+
+    @abc.abstractmethod
+    def leaving(self) -> DocumentContent:
+        """The same, for a rename to what is no document: the new name gets what it says, the node keeps it, the old name is away."""
+
+
+class NodeForm(abc.ABC):
+    """See the module's text. One for each view of a mount.
+
+    ``view``: the view's name. ``documents``: names of documents; ``array_document`` makes a group an array, ``group_document`` comes
+    with the folder of a group and goes with it. ``ignored``: names of documents that are kept as temporary files and never missed.
+    ``folders``: whether chunk keys may have slashes. ``fill``: whether chunks that are not stored can be read.
+    """
+
+    view: ClassVar[str]
+    documents: ClassVar[tuple[str, ...]]
+    array_document: ClassVar[str]
+    group_document: ClassVar[str]
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    folders: ClassVar[bool] = False
+    fill: bool = False
+
+    def __init__(self, context: ViewContext) -> None:
+        self.context = context
+        self.state = NodeState(self.view)
+
+    def ident(self, path: NodePath, name: str) -> str:
+        """`File.ident` of the entry ``name`` in the folder of ``path``; with an empty name, what those of all entries begin with."""
+        return self.state.ident(path, name)
+
+    @abc.abstractmethod
+    def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
+        """The documents of ``node`` by name. Raises `ZarrfsError` where it cannot be shown."""
+
+    @abc.abstractmethod
+    def keys(self, node: ArrayNode) -> ChunkKeyEncoding:
+        """What the chunks of ``node`` are called."""
+
+    @abc.abstractmethod
+    def known_keys(self, path: NodePath) -> ChunkKeyEncoding | None:
+        """What those of the array at ``path`` are called, as far as it was shown."""
+
+    @abc.abstractmethod
+    def looks_like_chunk(self, key: str) -> bool:
+        """Whether ``key`` could be a chunk of some array: in one that has no such chunk it is refused, rather than temporary."""
+
+    @abc.abstractmethod
+    def document(self, path: NodePath, name: str) -> DocumentContent:
+        """A document of the node at ``path``."""
+
+    @abc.abstractmethod
+    def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> NodeContent:
+        """The file of a chunk; ``path`` where the array is called otherwise by now."""
+
+    @abc.abstractmethod
+    def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+        """Bytes of the file of a chunk that is stored in ``stored_nbytes``."""
+
+    def is_hollow(self, node: GroupNode) -> bool:
+        """Whether a folder with nothing but its ``group_document`` holds nothing that somebody put there."""
+        return True
+
+    def reason_against(self, node: ArrayNode) -> str | None:
+        """Why the view cannot show an array; None when it can."""
+        try:
+            self.made(node)
+        except ZarrfsError as error:
+            return str(error)
+        return None

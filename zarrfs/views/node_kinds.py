@@ -1,0 +1,262 @@
+"""What a folder of a view of nodes is by what lies at its path: a group, an array or a part of its chunk keys, or something that waits.
+
+Temporary files are not its business.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from zarrfs.errors import ContentInvalid, NameInvalid, NotPermitted
+from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.keys import NodePath
+from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
+from zarrfs.model.metadata import Node as HierarchyNode
+from zarrfs.vfs import names
+from zarrfs.vfs.content import Content
+from zarrfs.vfs.node import Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.staged_file import StagedFile
+from zarrfs.vfs.staging import Staged
+from zarrfs.vfs.temporary import TemporaryContent
+from zarrfs.views.node_documents import shown_documents
+from zarrfs.views.node_form import NodeForm
+from zarrfs.views.tree import GroupDirectory, Shown, show_reason
+
+Folder = Callable[[NodePath], Directory]
+"""Makes the folder at a path."""
+
+
+class Kind(abc.ABC):
+    """See the module's text."""
+
+    @abc.abstractmethod
+    async def lookup(self, name: str) -> Node:
+        """See `Directory.lookup`."""
+
+    @abc.abstractmethod
+    def entries(self) -> AsyncIterator[Entry]:
+        """See `Directory.entries`."""
+
+    @abc.abstractmethod
+    async def content(self, name: str) -> Content | None:
+        """What a file of this name stands for; None for a temporary one."""
+
+
+class GroupKind(GroupDirectory, Kind):
+    """A group: its documents, and a folder for each group and array in it."""
+
+    def __init__(self, form: NodeForm, path: NodePath, node: GroupNode, folder: Folder) -> None:
+        super().__init__(form.context, path)
+        self.view = form.view
+        self.node = node
+        self._form = form
+        self._folder = folder
+
+    async def documents(self) -> Sequence[Shown]:
+        return shown_documents(self._form, self.node)
+
+    async def lookup(self, name: str) -> Node:
+        path = self._waiting_called(name)
+        return self._folder(path) if path is not None else await super().lookup(name)
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        waiting = {path.name for path in self._form.state.waiting_in(self.path)}
+        async for entry in super().entries():
+            waiting.discard(entry[0])
+            yield entry
+        for name in waiting:
+            yield await folder_entry(self._form, self.path.child(name))
+
+    async def show(self, name: str, node: HierarchyNode) -> Shown:
+        if isinstance(node, ArrayNode) and (reason := self._form.reason_against(node)) is not None:
+            node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason)
+        if isinstance(node, UnsupportedNode):
+            return self.show_unsupported(name, node)
+        path = node.path
+        return Shown(name, True, lambda: self._folder(path), writable=self.context.writable)
+
+    async def content(self, name: str) -> Content | None:
+        if name not in self._form.documents:
+            return None
+        return self._form.document(self.path, name)
+
+    async def _shown(self) -> list[Shown]:
+        every = await super()._shown()
+        for shown in every:
+            if shown.is_directory:
+                ident = f"{self._form.ident(self.path, shown.name)}/"
+                shown.mtime_ns = self.context.times.shown(ident, size=0, stored_ns=shown.mtime_ns)
+        return every
+
+    def _waiting_called(self, name: str) -> NodePath | None:
+        return next((path for path in self._form.state.waiting_in(self.path) if path.name == name), None)
+
+
+class ArrayKind(Kind):
+    """An array: its documents, and a file for each chunk that is stored. Where chunk keys have slashes, also a folder in which some of
+    them lie: those whose keys begin with ``inside`` (with its trailing slash)."""
+
+    def __init__(self, form: NodeForm, node: ArrayNode, opened: OpenArray, folder: Folder, inside: str = "") -> None:
+        self._form = form
+        self._context = form.context
+        self._path = node.path
+        self._node = node
+        self._opened = opened
+        self._folder = folder
+        self.inside = inside
+        self._keys = form.keys(node)
+
+    async def lookup(self, name: str) -> Node:
+        if not self.inside and name in self._form.documents:
+            for shown in shown_documents(self._form, self._node):
+                if shown.name == name:
+                    return shown.make()
+            raise no_such_entry(name)
+        key = self.inside + name
+        coords = self._keys.decode(key, self._node.metadata.ndim)
+        if coords is None or not self._opened.array.has(coords):
+            if may_hold_chunks(self._form, self._node, f"{key}/"):
+                return self._folder(NodePath(f"{self._path.rstrip('/')}/{key}"))
+            raise no_such_entry(name)
+        content = self._form.chunk(self._opened, coords)
+        staged = self._context.staging.get(content.ident)
+        is_there = self._form.fill or (staged is not None and staged.unpublished)
+        if not is_there and await self._opened.array.chunks.stat(coords) is None:
+            raise no_such_entry(name)
+        return StagedFile(self._context.staging, content, writable=self._context.writable)
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        if not self.inside:
+            for shown in shown_documents(self._form, self._node):
+                yield shown.entry
+        staged, folders = self._staged()
+        # Where all keys begin with the name of one folder, that it holds any is all that matters.
+        enough = (
+            {self._keys.prefix.partition("/")[0]} if self._form.folders and not self.inside and "/" in self._keys.prefix else None
+        )
+        if folders != enough:
+            async for coords, nbytes, mtime_ns in self._opened.array.chunks.list():
+                key = self._keys.encode(coords)
+                if not key.startswith(self.inside):
+                    continue
+                name, slash, _ = key[len(self.inside) :].partition("/")
+                if slash:
+                    folders.add(name)
+                    if folders == enough:
+                        break
+                    continue
+                size = self._form.chunk_size(self._opened, coords, nbytes)
+                one = staged.pop(name, None)
+                if one is not None:
+                    size, mtime_ns = one.size if one.size is not None else size, one.mtime_ns
+                elif self._context.times:
+                    mtime_ns = self._context.times.shown(self._ident(name), size=size, stored_ns=mtime_ns)
+                yield name, False, size, mtime_ns, self._context.writable
+        for name, one in staged.items():
+            yield name, False, one.size or 0, one.mtime_ns, self._context.writable
+        for name in folders:
+            yield await folder_entry(self._form, NodePath(f"{self._path.rstrip('/')}/{self.inside}{name}"))
+
+    async def content(self, name: str) -> Content | None:
+        form, key = self._form, self.inside + name
+        if not self.inside and name in form.documents:
+            if name == form.group_document != form.array_document:
+                raise NameInvalid(f"{self._path} is an array, and cannot be a group as well", key=self._ident(name))
+            return form.document(self._path, name)
+        coords = self._keys.decode(key, self._node.metadata.ndim)
+        if coords is not None and self._opened.array.has(coords):
+            return form.chunk(self._opened, coords)
+        if form.looks_like_chunk(key):
+            grid_shape = self._node.metadata.grid_shape
+            raise NameInvalid(f"{key!r} is no chunk of {self._path}: the grid is {grid_shape}", key=self._ident(name))
+        return None
+
+    def _staged(self) -> tuple[dict[str, Staged], set[str]]:
+        """What is staged here, by name, and names of folders in which something is staged, or waits."""
+        here = self._ident("")
+        files: dict[str, Staged] = {}
+        folders = set()
+        for staged in self._context.staging.unpublished_below(here):
+            if not isinstance(staged.content, TemporaryContent):
+                name, slash, _ = staged.content.ident[len(here) :].partition("/")
+                if slash:
+                    folders.add(name)
+                elif self.inside or name not in self._form.documents:
+                    files[name] = staged
+        prefix = self._path.prefix + self.inside
+        for path in self._form.state.waiting_below(self._path):
+            if path.prefix.startswith(prefix) and path.prefix != prefix:
+                folders.add(path.prefix[len(prefix) :].partition("/")[0])
+        return files, folders
+
+    def _ident(self, name: str) -> str:
+        return self._form.ident(self._path, self.inside + name)
+
+
+class WaitingKind(Kind):
+    """A folder that may be one of chunks, or a group: what is in it is temporary, or waits as well."""
+
+    def __init__(self, form: NodeForm, path: NodePath, folder: Folder) -> None:
+        self._form = form
+        self._path = path
+        self._folder = folder
+
+    async def lookup(self, name: str) -> Node:
+        for path in self._form.state.waiting_in(self._path):
+            if path.name == name:
+                return self._folder(path)
+        raise no_such_entry(name)
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        for path in self._form.state.waiting_in(self._path):
+            yield await folder_entry(self._form, path)
+
+    async def content(self, name: str) -> Content | None:
+        if name in self._form.documents:
+            raise ContentInvalid(f"{self._path} is no node yet", key=self._form.ident(self._path, name))
+        return None
+
+
+class ReasonKind(Kind):
+    """The root of a store that cannot be shown: one file with the reason."""
+
+    def __init__(self, form: NodeForm, node: UnsupportedNode) -> None:
+        self._reason = show_reason(form.view, form.context.store_name, node, form.context.mounted_ns)
+
+    async def lookup(self, name: str) -> Node:
+        if name != self._reason.name:
+            raise no_such_entry(name)
+        return self._reason.make()
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        yield self._reason.entry
+
+    async def content(self, name: str) -> Content | None:
+        raise NotPermitted(f"files cannot be created here: {name!r}", key=name)
+
+
+def may_hold_chunks(form: NodeForm, node: ArrayNode, folder: str) -> bool:
+    """Whether the key of some chunk of the array begins with ``folder``, a part of a key with its trailing slash."""
+    keys, grid_shape = form.keys(node), node.metadata.grid_shape
+    if not form.folders or keys.separator != "/" or not grid_shape or 0 in grid_shape:
+        return False
+    if len(folder) <= len(keys.prefix):
+        return keys.prefix.startswith(folder)
+    if not folder.startswith(keys.prefix):
+        return False
+    indices = folder[len(keys.prefix) : -1].split("/")
+    # As a chunk's: whether each is an index, and inside the grid.
+    coords = keys.decode(keys.prefix + "/".join([*indices, *"0" * (len(grid_shape) - len(indices))]), len(grid_shape))
+    return len(indices) < len(grid_shape) and coords is not None and all(a < b for a, b in zip(coords, grid_shape, strict=True))
+
+
+async def folder_mtime_ns(form: NodeForm, path: NodePath) -> int | None:
+    """The time to show for the folder at ``path``."""
+    stored_ns = await form.context.store.prefix_mtime_ns(path.prefix)
+    return form.context.times.shown(form.ident(path, ""), size=0, stored_ns=stored_ns)
+
+
+async def folder_entry(form: NodeForm, path: NodePath) -> Entry:
+    """The entry of the folder at ``path`` in a listing."""
+    return names.name_of(path.name), True, 0, await folder_mtime_ns(form, path), form.context.writable

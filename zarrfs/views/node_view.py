@@ -1,0 +1,52 @@
+"""A view of a mount that shows each node as a folder, whatever its form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from zarrfs.hierarchy.nodes import NodeChange
+from zarrfs.keys import ROOT
+from zarrfs.stores.base import Change
+from zarrfs.vfs import names
+from zarrfs.vfs.node import Directory
+from zarrfs.views.base import Affected, View
+from zarrfs.views.node_folders import NodeFolder
+from zarrfs.views.node_form import NodeForm
+
+
+class NodeView(View):
+    """The view in the form ``form``."""
+
+    def __init__(self, form: NodeForm) -> None:
+        self._form = form
+
+    def root(self) -> Directory:
+        return NodeFolder(self._form, ROOT)
+
+    def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
+        form = self._form
+        for node in nodes:
+            folder = tuple(names.name_of(part) for part in node.path[1:].split("/") if part)
+            if node.coords is not None:
+                keys = form.known_keys(node.path)
+                if keys is None:
+                    # Nobody has looked at the array here.
+                    continue
+                key = keys.encode(node.coords)
+                # What was a temporary file until now has to be looked up anew.
+                gone = change.kind in ("erase", "unknown") or form.ident(node.path, key) in form.state.became_chunks
+                yield Affected((*folder, *key.split("/")), gone=gone, content=change.kind != "times")
+            else:
+                if change.is_prefix and change.kind == "erase":
+                    form.state.forget_below(form.ident(node.path, ""))
+                yield Affected(folder, gone=True)
+                for document in form.documents:
+                    yield Affected((*folder, document), gone=True, content=change.kind != "times")
+
+    def left(self) -> Iterable[str]:
+        # What is copied in of an ignored document (a consolidated copy) says nothing that its nodes do not say.
+        return [
+            each
+            for each in self._form.context.temporaries.left()
+            if each.startswith(f"{self._form.view}/") and each.rpartition("/")[2] not in self._form.ignored
+        ]

@@ -1,0 +1,76 @@
+"""What waits in a folder that was just made: files with the names of chunks, until the array's document comes, and folders that may be
+parts of chunk keys, or groups."""
+
+from __future__ import annotations
+
+from zarrfs.errors import ContentInvalid, ZarrfsError
+from zarrfs.keys import NodePath
+from zarrfs.model.metadata import GroupNode
+from zarrfs.views.node_form import NodeContent, NodeForm
+
+
+async def chunks_from_waiting(form: NodeForm, path: NodePath) -> None:
+    """Let the files that have the names of chunks of the array at ``path``, and were there before it, become these chunks.
+
+    Raises `ContentInvalid` for those that do not fit; they go on waiting.
+    """
+    context = form.context
+    opened = await context.hierarchy.array(path)
+    if opened is None:
+        return
+    keys, ndim = form.keys(opened.array.node), opened.array.metadata.ndim
+    refused: list[str] = []
+    folders = [*form.state.waiting_below(path), path]
+    for folder in folders:
+        inside = folder.prefix[len(path.prefix) :]
+        for name, *_ in list(context.temporaries.entries(form.ident(folder, ""))):
+            coords = keys.decode(inside + name, ndim)
+            if coords is None or not opened.array.has(coords):
+                continue
+            try:
+                await _become_chunk(form, form.chunk(opened, coords))
+            except ZarrfsError as error:
+                refused.append(str(error))
+    for folder in folders:
+        if not any(True for _ in context.temporaries.entries(form.ident(folder, ""))) and not form.state.waiting_in(folder):
+            form.state.done_waiting(folder)
+    if refused:
+        raise ContentInvalid(f"{path} is made, but not every chunk that waited for it: {refused[0]}", key=path)
+
+
+async def groups_from_waiting(form: NodeForm, path: NodePath) -> None:
+    """The folder at ``path`` is that of a group: what waits in it are groups, and so is it, if it waited itself."""
+    if form.state.waits(path):
+        await groups_from_waiting(form, path.parent)
+        return
+    form.state.holds_nodes(path)
+    for each in form.state.waiting_in(path):
+        await make_group(form, each)
+        form.state.done_waiting(each)
+
+
+async def make_group(form: NodeForm, path: NodePath) -> None:
+    """mkdir(2) of a group that has to be there at once."""
+    editor = form.context.editor
+    layout = await editor.layout_for(path)
+    await editor.create(GroupNode(path=path, dialect=layout.dialect.name))
+    form.state.made_folder(path)
+
+
+async def _become_chunk(form: NodeForm, chunk: NodeContent) -> None:
+    context, state = form.context, form.state
+    staged = context.staging.get(chunk.ident)
+    if staged is not None:
+        await staged.publish_now()
+    async with context.staging.renaming(chunk.ident, chunk):
+        snapshot = await context.temporaries.content(chunk.ident).snapshot()
+        if snapshot is None:
+            return
+        state.became_chunks.add(chunk.ident)
+        try:
+            await chunk.publish(await snapshot.read(0, snapshot.attributes.size))
+        finally:
+            state.became_chunks.discard(chunk.ident)
+            await snapshot.aclose()
+        context.temporaries.remove(chunk.ident)
+    context.staging.changed(chunk.ident)
