@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support import survey
 from tests.support.cases import Case
-from tests.support.hostile import check, check_huge, folder_cases, write_huge
+from tests.support.hostile import BAD_SHARDS, bad_shard_chunk, check, check_huge, folder_cases, write_huge
 from tests.support.mounting import mounted, watchdog
 
 pytestmark = pytest.mark.fuse
@@ -34,6 +35,20 @@ def test_bad_nodes_are_refused_and_sound_ones_read(case: Case) -> None:
         cwd = os.readlink(f"/proc/{mount.pid}/cwd")
         assert not os.path.exists(os.path.join(cwd, "PICKLE_CANARY"))
         assert "Traceback" not in mount.log()
+
+
+def test_a_chunk_of_a_bad_shard_is_an_error_and_never_missing() -> None:
+    """Also where it is not listed: whoever takes ENOENT for an answer fills it with fill values."""
+    (case,) = [case for case in folder_cases() if case.name == "hostile/v3_bad_shards"]
+    with mounted(case.path, "--read-only") as mount:
+        for path, bad in BAD_SHARDS.items():
+            for index in range(2):
+                chunk = mount.path / f"chunks{path}/{index}"
+                if index in bad:
+                    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+                        chunk.read_bytes()
+                else:
+                    assert chunk.read_bytes() == bad_shard_chunk(index)
 
 
 def test_what_is_larger_than_anything(tmp_path: Path) -> None:

@@ -17,11 +17,31 @@ Node = dict[str, Any]
 
 def why_left_out(node: Node) -> str | None:
     """What the reason says of an array that cannot be shown yet; None for those that are shown."""
-    if node.get("inner_chunk_shape") is not None:
-        return "sharded"
     if node["dtype"] == "object" or "expected_json" in node:
         return "pickle" if "pickle" in str(node.get("filters")) else "variable-length"
     return None
+
+
+def stored_chunks(node: Node) -> set[tuple[int, ...]]:
+    """Which chunks of an array its store holds; of a sharded one, the innermost."""
+    shapes = [node[name] for name in ("chunk_shape", "inner_chunk_shape", "innermost_chunk_shape") if node.get(name)]
+    innermost = shapes[-1] if shapes else []
+    missing = [[coords] for coords in node["missing_chunks"]]
+    missing += [[*outer, inner] for outer, inner in node.get("empty_inner_chunks") or []]
+    grid = (
+        [-(-extent // length) for extent, length in zip(node["shape"], innermost, strict=True)]
+        if shapes
+        else node["chunk_grid_shape"]
+    )
+    stored = np.ones(grid, bool)
+    for path in missing:
+        # First element of the chunk, or of the shard of which nothing is stored, and its shape.
+        corner = [sum(index[axis] * shape[axis] for index, shape in zip(path, shapes, strict=False)) for axis in range(len(grid))]
+        lengths = shapes[len(path) - 1] if shapes else []
+        starts = [start // length for start, length in zip(corner, innermost, strict=True)]
+        counts = [whole // length for whole, length in zip(lengths, innermost, strict=True)]
+        stored[tuple(slice(start, start + count) for start, count in zip(starts, counts, strict=True))] = False
+    return {tuple(map(int, coords)) for coords in np.argwhere(stored)}
 
 
 def plain_dtype(case: Case, node: Node) -> np.dtype[Any]:

@@ -19,6 +19,18 @@ from tests.support.survey import Found
 # group; symbolic links to folders, which are not listed.
 SOUND = {"/many_chunks", "/both", "/outdir", "/loop"}
 CANARY = "PICKLE_CANARY"
+# Of the two chunks of each shard of `v3_bad_shards`, those that cannot be read. Where the index is sound but for them, the other one is.
+BAD_SHARDS = {
+    "/crc_mismatch": {0, 1},
+    "/empty_shard": {0, 1},
+    "/half_empty_marker": {1},
+    "/huge_nbytes": {0},
+    "/into_index": {1},
+    "/out_of_range": {1},
+    "/overflow": {1},
+    "/smaller_than_index": {0, 1},
+    "/wrong_nbytes": {1},
+}
 
 
 def folder_cases() -> list[Case]:
@@ -31,7 +43,9 @@ def check(case: Case, found: dict[str, Found]) -> None:
     for node in case.nodes("array"):
         assert_reads(case, node, found)
     for path in case.manifest["hostile"]["bad_nodes"]:
-        if path not in SOUND:
+        if case.name == "hostile/v3_bad_shards":
+            assert_bad_shard(path, found)
+        elif path not in SOUND:
             assert_refused(path, found)
     secret = case.folder / "secret" / "secret.bin"
     if secret.exists():
@@ -66,6 +80,24 @@ def assert_refused(path: str, found: dict[str, Found]) -> None:
         else:
             assert error == "EIO"
             assert read and all(each.error == "EIO" for each in read.values())
+
+
+def assert_bad_shard(path: str, found: dict[str, Found]) -> None:
+    """The array as a whole is an error, and so is each chunk that is told wrongly; a chunk whose pair cannot be right is not listed."""
+    assert found[f"npy{path}.npy"].error == "EIO"
+    for index in range(2):
+        chunk = found.get(f"chunks{path}/{index}")
+        if index not in BAD_SHARDS[path]:
+            assert chunk is not None and chunk.data == bad_shard_chunk(index)
+        elif path == "/wrong_nbytes":
+            assert chunk is not None and chunk.error == "EIO"
+        else:
+            assert chunk is None
+
+
+def bad_shard_chunk(index: int) -> bytes:
+    """What a chunk of `v3_bad_shards` holds that can be read."""
+    return np.arange(2 * index, 2 * index + 2, dtype="<i4").tobytes()
 
 
 def write_huge(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from trio.testing import trio_test
 
 from tests.support import survey
 from tests.support.cases import Case
-from tests.support.hostile import CANARY, check, check_huge, folder_cases, write_huge
-from tests.support.trees import tree_of
+from tests.support.hostile import BAD_SHARDS, CANARY, bad_shard_chunk, check, check_huge, folder_cases, write_huge
+from tests.support.trees import read, tree_of
+from zarrfs.errors import ChunkError
+from zarrfs.fuse.errno import errno_of
 
 MEMORY_MIB = 256
 every_case = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in folder_cases()])
@@ -28,6 +31,22 @@ async def test_bad_nodes_are_refused_and_sound_ones_read(case: Case, tmp_path: P
         found = await survey.of_tree(tree)
     check(case, found)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", BAD_SHARDS)
+@trio_test
+async def test_a_chunk_of_a_bad_shard_is_an_error_and_never_missing(path: str) -> None:
+    """Also where it is not listed: whoever takes ENOENT for an answer fills it with fill values."""
+    (store,) = [case.path for case in folder_cases() if case.name == "hostile/v3_bad_shards"]
+    async with tree_of(store) as tree:
+        for index in range(2):
+            name = f"chunks{path}/{index}"
+            if index in BAD_SHARDS[path]:
+                with pytest.raises(ChunkError) as caught:
+                    await read(tree, name)
+                assert errno_of(caught.value) == errno.EIO
+            else:
+                assert await read(tree, name) == bad_shard_chunk(index)
 
 
 def test_all_of_it_within_little_memory(tmp_path: Path) -> None:
