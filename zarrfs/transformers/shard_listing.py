@@ -1,0 +1,186 @@
+"""Which keys there are in front of shards: listings that tell what is there and nothing else.
+
+Source: v3 core 2022, "Sharding storage transformer (version 1.0)", "API implementation": ``list_prefix`` and ``list_dir``. The text
+allows ``list_dir`` to name prefixes that hold nothing. This one does not: indexes are read until each prefix that there may be was
+found, or all of them are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+
+from zarrfs.hierarchy.chunks import StoredChunk
+from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.shard_indexes import KnownShard
+from zarrfs.hierarchy.sharded_chunks import ShardedChunks
+from zarrfs.keys import Key, Prefix
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.base import DirEntry, Store
+from zarrfs.transformers.sharded_grid import ShardedGrid
+
+# Indexes that are read at once.
+_WIDTH = 16
+
+
+class ShardListing:
+    """Lists ``chunks``, of ``grid``, whose shards ``inner`` holds beside other keys."""
+
+    def __init__(self, inner: Store, grid: ShardedGrid, chunks: ShardedChunks) -> None:
+        self._inner = inner
+        self._grid = grid
+        self._chunks = chunks
+
+    async def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
+        lead = self._grid.lead(prefix)
+        if lead:
+            async for shard, known in self._known(self.shards(prefix, lead)):
+                for coords, _, _ in self._stored(shard, known, lead):
+                    yield self._grid.chunks.key(coords)
+        portion: list[Coords] = []
+        async for key in self._inner.list_prefix(prefix):
+            stored = self._grid.shards.decode(key)
+            if stored is None:
+                yield key
+            elif not lead and self._grid.shards.holds(stored):
+                portion.append(stored)
+                if len(portion) == _WIDTH:
+                    for each in await self._keys_in(portion):
+                        yield each
+                    portion.clear()
+        for each in await self._keys_in(portion):
+            yield each
+
+    async def list_dir(self, prefix: Prefix) -> AsyncGenerator[DirEntry, None]:
+        """Sizes are those of the encoded chunks, times those of their shards. Prefixes of chunks have none."""
+        lead = self._grid.lead(prefix)
+        if lead is None:
+            async for entry in self._inner.list_dir(prefix):
+                below = prefix.child(entry[0])
+                on_the_way = entry[1] and (below == self._grid.chunks.prefix or self._grid.chunks.lies_below(below))
+                if not on_the_way or await self.prefix_exists(below):
+                    yield entry
+            return
+        ndim, axis = len(self._grid.chunks.grid_shape), len(lead)
+        leaves = not self._grid.chunks.name(prefix, (*lead, *[0] * (ndim - axis)))[1]
+        seen: set[str] = set()
+
+        def listed(shard: Coords) -> bool:
+            """Whether the prefixes of the chunks of all shards that begin with ``shard`` are in this listing already."""
+            if leaves or len(shard) <= axis:
+                return False
+            rest = (0,) * (ndim - axis - 1)
+            return all(
+                self._grid.chunks.name(prefix, (*lead, index, *rest))[0] in seen for index in self._grid.range_of(axis, shard[axis])
+            )
+
+        others: list[DirEntry] = []
+        async for shard, known in self._known(self.shards(prefix, lead, listed, others), _WIDTH if leaves else 1):
+            for coords, nbytes, mtime_ns in self._stored(shard, known, lead):
+                name, is_prefix = self._grid.chunks.name(prefix, coords)
+                if not is_prefix:
+                    yield name, False, nbytes, mtime_ns
+                elif name not in seen:
+                    seen.add(name)
+                    yield name, True, 0, None
+        if self._grid.behind(prefix, lead) != prefix or not self._grid.chunks.holds_some(lead):
+            others = [entry async for entry in self._inner.list_dir(prefix)]
+        for entry in others:
+            name, is_prefix, _, _ = entry
+            if not is_prefix:
+                if self._grid.chunks.decode(prefix + name) is None:
+                    yield entry
+            elif self._grid.chunks.lead(prefix.child(name)) is None:
+                yield entry
+            elif name not in seen and await self._holds_others(prefix.child(name)):
+                yield name, True, 0, None
+
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        """One that is above the grid, or the grid's own, may be empty; not if ``inner`` holds something below it that is hidden."""
+        lead = self._grid.lead(prefix)
+        if lead:
+            entries = self.list_dir(prefix)
+            try:
+                return await anext(entries, None) is not None
+            finally:
+                await entries.aclose()
+        if lead is None and not self._grid.chunks.lies_below(prefix):
+            return await self._inner.prefix_exists(prefix)
+        hidden = False
+        async for key in self._inner.list_prefix(prefix):
+            shard = self._grid.shards.decode(key)
+            if shard is None or await self._keys_in([shard]):
+                return True
+            hidden = True
+        return not hidden and await self._inner.prefix_exists(prefix)
+
+    async def shards(
+        self,
+        prefix: Prefix,
+        lead: Coords,
+        skip: Callable[[Coords], bool] = lambda shard: False,
+        others: list[DirEntry] | None = None,
+    ) -> AsyncIterator[Coords]:
+        """Shards that are stored and may hold chunks of the grid whose keys begin with ``prefix``, without those for whose coordinates,
+        or the first ones of them, ``skip`` says so. What else lies beside them, but not below, goes into ``others``."""
+        pending: list[tuple[Prefix, Coords]] = [(self._grid.behind(prefix, lead), ())] if self._grid.chunks.holds_some(lead) else []
+        beside = others
+        while pending:
+            here, first = pending.pop()
+            if skip(first):
+                continue
+            async for entry in self._inner.list_dir(here):
+                name, is_prefix, _, _ = entry
+                shard = None if is_prefix else self._grid.shards.decode(here + name)
+                if shard is not None and self._grid.shards.holds(shard) and not skip(shard):
+                    yield shard
+                if is_prefix:
+                    below = here.child(name)
+                    indices = self._grid.shards.lead(below)
+                    if indices is not None and self._grid.shards.holds_some(indices):
+                        pending.append((below, indices))
+                if shard is None and beside is not None:
+                    beside.append(entry)
+            beside = None
+
+    async def _known(self, shards: AsyncIterator[Coords], width: int = _WIDTH) -> AsyncIterator[tuple[Coords, KnownShard]]:
+        """What is known of these shards, ``width`` of them read at once; those that are there no longer are left out."""
+        portion: list[Coords] = []
+        async for shard in shards:
+            portion.append(shard)
+            if len(portion) == width:
+                for each in await self._several(portion):
+                    yield each
+                portion.clear()
+        for each in await self._several(portion):
+            yield each
+
+    async def _several(self, shards: Sequence[Coords]) -> list[tuple[Coords, KnownShard]]:
+        found: dict[Coords, KnownShard] = {}
+
+        async def one(shard: Coords) -> None:
+            known = await self._chunks.shard(shard)
+            if known is not None:
+                found[shard] = known
+
+        await for_each(shards, one, min(_WIDTH, len(shards)))
+        return [(shard, found[shard]) for shard in shards if shard in found]
+
+    def _stored(self, shard: Coords, known: KnownShard, lead: Coords = ()) -> Iterator[StoredChunk]:
+        """The chunks of a shard that can be got, inside of the grid, whose first indices are ``lead``."""
+        for chunk in self._chunks.stored_in(shard, known):
+            if chunk[0][: len(lead)] == lead:
+                yield chunk
+
+    async def _keys_in(self, shards: Sequence[Coords]) -> list[Key]:
+        return [
+            self._grid.chunks.key(coords)
+            for shard, known in await self._several(shards)
+            for coords, _, _ in self._stored(shard, known)
+        ]
+
+    async def _holds_others(self, prefix: Prefix) -> bool:
+        """Whether there is a key below ``prefix`` that is none of a chunk."""
+        async for key in self._inner.list_prefix(prefix):
+            if self._grid.chunks.decode(key) is None:
+                return True
+        return False

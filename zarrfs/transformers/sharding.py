@@ -1,0 +1,424 @@
+"""The sharding storage transformer: chunk keys in front, keys of shards in the store behind.
+
+Source: v3 core 2022, "Sharding storage transformer (version 1.0)", over `zarrfs.hierarchy.sharded_chunks`, which knows shards. What the
+text leaves open, or says wrongly, is decided in docs/design/008-shards.md:
+
+* Of the keys below the grid's prefix, those that its chunk key encoding makes are translated, also outside of the grid, where nothing
+  is, nothing can be set, and what the store behind holds under such a name is hidden. All others are passed on.
+* Listings are exact: only what is there is listed, for which indexes are read as far as they have to be.
+* Whoever holds `exclusive` of a chunk holds the shard in the store behind; what is set in the same context goes into the shard that is
+  held. So transformers lie over one another, and processes lose nothing of each other's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from zarrfs.errors import ChunkError, GenerationMismatch, KeyConflict, KeyUnusable, RangesOverlap, ShardIndexInvalid
+from zarrfs.hierarchy.chunks import StoredChunks, Written, new_generation
+from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.shard_indexes import ShardIndexes
+from zarrfs.hierarchy.sharded_chunks import ShardedChunks
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.model.chunk_grid import Coords, Shape
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.shards import ShardSpec
+from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.locks import LockTable
+from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.transformers.shard_listing import ShardListing
+from zarrfs.transformers.sharded_grid import ShardedGrid
+
+INDEXES_NBYTES = 16 * 1024 * 1024
+# Shards that one operation is busy with at once.
+_WIDTH = 16
+
+
+@dataclass(slots=True, eq=False)
+class _Hold:
+    """That a shard is held, for as long as it is: whoever inherits this may outlive it."""
+
+    store: ShardingStore
+    shard: Coords
+    lasts: bool = True
+
+
+_holds: ContextVar[tuple[_Hold, ...]] = ContextVar("_holds", default=())
+
+
+class ShardingStore(ForwardingStore):
+    """Chunks of a grid of ``grid_shape``, each under its own key, in the shards of ``inner`` that ``spec`` describes.
+
+    Keys are ``prefix`` and what ``encoding`` makes of coordinates: of a chunk here, of a shard in ``inner``, which is perhaps another
+    transformer. Nobody else may hold `Store.exclusive` of a shard's key and write a chunk of it through this store.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        prefix: Prefix,
+        encoding: ChunkKeyEncoding,
+        grid_shape: Shape,
+        spec: ShardSpec,
+        indexes: ShardIndexes | None = None,
+        counters: HierarchyCounters | None = None,
+    ) -> None:
+        super().__init__(inner)
+        # A chunk's key is no folder in ``inner``, whatever the shards' are.
+        self.hierarchical = False
+        self._grid = ShardedGrid.of(prefix, encoding, grid_shape, spec)
+        shards = StoredChunks(inner, prefix, encoding, self._grid.shards.grid_shape)
+        self._chunks = ShardedChunks(
+            shards, spec, grid_shape, indexes or ShardIndexes(INDEXES_NBYTES), counters or HierarchyCounters()
+        )
+        self._listing = ShardListing(inner, self._grid, self._chunks)
+        self._chunk_locks = LockTable()
+        self._merging = LockTable()
+
+    # --- readable -----------------------------------------------------------------------------------------------------------
+
+    async def get(self, key: Key) -> Buffer | None:
+        coords = self._grid.chunks.decode(key)
+        if coords is None:
+            return await self.inner.get(key)
+        return (await self._values([(coords, WHOLE)]))[0]
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        """The chunks of one shard are got together; under ``if_generation``, those of one key."""
+        places = [self._grid.chunks.decode(key) for key, _ in key_ranges]
+        if not any(coords is not None for coords in places):
+            return await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
+        if if_generation is not None:
+            return [*await self._parts([each for _, each in key_ranges], places[0], key_ranges[0][0], if_generation)]
+        others = [each for each, coords in zip(key_ranges, places, strict=True) if coords is None]
+        chunks = [(coords, each) for (_, each), coords in zip(key_ranges, places, strict=True) if coords is not None]
+        from_others = iter(await self.inner.get_partial_values(others) if others else ())
+        from_chunks = iter(await self._values(chunks))
+        return [next(from_others if coords is None else from_chunks) for coords in places]
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        coords = self._grid.chunks.decode(key)
+        if coords is None:
+            return await self.inner.get_with_stat(key, byte_range)
+        with _naming(key):
+            return await self._chunks.get_with_stat(coords, byte_range) if self._grid.chunks.holds(coords) else None
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        coords = self._grid.chunks.decode(key)
+        if coords is None:
+            return await self.inner.stat(key)
+        with _naming(key):
+            return await self._chunks.stat(coords) if self._grid.chunks.holds(coords) else None
+
+    async def _parts(
+        self, byte_ranges: Sequence[ByteRange], coords: Coords | None, key: Key, generation: Generation
+    ) -> Sequence[Buffer]:
+        if coords is None or not self._grid.chunks.holds(coords):
+            raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
+        with _naming(key):
+            return await self._chunks.get_parts(coords, byte_ranges, generation)
+
+    async def _values(self, wanted: Sequence[tuple[Coords, ByteRange]]) -> list[Buffer | None]:
+        """Parts of chunks; None for those that are not stored, or outside of the grid."""
+        inside = [each for each in wanted if self._grid.chunks.holds(each[0])]
+        found = iter(await self._chunks.get_ranges(inside) if inside else ())
+        values: list[Buffer | None] = []
+        for coords, _ in wanted:
+            value = next(found) if self._grid.chunks.holds(coords) else None
+            with _naming(self._grid.chunks.key(coords)):
+                if isinstance(value, ChunkError):
+                    raise value
+            values.append(value)
+        return values
+
+    # --- writable -----------------------------------------------------------------------------------------------------------
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+        """With ``if_generation``: atomic towards whoever writes chunks, or holds `exclusive` of the shard; not towards others."""
+        coords = self._grid.chunks.decode(key)
+        if coords is None:
+            return await self.inner.set(key, value, if_generation=if_generation)
+        self._demand_inside(coords, key)
+
+        async def changed() -> Mapping[Coords, Buffer | None]:
+            if if_generation is not None:
+                stat = await self._chunks.stat(coords)
+                if (stat.generation if stat is not None else "") != if_generation:
+                    raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
+            return {coords: value}
+
+        with _naming(key):
+            return (await self._change(self._grid.spec.shard_of(coords), changed))[coords]
+
+    async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
+        """Each shard is set once. Of a shard that exists the index is read, to know how long its chunks are; of its chunks those that
+        stay, and those that are replaced in part."""
+        others = []
+        shards: dict[Coords, dict[Coords, list[_Piece]]] = {}
+        for key, start, value in key_start_values:
+            coords = self._grid.chunks.decode(key)
+            if coords is None:
+                others.append((key, start, value))
+            else:
+                self._demand_inside(coords, key)
+                if start < 0:
+                    raise ValueError(f"negative offset {start} for key {key!r}")
+                pieces = shards.setdefault(self._grid.spec.shard_of(coords), {}).setdefault(coords, [])
+                if len(value):
+                    pieces.append((start, value))
+        for chunks in shards.values():
+            for coords, pieces in chunks.items():
+                _sort(pieces, self._grid.chunks.key(coords))
+        if others:
+            # These are checked there, before anything is stored.
+            await self.inner.set_partial_values(others)
+
+        async def one(shard: Coords) -> None:
+            await self._change(shard, lambda: self._patched(shard, shards[shard]))
+
+        await for_each(shards, one, _WIDTH)
+
+    async def erase(self, key: Key) -> None:
+        coords = self._grid.chunks.decode(key)
+        if coords is None:
+            await self.inner.erase(key)
+        else:
+            await self._erase_chunks([coords])
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        others, chunks = [], []
+        for key in keys:
+            coords = self._grid.chunks.decode(key)
+            if coords is None:
+                others.append(key)
+            else:
+                chunks.append(coords)
+        if others:
+            await self.inner.erase_values(others)
+        await self._erase_chunks(chunks)
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        """Shards all of whose chunks go are erased without being read. What is no chunk, below a prefix that cuts through the grid, is
+        erased as well."""
+        if not (lead := self._grid.lead(prefix)):
+            await self.inner.erase_prefix(prefix)
+            return
+        self._demand_writable(prefix)
+
+        async def one(shard: Coords) -> None:
+            ranges = self._grid.ranges(shard)
+            ranges[: len(lead)] = [range(index, index + 1) for index in lead]
+            await self._erase_in(shard, set(itertools.product(*ranges)))
+
+        await for_each([shard async for shard in self._listing.shards(prefix, lead)], one, _WIDTH)
+        others = [key async for key in self.inner.list_prefix(prefix) if self._grid.chunks.decode(key) is None]
+        if others:
+            await self.inner.erase_values(others)
+
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+        """Of a prefix that chunk keys begin with, every shard below it: names are in their indexes."""
+        below: dict[Key | Prefix, None] = {}
+        for place in places:
+            if isinstance(place, Prefix):
+                below[place] = None
+                lead = self._grid.lead(place)
+                if lead is not None and self.listable:
+                    below[self._grid.behind(place, lead)] = None
+                    below |= {self._grid.shards.key(shard): None async for shard in self._listing.shards(place, lead)}
+            elif (coords := self._grid.chunks.decode(place)) is None:
+                below[place] = None
+            elif self._grid.chunks.holds(coords):
+                below |= dict.fromkeys(self._chunks.keys(coords))
+        await self.inner.sync(below)
+
+    @asynccontextmanager
+    async def exclusive(self, key: Key) -> AsyncIterator[None]:
+        """Of a chunk: others can neither hold nor set another chunk of its shard meanwhile, in this process or elsewhere."""
+        coords = self._grid.chunks.decode(key)
+        if coords is None:
+            async with self.inner.exclusive(key):
+                yield
+            return
+        self._demand_inside(coords, key)
+        async with self._chunk_locks.hold(key), self._held(self._grid.spec.shard_of(coords)):
+            yield
+
+    @asynccontextmanager
+    async def _held(self, shard: Coords) -> AsyncIterator[None]:
+        """While held, only this context, and what was started in it, changes the shard."""
+        if any(hold.lasts and hold.store is self and hold.shard == shard for hold in _holds.get()):
+            yield
+            return
+        async with self.inner.exclusive(self._grid.shards.key(shard)):
+            hold = _Hold(self, shard)
+            _holds.set((*_holds.get(), hold))
+            try:
+                yield
+            finally:
+                hold.lasts = False
+                _holds.set(tuple(each for each in _holds.get() if each is not hold))
+
+    async def _change(
+        self, shard: Coords, changed: Callable[[], Awaitable[Mapping[Coords, Buffer | None]]]
+    ) -> Mapping[Coords, Generation | None]:
+        """Store what ``changed()`` gives of the chunks of ``shard`` (None erases one), with one `set` of it at most."""
+        self._demand_writable(self._grid.shards.key(shard))
+        # Several may be at work in the context that holds the shard.
+        async with self._held(shard), self._merging.hold(self._grid.shards.key(shard)):
+            chunks = await changed()
+            now = time.time_ns()
+            written = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
+            return await self._chunks.merge(written) if written else {}
+
+    async def _patched(self, shard: Coords, chunks: Mapping[Coords, Sequence[_Piece]]) -> Mapping[Coords, Buffer | None]:
+        """Chunks with pieces of them replaced; those that stay as they are left out."""
+        known = await self._chunks.shard(shard)
+        sizes: dict[Coords, int | None] = {}
+        for coords in chunks:
+            with _naming(self._grid.chunks.key(coords)):
+                found = known.find(self._grid.spec.place_of(coords)) if known is not None else None
+            sizes[coords] = found[1] if found is not None else None
+        partly = [coords for coords, pieces in chunks.items() if pieces and _end_of_start(pieces) < (sizes[coords] or 0)]
+        values = dict(zip(partly, await self._values([(coords, WHOLE) for coords in partly]), strict=True))
+        return {
+            coords: _merged(values.get(coords) or b"", pieces)
+            for coords, pieces in chunks.items()
+            if pieces or sizes[coords] is None
+        }
+
+    async def _erase_chunks(self, chunks: Iterable[Coords]) -> None:
+        shards: dict[Coords, set[Coords]] = {}
+        for coords in chunks:
+            if self._grid.chunks.holds(coords):
+                shards.setdefault(self._grid.spec.shard_of(coords), set()).add(coords)
+        await for_each(shards, lambda shard: self._erase_in(shard, shards[shard]), _WIDTH)
+
+    async def _erase_in(self, shard: Coords, chunks: Collection[Coords]) -> None:
+        async def there() -> Mapping[Coords, None]:
+            if len(chunks) == self._grid.spec.count_within(shard, self._grid.chunks.grid_shape):
+                return dict.fromkeys(chunks)
+            known = await self._chunks.shard(shard)
+            if known is None:
+                return {}
+            if isinstance(known.index, ShardIndexInvalid):
+                raise known.index
+            stored = {self._grid.spec.coords_of(shard, place) for place in known.index.places()}
+            return dict.fromkeys(stored.intersection(chunks))
+
+        with _naming(self._grid.shards.key(shard)):
+            await self._change(shard, there)
+
+    def _demand_inside(self, coords: Coords, key: Key) -> None:
+        if not self._grid.chunks.holds(coords):
+            raise KeyUnusable(f"{key!r} is outside of the grid of chunks, {self._grid.chunks.grid_shape}", key=key)
+
+    # --- what a file system can do ------------------------------------------------------------------------------------------
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        if self._grid.chunks.decode(old) is not None or self._grid.chunks.decode(new) is not None:
+            raise self._unsupported("rename chunks that lie in shards")
+        return await self.inner.rename(old, new)
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        """Not for prefixes that chunk keys begin with: under other names they would not be chunks."""
+        if old != new and (new.startswith(old) or old.startswith(new)):
+            raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
+        for prefix in (old, new):
+            if self._grid.chunks.lies_below(prefix) or self._grid.chunks.lead(prefix) is not None:
+                raise self._unsupported("rename chunks that lie in shards")
+        return await self.inner.rename_prefix(old, new)
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        self._demand_uncut(prefix)
+        await self.inner.make_prefix(prefix)
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        self._demand_uncut(prefix)
+        await self.inner.remove_prefix(prefix)
+
+    async def set_times(self, key: Key, mtime_ns: int) -> bool:
+        if self._grid.chunks.decode(key) is not None:
+            raise self._unsupported("set times of chunks that lie in shards")
+        return await self.inner.set_times(key, mtime_ns)
+
+    def _demand_uncut(self, prefix: Prefix) -> None:
+        if self._grid.lead(prefix):
+            raise self._unsupported("hold empty prefixes of chunks")
+
+    # --- listable -----------------------------------------------------------------------------------------------------------
+
+    def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
+        return self._listing.list_prefix(prefix)
+
+    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        """Sizes are those of the encoded chunks, times those of their shards. Prefixes of chunks have none."""
+        return self._listing.list_dir(prefix)
+
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        return await self._listing.prefix_exists(prefix)
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        return await self.inner.prefix_mtime_ns(prefix) if self._grid.lead(prefix) is None else None
+
+    # --- change -------------------------------------------------------------------------------------------------------------
+
+    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+        """See `ShardedGrid.seen`."""
+
+        def tell(changes: Sequence[Change]) -> None:
+            seen = [each for change in changes for each in self._grid.seen(change)]
+            if seen or not changes:
+                told(seen)
+
+        await self.inner.watch(tell)
+
+
+_Piece = tuple[int, Buffer]
+"""Where it begins in a value, in bytes, and its bytes."""
+
+
+def _sort(pieces: list[_Piece], key: Key) -> None:
+    """Raise `RangesOverlap` when they do."""
+    pieces.sort(key=lambda piece: piece[0])
+    for (start, value), (following, _) in itertools.pairwise(pieces):
+        if start + len(value) > following:
+            raise RangesOverlap(f"overlapping ranges for {key!r} at byte {following}", key=key)
+
+
+def _end_of_start(pieces: Sequence[_Piece]) -> int:
+    """How many bytes from the beginning of a value sorted pieces replace without a gap."""
+    end = 0
+    for start, value in pieces:
+        if start > end:
+            break
+        end = start + len(value)
+    return end
+
+
+def _merged(value: Buffer, pieces: Sequence[_Piece]) -> Buffer:
+    """``value`` with sorted pieces of it replaced; what lies between its end and a piece is zeros."""
+    whole = bytearray(value)
+    for start, piece in pieces:
+        if start > len(whole):
+            whole.extend(bytes(start - len(whole)))
+        whole[start : start + len(piece)] = piece
+    return whole
+
+
+@contextmanager
+def _naming(key: Key) -> Iterator[None]:
+    """Errors of chunks say which key it was."""
+    try:
+        yield
+    except ChunkError as error:
+        if error.key is not None:
+            raise
+        raise type(error)(f"{key!r}: {error}", key=key) from error
