@@ -1,0 +1,96 @@
+"""``zarr3/``: the hierarchy as plain final Zarr v3, every array unsharded: one key for each inner chunk.
+
+A chunk file is the chunk's stored bytes, unchanged, where the final v3 has words for the array's codecs; else the chunk is decoded, and
+its codec is ``bytes`` (C order, little-endian). Keys are the array's own where it is of the final v3, else ``c/1/2``. What is written to
+a chunk has to decode to one, and is stored as it is; a ``zarr.json`` that is written changes the node, whatever its dialect. Folders that
+are made are groups; one that gets the document of an array is an array with the codecs and chunks that it asks for
+(docs/design/009-zarr3.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from zarrfs.dialects.v3_names import DOCUMENT
+from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.keys import NodePath
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.metadata import ArrayNode, GroupNode
+from zarrfs.views.base import ViewContext, ViewPlugin
+from zarrfs.views.chunk_files import ChunkFile, DecodedChunk, EncodedChunk
+from zarrfs.views.node_form import NodeForm
+from zarrfs.views.node_view import NodeView
+from zarrfs.views.zarr3_documents import ShownArray, shown_array, shown_group
+from zarrfs.views.zarr3_files import Zarr3Document
+
+_KEY = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
+# As many as the hierarchy remembers nodes.
+_REMEMBERED = 50_000
+
+
+class Zarr3Form(NodeForm):
+    """See the module's text."""
+
+    view = "zarr3"
+    documents = (DOCUMENT,)
+    array_document = DOCUMENT
+    group_document = DOCUMENT
+    folders = True
+
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
+        self._shown: OrderedDict[NodePath, tuple[ArrayNode, ShownArray]] = OrderedDict()
+
+    def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
+        if isinstance(node, GroupNode):
+            return {DOCUMENT: shown_group(node)}
+        known = self._shown.get(node.path)
+        return {DOCUMENT: (known[1] if known is not None and known[0] is node else self._look(node)).document}
+
+    def keys(self, node: ArrayNode) -> ChunkKeyEncoding:
+        return self._as_shown(node).metadata.chunk_key_encoding
+
+    def known_keys(self, path: NodePath) -> ChunkKeyEncoding | None:
+        known = self._shown.get(path)
+        return known[1].metadata.chunk_key_encoding if known is not None else None
+
+    def looks_like_chunk(self, key: str) -> bool:
+        return _KEY.fullmatch(key) is not None
+
+    def document(self, path: NodePath, name: str) -> Zarr3Document:
+        return Zarr3Document(self, path, name)
+
+    def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> ChunkFile:
+        kind = EncodedChunk if self._as_shown(opened.array.node).encoded else DecodedChunk
+        return kind(self, opened, coords, path)
+
+    def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+        is_encoded = self._as_shown(opened.array.node).encoded
+        return stored_nbytes if is_encoded else opened.array.metadata.chunk_nbytes(coords)
+
+    def is_hollow(self, node: GroupNode) -> bool:
+        return not node.attributes
+
+    def _as_shown(self, node: ArrayNode) -> ShownArray:
+        """How the chunks of ``node`` are shown. An array that is open may have other attributes by now, which do not matter here."""
+        known = self._shown.get(node.path)
+        if known is not None and (known[0] is node or (known[0].metadata, known[0].dialect) == (node.metadata, node.dialect)):
+            return known[1]
+        return self._look(node)
+
+    def _look(self, node: ArrayNode) -> ShownArray:
+        shown = shown_array(node)
+        self._shown[node.path] = node, shown
+        if len(self._shown) > _REMEMBERED:
+            self._shown.popitem(last=False)
+        return shown
+
+
+PLUGIN = ViewPlugin(
+    "zarr3",
+    "the hierarchy as plain Zarr v3 without shards, chunks as they are encoded, for Zarr v3 readers and writers",
+    lambda context: NodeView(Zarr3Form(context)),
+)
