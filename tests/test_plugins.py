@@ -252,7 +252,7 @@ CONTAINER = NewPlugin(
 
     store = await store_of(Example((2, 3), (1, 2), "|u1"), Example((4,), (2,)))
     async with tree_over(store) as tree:
-        assert await names(tree) == {"raw", "chunks", "npy", "pgm", "README.txt"}
+        assert await names(tree) == {"raw", "chunks", "zarr3", "npy", "pgm", "README.txt"}
         assert await names(tree, "pgm") == {"a.pgm", "b.unsupported.txt"}
         assert await read(tree, "pgm/a.pgm") == b"P5 3 2 255 " + bytes([1, 2, 3, 4, 5, 6])
         assert b"two dimensions of uint8" in await read(tree, "pgm/b.unsupported.txt")

@@ -65,6 +65,7 @@ def _readme(about: Mapping[str, str]) -> bytes:
     commands = {
         "raw": ("ls -lR raw", "the keys of the store"),
         "chunks": ("find chunks -name .zarray | head", "which arrays there are"),
+        "zarr3": ("python3 -c 'import zarr; print(zarr.open(\"zarr3\").tree())'", "the hierarchy, with any reader of Zarr v3"),
         "npy": ('python3 -c \'import numpy; print(numpy.load("npy/NAME.npy", mmap_mode="r").shape)\'', "an array, without Zarr"),
     }
     lines += [f"  {command}\n      {why}" for name, (command, why) in commands.items() if name in about]
