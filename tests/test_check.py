@@ -21,8 +21,9 @@ from tests.support.hostile import SOUND, folder_cases, write_huge
 from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
 from zarrfs import check_text, cli, offline
-from zarrfs.check import MOST, Finding, Findings, Report, check
+from zarrfs.check import check
 from zarrfs.config import MountConfig
+from zarrfs.findings import MOST, Finding, Findings, Report
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 

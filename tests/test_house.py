@@ -50,8 +50,11 @@ LAYERS: dict[str, set[str]] = {
     "offline": {"hierarchy", "transformers", "stores", "model", "config", "redact"},
     "info": {"offline", "hierarchy", "model", "config", "redact"},
     "info_text": {"info", "model", "terminal"},
-    "check": {"offline", "hierarchy", "stores.base", "model", "config", "redact"},
-    "check_text": {"check", "terminal"},
+    "findings": {"model"},
+    "check_grid": {"stores.base", "model"},
+    "check_shards": {"findings", "check_grid", "hierarchy", "stores.base", "model"},
+    "check": {"check_shards", "findings", "check_grid", "offline", "hierarchy", "stores.base", "model", "config", "redact"},
+    "check_text": {"findings", "terminal"},
     "ending": {"tree", "last_words"},
     "daemon": {
         "tree",

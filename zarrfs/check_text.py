@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from zarrfs.check import Finding, Findings, Report
+from zarrfs.findings import Finding, Findings, Report
 from zarrfs.terminal import counted, printable, size
 
 
@@ -68,7 +68,7 @@ def _line(finding: Finding) -> str:
 def _summary(report: Report) -> Text:
     line = (
         f"{printable(report.store)}: {counted(report.nodes, 'node')}, {counted(report.chunks, 'chunk')}, "
-        f"{size(report.stored_nbytes)} stored, {size(report.decoded_nbytes)} decoded: "
+        f"{size(report.stored_nbytes)} stored, {size(report.decoded_nbytes)} decoded{_shards(report)}: "
     )
     faults = [f"{report.bad.count} bad"] if report.bad.count else []
     if report.unchecked.count:
@@ -76,3 +76,10 @@ def _summary(report: Report) -> Text:
     if not report.complete:
         faults.append(f"interrupted after {report.done} of {report.total} chunks")
     return Text(line + (", ".join(faults) or "all is well"), "bold")
+
+
+def _shards(report: Report) -> str:
+    if not report.shards:
+        return ""
+    full = f"{100 * report.shard_chunks / report.shard_chunks_possible:.0f} %" if report.shard_chunks_possible else "0 %"
+    return f", {counted(report.shards, 'shard')} {full} full with {size(report.shard_unused_nbytes)} unused"

@@ -1,0 +1,156 @@
+"""What ``zarrfs check`` does with sharded arrays: every index first, then every chunk that an index leads to.
+
+What is wrong about a shard is told once, with its key, and not once for each chunk that is lost by it. Its chunks are got together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+
+import numpy as np
+
+from zarrfs.check_grid import coordinates, whole_grid
+from zarrfs.errors import ZarrfsError
+from zarrfs.findings import Finding, Report
+from zarrfs.hierarchy.arrays import Array, ChunkPart
+from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.shard_survey import ShardSurvey, SurveyedShard
+from zarrfs.model.chunk_grid import Coords, in_grid
+from zarrfs.stores.base import Store
+
+_WIDTH = 16
+# Outermost shards that are surveyed one after the other, and chunks that are collected before they are read.
+_BATCH = 4096
+# Chunks of a shard that are got together.
+_TOGETHER = 64
+# Chunks that a finding names.
+_NAMED = 5
+
+
+async def survey(array: Array, store: Store, report: Report) -> int:
+    """How many chunks of ``array`` there are to be read; what its indexes show goes to ``report``."""
+    shards = ShardSurvey(array.chunks, array.metadata)
+    total = 0
+    async for batch in _batches(shards, store, array, report):
+        present: set[Coords] = set()
+        async for each in shards.survey(batch):
+            if each.level == 0:
+                present.add(each.coords)
+                report.shard_chunks_possible += shards.possible(each.coords) if each.reason is None else 0
+            if each.innermost:
+                total += each.stored
+                report.shard_chunks += each.stored
+            report.shards += each.reason is None
+            report.shard_unused_nbytes += each.unused_nbytes
+            _tell(array, each, report)
+        if store.hierarchical:
+            await _look_behind(array, shards, [coords for coords in batch if coords not in present], report)
+    return total
+
+
+async def read(array: Array, store: Store, memory: int, report: Report, told: Callable[[Report], None]) -> None:
+    """Read and decode the chunks that `survey` counted."""
+    nbytes = max(1, array.metadata.chunk_nbytes((0,) * array.metadata.ndim))
+    width = max(1, min(_WIDTH, memory // (2 * nbytes)))
+    if any(spec.codecs for spec in array.metadata.shards):
+        # Each shard is decoded whole, for all of its chunks: one after the other.
+        width = 1
+    together = max(1, min(_TOGETHER, memory // (2 * nbytes * width)))
+    shards = ShardSurvey(array.chunks, array.metadata)
+
+    async def one(group: dict[Coords, int]) -> None:
+        await _read_group(array, group, report)
+        report.done += len(group)
+        told(report)
+
+    groups: list[dict[Coords, int]] = []
+    async for batch in _batches(shards, store, array, None):
+        async for each in shards.survey(batch):
+            if not each.innermost:
+                continue
+            group: dict[Coords, int] = {}
+            for coords, stored_nbytes in each.chunks():
+                group[coords] = stored_nbytes
+                if len(group) == together:
+                    groups.append(group)
+                    group = {}
+            if group:
+                groups.append(group)
+            if len(groups) * together >= _BATCH:
+                await for_each(groups, one, width)
+                groups.clear()
+    await for_each(groups, one, width)
+
+
+async def _read_group(array: Array, group: dict[Coords, int], report: Report) -> None:
+    metadata = array.metadata
+    parts = [ChunkPart(coords, np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype), ()) for coords in group]
+    try:
+        results = await array.read_chunks_into(parts)
+    except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
+        if len(group) > 1:
+            for coords, nbytes in group.items():
+                await _read_group(array, {coords: nbytes}, report)
+            return
+        (coords,) = group
+        report.add_chunk_error(array.path, array.chunks.keys(coords)[0], coords, error)
+        return
+    for (coords, nbytes), result in zip(group.items(), results, strict=True):
+        if isinstance(result, ZarrfsError):
+            report.add_chunk_error(array.path, array.chunks.keys(coords)[0], coords, result)
+        elif result:
+            report.chunks += 1
+            report.stored_nbytes += nbytes
+            report.decoded_nbytes += metadata.chunk_nbytes(coords)
+
+
+async def _batches(shards: ShardSurvey, store: Store, array: Array, report: Report | None) -> AsyncIterator[list[Coords]]:
+    """The outermost shards that are asked for. Those that are stored outside the grid go to ``report``."""
+    whole = whole_grid(shards.grid_shape, store)
+    batch: list[Coords] = []
+    if store.listable and (report is not None or not whole):
+        async for coords, _, _ in shards.list_shards():
+            if not in_grid(coords, shards.grid_shape):
+                if report is not None:
+                    reason = f"the grid has {shards.grid_shape} shards"
+                    report.outside.add(Finding(array.path, reason, shards.key(coords), shard=coords))
+            elif not whole:
+                batch.append(coords)
+                if len(batch) == _BATCH:
+                    yield batch
+                    batch = []
+    for coords in coordinates(shards.grid_shape) if whole else ():
+        batch.append(coords)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+async def _look_behind(array: Array, shards: ShardSurvey, missing: list[Coords], report: Report) -> None:
+    """What is in the place of a shard and is no value, such as a symbolic link, is an error to whoever reads it."""
+
+    async def one(coords: Coords) -> None:
+        try:
+            await shards.look(coords)
+        except ZarrfsError as error:
+            report.bad.add(Finding(array.path, str(error), shards.key(coords), shard=coords))
+
+    await for_each(missing, one, _WIDTH)
+
+
+def _tell(array: Array, shard: SurveyedShard, report: Report) -> None:
+    which = f"shard {shard.coords}" + (f" of level {shard.level + 1}" if shard.level else "")
+    if shard.reason is not None:
+        report.bad.add(Finding(array.path, f"{which}: {shard.reason}", shard.key, shard=shard.coords))
+    if shard.bad:
+        wrong = list(itertools.islice(shard.reasons(), _NAMED))
+        named = ", ".join(str(coords) for coords, _ in wrong) + (", ..." if shard.bad > _NAMED else "")
+        what = "chunks" if shard.innermost else "shards"
+        reason = f"{which}: {shard.bad} of its {what} cannot be read ({named}): {wrong[0][1]}"
+        report.bad.add(Finding(array.path, reason, shard.key, shard=shard.coords))
+    if shard.outside:
+        reason = f"{which}: {shard.outside} of its chunks lie outside the grid, which has {shard.grid_shape}"
+        report.outside.add(Finding(array.path, reason, shard.key, shard=shard.coords))

@@ -1,0 +1,172 @@
+"""What the shards of an array hold: each index looked at as a whole, for those who report on a store rather than read its arrays.
+
+Nothing here reads a chunk. Findings are told as they are; an index that cannot be read is no error of who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.errors import ShardIndexInvalid, ZarrfsError
+from zarrfs.hierarchy.chunk_layers import shard_levels
+from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk
+from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.shard_indexes import KnownShard
+from zarrfs.hierarchy.sharded_chunks import ShardedChunks
+from zarrfs.keys import ByteRange, Key
+from zarrfs.model import data_type
+from zarrfs.model.chunk_grid import Coords, Shape, in_grid
+from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.model.shards import ShardIndex, ShardSpec
+
+_WIDTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedShard:
+    """One shard that is stored. ``level``: 0 for the outermost. ``key``: what holds it. Chunks are what it holds: in a shard that is not
+    of the ``innermost`` level, other shards.
+
+    ``reason``: why nothing of it can be read, None where its index can; all else is then 0. ``stored``: chunks inside the grid that can
+    be read; ``bad``: those of which the index says what cannot be right, ``outside``: those outside the grid; ``possible``: chunks that
+    the grid has there. ``unused_nbytes``: of the shard, that belong neither to a chunk nor to the index.
+    """
+
+    level: int
+    coords: Coords
+    key: Key
+    innermost: bool
+    spec: ShardSpec
+    grid_shape: Shape
+    index: ShardIndex | None = None
+    reason: str | None = None
+    stored: int = 0
+    bad: int = 0
+    outside: int = 0
+    possible: int = 0
+    unused_nbytes: int = 0
+
+    def chunks(self) -> Iterator[tuple[Coords, int]]:
+        """Coordinates and stored bytes of the chunks that count as ``stored``."""
+        for place, nbytes in self.index.stored() if self.index is not None else ():
+            coords = self.spec.coords_of(self.coords, place)
+            if in_grid(coords, self.grid_shape):
+                yield coords, nbytes
+
+    def reasons(self) -> Iterator[tuple[Coords, str]]:
+        """Coordinates of the chunks that count as ``bad``, and what is wrong about each."""
+        if self.index is None or not self.bad:
+            return
+        sound = {place for place, _ in self.index.stored()}
+        for place in self.index.places():
+            if place not in sound:
+                try:
+                    self.index.find(place)
+                except ShardIndexInvalid as error:
+                    yield self.spec.coords_of(self.coords, place), str(error)
+
+
+class ShardSurvey:
+    """The shards of an array that has some. ``chunks`` are its chunks, ``grid_shape`` is that of the outermost shards."""
+
+    def __init__(self, chunks: ChunkStore, metadata: ArrayMetadata) -> None:
+        self._levels = shard_levels(chunks)
+        self._bottom: ChunkStore = self._levels[0]
+        while self._bottom.below is not None:
+            self._bottom = self._bottom.below
+        self.grid_shape = metadata.stored_grid_shape
+        self._per_shard = metadata.chunks_per_key
+        self._metadata = metadata
+        index_type = data_type.from_name("uint64")
+        self._index_nbytes = [
+            CodecChain.build(spec.index_codecs, index_type).encoded_limit(spec.index_shape) for spec in metadata.shards
+        ]
+        self._grids = [metadata.grid_shape]
+        for spec in reversed(metadata.shards[1:]):
+            self._grids.insert(0, spec.grid_of_shards(self._grids[0]))
+
+    def possible(self, shard: Coords) -> int:
+        """Innermost chunks of an outermost shard that are inside the grid, stored or not."""
+        return ShardSpec(self._per_shard).count_within(shard, self._metadata.grid_shape)
+
+    def key(self, shard: Coords) -> Key:
+        """The key of an outermost shard."""
+        return self._bottom.keys(shard)[0]
+
+    def list_shards(self) -> AsyncIterator[StoredChunk]:
+        """The outermost shards that are stored, also those outside the grid, with their sizes. Raises `StoreUnsupported`."""
+        return self._bottom.list(outside=True)
+
+    async def look(self, shard: Coords) -> None:
+        """Read a little of an outermost shard, stored or not. Raises what keeps it from being read."""
+        await self._bottom.get(shard, ByteRange(0, 1))
+
+    async def survey(self, shards: Sequence[Coords]) -> AsyncIterator[SurveyedShard]:
+        """Those of these outermost shards that are stored, each followed by those within it; indexes are read several at once."""
+        for start in range(0, len(shards), _WIDTH):
+            for surveyed in await self._several(0, shards[start : start + _WIDTH]):
+                async for each in self._with_inner(surveyed):
+                    yield each
+
+    async def _with_inner(self, surveyed: SurveyedShard) -> AsyncIterator[SurveyedShard]:
+        yield surveyed
+        if surveyed.innermost:
+            return
+        portion: list[Coords] = []
+        for coords, _ in surveyed.chunks():
+            portion.append(coords)
+            if len(portion) == _WIDTH:
+                for inner in await self._several(surveyed.level + 1, portion):
+                    async for each in self._with_inner(inner):
+                        yield each
+                portion.clear()
+        for inner in await self._several(surveyed.level + 1, portion):
+            async for each in self._with_inner(inner):
+                yield each
+
+    async def _several(self, level: int, shards: Sequence[Coords]) -> list[SurveyedShard]:
+        found: dict[Coords, SurveyedShard] = {}
+
+        async def one(shard: Coords) -> None:
+            surveyed = await self._one(level, shard)
+            if surveyed is not None:
+                found[shard] = surveyed
+
+        await for_each(shards, one, _WIDTH)
+        return [found[shard] for shard in shards if shard in found]
+
+    async def _one(self, level: int, shard: Coords) -> SurveyedShard | None:
+        store = self._levels[level]
+        stored: KnownShard | ZarrfsError | None
+        try:
+            stored = await store.shard(shard)
+        except ZarrfsError as error:
+            stored = error
+        return None if stored is None else self._surveyed(level, store, shard, stored)
+
+    def _surveyed(self, level: int, store: ShardedChunks, shard: Coords, stored: KnownShard | ZarrfsError) -> SurveyedShard:
+        spec, grid_shape, key = store.spec, self._grids[level], (store.below or store).keys(shard)[0]
+        innermost = level == len(self._levels) - 1
+        index = stored.index if isinstance(stored, KnownShard) else stored
+        if not isinstance(stored, KnownShard) or isinstance(index, ZarrfsError):
+            return SurveyedShard(level, shard, key, innermost, spec, grid_shape, reason=str(index))
+        possible = spec.count_within(shard, grid_shape)
+        outside = 0
+        if possible < spec.chunks:
+            outside = sum(not in_grid(spec.coords_of(shard, place), grid_shape) for place, _ in index.stored())
+        return SurveyedShard(
+            level,
+            shard,
+            key,
+            innermost,
+            spec,
+            grid_shape,
+            index=index,
+            stored=index.count - index.bad_count - outside,
+            bad=index.bad_count,
+            outside=outside,
+            possible=possible,
+            unused_nbytes=stored.stat.size - index.used_nbytes - self._index_nbytes[level],
+        )
