@@ -466,6 +466,24 @@ async def test_holes_in_a_replaced_array_are_zeros_whatever_its_fill_value() -> 
         assert (await in_zarr(store, "a"))[...].tolist() == [0] * 8
 
 
+@trio_test
+async def test_elements_that_equal_the_fill_value_are_no_holes_when_storing_is_tried_again() -> None:
+    example = Example((8,), (2,), "<i4")
+    store = Full()
+    await fill(store, example.values("a"))
+    async with tree_over(store) as tree:
+        new = npy(np.array([FILL] * 7 + [5], "<i4"))
+        async with opened(tree, "npy/a.npy", ANEW) as handle:
+            await handle.write(0, new)
+            store.full = True
+            with pytest.raises(StoreFull):
+                await handle.flush()
+            assert bytes(await handle.read(0, len(new))) == new
+            store.full = False
+            await handle.flush()
+        assert (await in_zarr(store, "a"))[...].tolist() == [FILL] * 7 + [5]
+
+
 @DIALECTS
 @trio_test
 async def test_another_shape_replaces_the_array_as_a_whole(dialect: str) -> None:
