@@ -14,6 +14,7 @@ That is certain where all of this is so; anything else raises `NotRepresentable`
   memory, where a filter takes them for something else;
 * no ``transpose`` stands before it: zarr-python 3.1 flattens a transposed chunk in the order of its memory, and so writes something
   else than it reads;
+* elements of one byte stay of one byte: zarr-python 3.1 forgets the byte order of ``bytes`` where the array's type has none;
 * a filter whose result has another type says so in a way that zarr-python 3.1 understands (``quantize`` with an ``astype`` does not);
 * no NumPy-level filter follows a codec that works on bytes.
 """
@@ -103,6 +104,8 @@ def _filters_first(specs: Sequence[CodecSpec], dtype: Dtype) -> tuple[CodecSpec,
         stored = encoded
     if little_endian(stored) != stored:
         raise NotRepresentable(f"filters make big-endian elements ({stored})")
+    if dtype.itemsize == 1 < stored.itemsize:
+        raise NotRepresentable(f"filters make elements with a byte order ({stored}) of some that have none ({dtype})")
     return (*filters, CodecSpec("bytes", {"endian": "little"} if stored.itemsize > 1 else {}), *behind)
 
 

@@ -1,0 +1,306 @@
+"""``zarr3/`` of Zarr v2 arrays with any types, orders, filters and compressors: zarr-python reads it as it reads the store, what
+zarr-python writes by the documents there is right in the store, and the bytes are the stored ones where they can be."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import trio_test
+
+from tests.support.comparing import in_memory
+from tests.support.stores import contents, fill
+from tests.support.trees import every_file, names, read, tree_over, write
+from zarrfs.stores.memory import MemoryStore
+
+zarr = pytest.importorskip("zarr")
+numcodecs = pytest.importorskip("numcodecs")
+
+Elements = np.ndarray[Any, np.dtype[Any]]
+Files = dict[str, bytes]
+
+NUMBERS = ("|b1", "|i1", "|u1", "<i2", ">i2", "<i4", ">u4", "<i8", ">i8", "<f2", ">f2", "<f4", ">f4", "<f8", ">f8")
+OTHERS = ("<c8", ">c16", "<M8[s]", ">M8[ms]", "<m8[ns]", "|S3", "<U2", ">U2", "|V3")
+
+
+def written(array: Elements, chunks: tuple[int, ...], **how: Any) -> Files:
+    """The keys of a Zarr v2 array, as zarr-python writes it; chunks of fill values are left out."""
+    store = in_memory({}).with_read_only(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = zarr.create_array(store, name="a", shape=array.shape, chunks=chunks, dtype=array.dtype, zarr_format=2, **how)
+        made[...] = array
+    return {key: value.to_bytes() for key, value in store._store_dict.items()}
+
+
+def opened(files: Files, path: str = "a", *, writable: bool = False) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        store = in_memory(files)
+        return zarr.open_array(store.with_read_only(False) if writable else store, path=path, mode="r+" if writable else "r")
+
+
+async def shown(files: Files) -> Files:
+    """What ``zarr3/`` shows of a store."""
+    store = MemoryStore()
+    await fill(store, files)
+    async with tree_over(store) as tree:
+        return {path.removeprefix("zarr3/"): await read(tree, path) async for path in every_file(tree, "zarr3")}
+
+
+async def rewritten(files: Files, elements: Elements) -> Files:
+    """The store after zarr-python wrote ``elements`` by the documents of ``zarr3/``, and its chunks were put there."""
+    store = MemoryStore()
+    await fill(store, files)
+    async with tree_over(store) as tree:
+        view = {path.removeprefix("zarr3/"): await read(tree, path) async for path in every_file(tree, "zarr3")}
+        array = opened(view, writable=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Filters of zarr-python 3.1 take elements of another byte order, or in Fortran order, for what they are not.
+            array[...] = np.ascontiguousarray(elements.astype(elements.dtype.newbyteorder("<")))
+        for key, value in array.store_path.store._store_dict.items():
+            if not key.endswith("zarr.json"):
+                await write(tree, f"zarr3/{key}", value.to_bytes())
+        return await contents(store)
+
+
+def codecs_of(view: Files) -> list[str]:
+    return [each["name"] for each in json.loads(view["a/zarr.json"])["codecs"]]
+
+
+@st.composite
+def filters(draw: st.DrawFn, dtype: np.dtype[Any]) -> list[Any]:
+    """Filters that can take ``dtype``, most of them configured for the byte order that they meet."""
+    found: list[Any] = []
+    here = dtype
+    for _ in range(draw(st.integers(0, 2))):
+        kinds = ["shuffle", "crc32", "astype"]
+        if here.kind in "iuf":
+            kinds += ["delta", "fixedscaleoffset"]
+        if here.kind == "f" and here.itemsize > 2:
+            kinds += ["quantize", "bitround"]
+        if here == np.dtype(bool):
+            kinds = ["packbits", "shuffle"]
+        takes = here if draw(st.integers(0, 9)) else here.newbyteorder()
+        match draw(st.sampled_from(kinds)):
+            case "delta":
+                wide = draw(st.sampled_from([takes, np.dtype(">i8"), np.dtype("<i8")])) if takes.kind in "iu" else takes
+                found.append(numcodecs.Delta(dtype=takes.str, astype=wide.str))
+                here = wide
+            case "fixedscaleoffset":
+                wide = draw(st.sampled_from(["<f8", ">f8"])) if takes.kind == "f" else takes.str
+                found.append(numcodecs.FixedScaleOffset(offset=1, scale=1, dtype=takes.str, astype=wide))
+                here = np.dtype(wide)
+            case "astype":
+                if here.kind not in "iuf":
+                    continue
+                wide = draw(st.sampled_from(["<f8", ">f8"]))
+                found.append(numcodecs.AsType(encode_dtype=wide, decode_dtype=takes.str))
+                here = np.dtype(wide)
+            case "quantize":
+                found.append(numcodecs.Quantize(digits=1, dtype=takes.str))
+                here = takes
+            case "bitround":
+                if takes.str[0] == ">" or here.str[0] == ">":
+                    continue
+                # It makes integers of them, and no filter that follows knows that.
+                return [*found, numcodecs.BitRound(keepbits=9)]
+            case "packbits":
+                return [*found, numcodecs.PackBits()]
+            case "shuffle":
+                found.append(numcodecs.Shuffle(elementsize=draw(st.sampled_from([1, here.itemsize]))))
+                return found
+            case "crc32":
+                found.append(numcodecs.CRC32())
+                return found
+    return found
+
+
+COMPRESSORS = st.sampled_from(
+    [
+        None,
+        numcodecs.Zlib(1),
+        numcodecs.GZip(1),
+        numcodecs.BZ2(1),
+        numcodecs.LZ4(),
+        numcodecs.LZMA(preset=1),
+        numcodecs.Zstd(1),
+        numcodecs.Blosc(cname="zstd", clevel=1, shuffle=-1),
+        numcodecs.Blosc(cname="lz4", clevel=5, shuffle=2),
+    ]
+)
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> tuple[Elements, tuple[int, ...], dict[str, Any]]:
+    dtype = np.dtype(draw(st.sampled_from(NUMBERS + OTHERS)))
+    shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
+    chunks = tuple(draw(st.integers(1, extent)) for extent in shape)
+    numbers = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 50, shape)
+    elements = numbers.astype(str).astype(dtype) if dtype.kind in "SUV" else numbers.astype(dtype)
+    how = {
+        "order": draw(st.sampled_from("CF")),
+        "filters": draw(filters(dtype)) if dtype.str in NUMBERS else [],
+        "compressors": draw(COMPRESSORS),
+    }
+    return elements, chunks, how
+
+
+def bits(array: Any) -> bytes:
+    elements = np.asarray(array[...])
+    return elements.astype(elements.dtype.newbyteorder("<")).tobytes()
+
+
+@settings(deadline=None, max_examples=250)
+@given(stores())
+def test_any_v2_array_is_read_as_it_is_stored(example: tuple[Elements, tuple[int, ...], dict[str, Any]]) -> None:
+    elements, chunks, how = example
+    files = written(elements, chunks, **how)
+    view = trio.run(shown, files)
+    assert bits(opened(view)) == bits(opened(files)), (view["a/zarr.json"].decode(), files["a/.zarray"].decode())
+
+
+@settings(deadline=None, max_examples=100)
+@given(stores(), st.integers(0, 99))
+def test_what_zarr_python_writes_by_the_documents_is_right_in_the_store(
+    example: tuple[Elements, tuple[int, ...], dict[str, Any]], seed: int
+) -> None:
+    elements, chunks, how = example
+    numbers = np.random.default_rng(seed).integers(1, 50, elements.shape)
+    other = numbers.astype(str).astype(elements.dtype) if elements.dtype.kind in "SUV" else numbers.astype(elements.dtype)
+    files = written(elements, chunks, **how)
+    after = trio.run(rewritten, files, other)
+    # What filters lose is lost where zarr-python writes the same with them.
+    assert bits(opened(after)) == bits(opened(written(other, chunks, **how)))
+
+
+# --- which chains pass through, and which do not ---------------------------------------------------------------------------------
+
+DELTA = {"id": "delta", "dtype": "<i4"}
+PASSED = {
+    "compressed": ("<i4", {"compressors": numcodecs.Zlib(1)}, ["bytes", "numcodecs.zlib"]),
+    "big-endian": (">i4", {"compressors": numcodecs.GZip(1)}, ["bytes", "gzip"]),
+    "fortran": ("<i4", {"order": "F", "compressors": numcodecs.Zstd(1)}, ["transpose", "bytes", "zstd"]),
+    "shuffle": ("<f8", {"filters": [numcodecs.Shuffle(8)]}, ["bytes", "numcodecs.shuffle"]),
+    "delta": ("<i4", {"filters": [numcodecs.Delta("<i4", "<i2")]}, ["numcodecs.delta", "bytes"]),
+    "delta of big-endian": (">i4", {"filters": [numcodecs.Delta(">i4", "<i4")]}, ["numcodecs.delta", "bytes"]),
+    "offset": ("<f8", {"filters": [numcodecs.FixedScaleOffset(0, 10, "<f8", "|u1")]}, ["numcodecs.fixedscaleoffset", "bytes"]),
+    "astype": ("<i4", {"filters": [numcodecs.AsType("<i8", "<i4")]}, ["numcodecs.astype", "bytes"]),
+    "quantize": ("<f4", {"filters": [numcodecs.Quantize(2, "<f4")]}, ["numcodecs.quantize", "bytes"]),
+    "bitround": ("<f4", {"filters": [numcodecs.BitRound(9)]}, ["numcodecs.bitround", "bytes"]),
+    "packbits": (
+        "|b1",
+        {"filters": [numcodecs.PackBits()], "compressors": numcodecs.BZ2(1)},
+        ["numcodecs.packbits", "bytes", "numcodecs.bz2"],
+    ),
+    "several": (
+        "<f8",
+        {"filters": [numcodecs.FixedScaleOffset(0, 10, "<f8", "<i4"), numcodecs.Delta("<i4"), numcodecs.Shuffle(4)]},
+        ["numcodecs.fixedscaleoffset", "numcodecs.delta", "bytes", "numcodecs.shuffle"],
+    ),
+}
+DECODED = {
+    "another byte order than the elements have": (">i4", {"filters": [numcodecs.Delta("<i4")]}),
+    "big-endian differences": ("<i4", {"filters": [numcodecs.Delta("<i4", ">i4")]}),
+    "behind a transposition": ("<i4", {"order": "F", "filters": [numcodecs.Delta("<i4")]}),
+    "another type when quantized": ("<f8", {"filters": [numcodecs.Quantize(2, "<f8", "<f4")]}),
+    "a filter behind bytes": ("<i4", {"filters": [numcodecs.Shuffle(4), numcodecs.Delta("<i4")]}),
+    "wider than one byte": ("|i1", {"filters": [numcodecs.Delta("|i1", "<i2")]}),
+    "times taken for integers": ("<M8[s]", {"filters": [numcodecs.Delta("<i8")]}),
+}
+
+
+@pytest.mark.parametrize(("dtype", "how", "codecs"), PASSED.values(), ids=PASSED)
+@trio_test
+async def test_stored_bytes_pass_where_v3_has_words(dtype: str, how: dict[str, Any], codecs: list[str]) -> None:
+    elements = np.arange(1, 21).reshape(4, 5).astype(dtype)
+    files = written(elements, (2, 3), **{"compressors": None} | how)
+    view = await shown(files)
+    assert codecs_of(view) == codecs
+    for key, value in files.items():
+        if not key.endswith((".zarray", ".zattrs", ".zgroup")):
+            assert view["a/c/" + key[2:].replace(".", "/")] == value
+    assert bits(opened(view)) == bits(opened(files))
+
+
+@pytest.mark.parametrize(("dtype", "how"), DECODED.values(), ids=DECODED)
+@trio_test
+async def test_chunks_are_decoded_where_it_is_not_certain(dtype: str, how: dict[str, Any]) -> None:
+    elements = np.arange(1, 21).reshape(4, 5).astype(dtype)
+    files = written(elements, (2, 3), **{"compressors": numcodecs.Zlib(1)} | how)
+    view = await shown(files)
+    assert codecs_of(view) == ["bytes"]
+    assert all(len(value) == 6 * elements.itemsize for key, value in view.items() if not key.endswith("zarr.json"))
+    assert bits(opened(view)) == bits(opened(files))
+    other = elements[::-1].copy()
+    assert bits(opened(await rewritten(files, other))) == bits(opened(written(other, (2, 3), **{"compressors": None} | how)))
+
+
+@trio_test
+async def test_fields_of_different_byte_orders_are_decoded() -> None:
+    dtype = np.dtype([("x", "<i4"), ("y", ">f8")])
+    elements = np.array([(n, n / 2) for n in range(1, 5)], dtype)
+    document = {
+        "zarr_format": 2,
+        "shape": [4],
+        "chunks": [2],
+        "dtype": [["x", "<i4"], ["y", ">f8"]],
+        "compressor": None,
+        "fill_value": None,
+        "order": "C",
+        "filters": None,
+    }
+    files = {"a/.zarray": json.dumps(document).encode(), "a/0": elements[:2].tobytes(), "a/1": elements[2:].tobytes()}
+    view = await shown(files)
+    assert codecs_of(view) == ["bytes"]
+    little = np.dtype([("x", "<i4"), ("y", "<f8")])
+    assert np.frombuffer(view["a/c/0"] + view["a/c/1"], little).tolist() == elements.tolist()
+
+
+@trio_test
+async def test_the_same_bytes_with_tensorstore() -> None:
+    tensorstore = pytest.importorskip("tensorstore")
+    for dtype, order, compressors in (
+        (">i4", "F", numcodecs.GZip(1)),
+        ("<f8", "C", numcodecs.Zstd(1)),
+        ("<u2", "F", numcodecs.Blosc()),
+    ):
+        elements = np.arange(1, 21).reshape(4, 5).astype(dtype)
+        view = await shown(written(elements, (2, 3), order=order, compressors=compressors))
+        store = await trio.to_thread.run_sync(lambda view=view: _read_with(tensorstore, view))
+        assert (store == elements).all()
+
+
+def _read_with(tensorstore: Any, view: Files) -> Elements:
+    context = tensorstore.Context()
+    kvstore = tensorstore.KvStore.open({"driver": "memory"}, context=context).result()
+    for key, value in view.items():
+        kvstore[key] = value
+    spec = {"driver": "zarr3", "kvstore": {"driver": "memory", "path": "a/"}}
+    return np.asarray(tensorstore.open(spec, context=context).result().read().result())
+
+
+@trio_test
+async def test_an_array_that_v3_has_no_type_for_is_told_with_the_reason() -> None:
+    document = {
+        "zarr_format": 2,
+        "shape": [4],
+        "chunks": [2],
+        "dtype": [["x", "<i4", [2]]],
+        "compressor": None,
+        "fill_value": None,
+        "order": "C",
+        "filters": None,
+    }
+    store = MemoryStore()
+    await fill(store, {"a/.zarray": json.dumps(document).encode(), "b/.zgroup": b'{"zarr_format": 2}'})
+    async with tree_over(store) as tree:
+        assert await names(tree, "zarr3") == {"zarr.json", "a.unsupported.txt", "b"}
+        assert b"fields that are arrays" in await read(tree, "zarr3/a.unsupported.txt")
