@@ -21,6 +21,10 @@ ARRAY = {
     "chunks_possible": 2,
     "stored_nbytes": 300,
     "nbytes": 960 * 1024,
+    "shards": [],
+    "shards_stored": None,
+    "shards_possible": None,
+    "indexes": None,
     "attributes": {"units": "K"},
 }
 

@@ -5,13 +5,9 @@ Names and reasons come from the store: they go through `zarrfs.terminal.printabl
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from zarrfs import progress
 from zarrfs.findings import Finding, Findings, Report
 from zarrfs.terminal import counted, printable, size
 
@@ -28,26 +24,13 @@ def render(report: Report) -> Text:
     return text.append_text(_summary(report))
 
 
-class Bar:
-    """The progress bar, on stderr, for as long as the ``with`` block lasts; nothing where stderr is no terminal."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        console = console or Console(stderr=True)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._progress.add_task("listing", total=None)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._progress.stop()
+class Bar(progress.Bar):
+    """The progress bar."""
 
     def update(self, report: Report) -> None:
         """Show how far it is."""
         found = f", {report.bad.count} bad" if report.bad.count else ""
-        self._progress.update(self._task, description=f"chunks{found}", completed=report.done, total=report.total)
+        self.show(f"chunks{found}", report.done, report.total)
 
 
 def _append(text: Text, title: str, findings: Findings, style: str) -> None:

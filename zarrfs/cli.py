@@ -11,6 +11,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -191,23 +192,31 @@ def umount(
 def info(
     store: _Store,
     node: Annotated[
-        str, typer.Argument(metavar="[NODE]", show_default=False, help="A node's path: describe what is there only.")
-    ] = "/",
+        str | None,
+        typer.Argument(
+            metavar="[NODE]",
+            show_default=False,
+            help="A node's path: describe what is there only; of a sharded array the index of every shard is read.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     mount_options: _MountOptions = None,
     config_file: _ConfigFile = None,
 ) -> int:
-    """Describe the nodes of STORE: layout, shape, data type, chunks, codecs, stored and raw bytes."""
+    """Describe the nodes of STORE: layout, shape, data type, chunks, shards, codecs, stored and raw bytes."""
     import json
 
     import trio
 
-    from zarrfs import logs
+    from zarrfs import logs, progress
     from zarrfs.info import describe
 
     config = resolve(*_located(store), mount_options=mount_options or (), config_file=config_file)
     logs.configure(config.log_level, config.log_file)
-    description = trio.run(describe, config, node)
+    with progress.Bar() as bar:
+        # Only where one array is asked for by its name: an index is a request for each shard.
+        told = partial(bar.show, "shards")
+        description = trio.run(partial(describe, config, node or "/", indexes=node is not None, told=told))
     if as_json:
         print(json.dumps(description, indent=2))
     else:

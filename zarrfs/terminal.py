@@ -17,6 +17,6 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 file``, ``3 files``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 file``, ``3 files``; ``plural`` where that is no matter of an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

@@ -1,0 +1,30 @@
+"""A bar on stderr that shows how far a command is; nothing where stderr is no terminal."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Bar:
+    """Shown for as long as the ``with`` block lasts."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task("listing", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._progress.stop()
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """``done`` of ``total`` of ``what``."""
+        self._progress.update(self._task, description=what, completed=done, total=total)
