@@ -128,15 +128,13 @@ class ShardingStore(ForwardingStore):
 
     async def _values(self, wanted: Sequence[tuple[Coords, ByteRange]]) -> list[Buffer | None]:
         """Parts of chunks; None for those that are not stored, or outside of the grid."""
-        inside = [each for each in wanted if self._grid.chunks.holds(each[0])]
-        found = iter(await self._chunks.get_ranges(inside) if inside else ())
-        values: list[Buffer | None] = []
-        for coords, _ in wanted:
-            value = next(found) if self._grid.chunks.holds(coords) else None
-            with _naming(self._grid.chunks.key(coords)):
-                if isinstance(value, ChunkError):
+        inside = [number for number, (coords, _) in enumerate(wanted) if self._grid.chunks.holds(coords)]
+        values: list[Buffer | None] = [None] * len(wanted)
+        for number, value in zip(inside, await self._chunks.get_ranges([wanted[number] for number in inside]), strict=True):
+            if isinstance(value, ChunkError):
+                with _naming(self._grid.chunks.key(wanted[number][0])):
                     raise value
-            values.append(value)
+            values[number] = value
         return values
 
     # --- writable -----------------------------------------------------------------------------------------------------------
