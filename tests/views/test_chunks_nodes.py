@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from trio.testing import trio_test
 
 from tests.support.comparing import in_memory
+from tests.support.scenes import EVERYWHERE, Scene, scene
 from tests.support.small_stores import array_document
 from tests.support.stores import contents
-from tests.support.trees import names, read, tree_over, walk, write
-from tests.support.zarr_python import everything, store_of_kind, stored, written
+from tests.support.trees import tree_over, walk, write
+from tests.support.zarr_python import stored
 from zarrfs.errors import (
     AcrossViews,
     ChunkSizeMismatch,
@@ -31,88 +28,13 @@ from zarrfs.errors import (
     StoreReadOnly,
     UsageError,
 )
-from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.tree import MountTree
 from zarrfs.vfs.node import Directory, OpenFlags
 
 zarr = pytest.importorskip("zarr")
 
 NEW = OpenFlags(read=False, write=True, truncate=True)
 GIVEN_UP = pytest.mark.logs("could not be stored and is lost")
-EVERYWHERE = pytest.mark.parametrize(
-    ("dialect", "kind", "consolidated"),
-    [(dialect, kind, False) for dialect in (2, 3) for kind in ("memory", "folder")] + [(2, "memory", True), (3, "memory", True)],
-)
-
-
-def example(root: Any) -> None:
-    """Groups and arrays, one of them compressed, with names of dimensions where the format has them."""
-    root.attrs["title"] = "example"
-    more = {"dimension_names": ["y", "x"]} if root.metadata.zarr_format == 3 else {}
-    array = root.create_array("g/a", shape=(4, 6), chunks=(2, 3), dtype="i4", fill_value=7, attributes={"units": "m"}, **more)
-    array[...] = np.arange(24).reshape(4, 6)
-    root.create_group("g/h")
-    root.create_array("b", shape=(3,), chunks=(2,), dtype="f8", fill_value=0)[...] = 1.5
-
-
-@dataclass
-class Scene:
-    tree: MountTree
-    store: Store
-
-    async def folder(self, path: str) -> Directory:
-        folder = await walk(self.tree, f"chunks/{path}")
-        assert isinstance(folder, Directory)
-        return folder
-
-    async def names(self, path: str = "") -> set[str]:
-        return await names(self.tree, f"chunks/{path}")
-
-    async def read(self, path: str) -> bytes:
-        return await read(self.tree, f"chunks/{path}")
-
-    async def json(self, path: str) -> Any:
-        return json.loads(await self.read(path))
-
-    async def write(self, path: str, data: bytes | dict[str, Any]) -> None:
-        await write(self.tree, f"chunks/{path}", data if isinstance(data, bytes) else json.dumps(data).encode())
-
-    async def unlink(self, path: str) -> None:
-        folder, _, name = path.rpartition("/")
-        await (await self.folder(folder)).unlink(name)
-
-    async def rmdir(self, path: str) -> None:
-        folder, _, name = path.rpartition("/")
-        await (await self.folder(folder)).rmdir(name)
-
-    async def mkdir(self, path: str) -> None:
-        folder, _, name = path.rpartition("/")
-        await (await self.folder(folder)).mkdir(name)
-
-    async def rename(self, path: str, new: str, *, replace: bool = True) -> None:
-        folder, _, name = path.rpartition("/")
-        new_folder, _, new_name = new.rpartition("/")
-        await (await self.folder(folder)).rename(name, await self.folder(new_folder), new_name, replace=replace)
-
-    async def resized(self, path: str, shape: list[int]) -> None:
-        await self.write(f"{path}/.zarray", await self.json(f"{path}/.zarray") | {"shape": shape})
-
-    async def stored(self) -> dict[str, Any]:
-        """What zarr-python reads: through the consolidated copy where there is one, which has to say the same as the nodes."""
-        values = await contents(self.store)
-        nodes = everything(values, use_consolidated=False)
-        assert everything(values) == nodes
-        return nodes
-
-
-@asynccontextmanager
-async def scene(
-    dialect: int, kind: str, folder: Path, consolidated: bool = False, write: Any = example, **options: Any
-) -> AsyncIterator[Scene]:
-    values = written(dialect, write, consolidated=consolidated)
-    async with store_of_kind(kind, folder, values) as store, tree_over(store, **options) as tree:
-        yield Scene(tree, store)
 
 
 # --- attributes -----------------------------------------------------------------------------------------------------------------
@@ -370,28 +292,16 @@ async def test_a_group_that_holds_nodes_becomes_no_array_and_a_bad_document_none
 # --- erasing --------------------------------------------------------------------------------------------------------------------
 
 
-async def remove_tree(s: Scene, path: str, backwards: bool) -> None:
-    """As ``rm -r``: what a folder lists is removed, then the folder."""
-    folder = await s.folder(path)
-    entries = sorted([entry async for entry in folder.entries()], reverse=backwards)
-    for name, is_directory, *_ in entries:
-        if is_directory:
-            await remove_tree(s, f"{path}/{name}", backwards)
-        else:
-            await folder.unlink(name)
-    await s.rmdir(path)
-
-
 @pytest.mark.parametrize("backwards", [False, True])
 @EVERYWHERE
 @trio_test
 async def test_nodes_are_erased_whole(dialect: int, kind: str, consolidated: bool, backwards: bool, tmp_path: Path) -> None:
     async with scene(dialect, kind, tmp_path, consolidated) as s:
         before = await s.stored()
-        await remove_tree(s, "g/a", backwards)
+        await s.remove("g/a", backwards=backwards)
         assert not [key for key in await contents(s.store) if key.startswith("g/a/")]
         assert await s.stored() == {path: node for path, node in before.items() if path != "g/a"}
-        await remove_tree(s, "g", backwards)
+        await s.remove("g", backwards=backwards)
         assert await s.stored() == {"": before[""], "b": before["b"]}
         assert await s.names() == {".zattrs", ".zgroup", "b"}
         # What comes to be there next has all its names.
