@@ -1,0 +1,59 @@
+"""Small sharded arrays of the final v3, made by hand so that anything about a shard can be wrong."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import google_crc32c
+
+EMPTY = 2**64 - 1
+NONE = (EMPTY, EMPTY)
+"""The pair of a chunk that is not there."""
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+CRC32C = {"name": "crc32c"}
+
+
+def sharding(chunks: int, *codecs: Any, **more: Any) -> dict[str, Any]:
+    """The codec, for chunks of so many elements; its index has a checksum and is at the end."""
+    configuration = {"chunk_shape": [chunks], "codecs": codecs or [{"name": "bytes"}], "index_codecs": [LITTLE, CRC32C], **more}
+    return {"name": "sharding_indexed", "configuration": configuration}
+
+
+def document(shape: int, shard: int, *codecs: Any) -> bytes:
+    """An array of bytes, filled with 9, in shards of so many elements."""
+    return json.dumps(
+        {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [shape],
+            "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [shard]}},
+            "chunk_key_encoding": {"name": "default"},
+            "fill_value": 9,
+            "codecs": codecs,
+            "attributes": {},
+        }
+    ).encode()
+
+
+def index(pairs: Sequence[tuple[int, int]], *, checksum: int | None = None) -> bytes:
+    """The encoded index with these pairs of offset and nbytes."""
+    data = b"".join(struct.pack("<QQ", *pair) for pair in pairs)
+    return data + struct.pack("<I", google_crc32c.value(data) if checksum is None else checksum)
+
+
+def shard(
+    count: int, chunks: Mapping[int, bytes], *, unused: bytes = b"", others: Mapping[int, tuple[int, int]] | None = None
+) -> bytes:
+    """A shard of ``count`` chunks with its index at the end. ``unused`` bytes lie in front of all; ``others``: pairs to say instead."""
+    body, pairs = unused, [NONE] * count
+    for place, chunk in chunks.items():
+        pairs[place] = len(body), len(chunk)
+        body += chunk
+    for place, pair in (others or {}).items():
+        pairs[place] = pair
+    return body + index(pairs)
