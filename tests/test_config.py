@@ -24,6 +24,7 @@ SPOKEN = {
     "new_dialect": ("v2", "v2"),
     "new_chunks": ("512x512", "512x512"),
     "new_codecs": ("gzip:level=6", "gzip:level=6"),
+    "dialect_choices": ("v1.order=text:v3_2022.fallback=refuse", ("v1.order=text", "v3_2022.fallback=refuse")),
     "shard_delay": ("0.5", 0.5),
     "resize_erases": ("yes", True),
     "timeout": ("7", 7.0),

@@ -99,6 +99,13 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(_name(name) for name in re.split(r"[,:+]", text))
 
 
+def _choices(text: str) -> tuple[str, ...]:
+    choices = tuple(re.split(r"[,:+]", text)) if text else ()
+    if not all(re.fullmatch(r"\w+\.\w+=\w+", choice) for choice in choices):
+        raise ValueError("expected dialect.choice=value")
+    return choices
+
+
 def _level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise ValueError("expected debug, info, warning or error")
@@ -137,7 +144,13 @@ class MountConfig:
         "auto", str, "CHUNKS", "Chunk shape of new arrays: auto (as zarr-python chooses), none (one chunk), or as in 512x512."
     )
     new_codecs: str = _option(
-        "zstd:level=0", str, "CODECS", "Codecs of new arrays, as in blosc:cname=lz4:clevel=5+crc32c, or none."
+        "auto", str, "CODECS", "Codecs of new arrays: auto (by dialect), none, or as in blosc:cname=lz4:clevel=5+crc32c."
+    )
+    dialect_choices: tuple[str, ...] = _option(
+        (),
+        _choices,
+        "D.C=V,...",
+        "How documents are read where texts and software disagree (docs/SEMANTICS.md); in -o separate by ':'.",
     )
     shard_delay: float = _option(
         5.0, _seconds, "SECONDS", "Store a shard whose chunks were written in part after this time; 0: at each close."
@@ -165,7 +178,8 @@ class MountConfig:
     def from_json(cls, text: str) -> Self:
         """What `to_json` wrote."""
         values = json.loads(text)
-        return cls(**(values | {"views": tuple(values["views"])}))
+        lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**(values | lists))
 
 
 def options() -> dict[str, Option]:

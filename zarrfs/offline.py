@@ -14,6 +14,7 @@ from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import ReaderPool
+from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
@@ -35,7 +36,7 @@ async def opened(config: MountConfig) -> AsyncIterator[tuple[Store, Hierarchy]]:
             timely: Store = DeadlineStore(store, config.timeout, nursery)
             counters = HierarchyCounters()
             readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
-            yield timely, Hierarchy(timely, readers, counters, ttl=math.inf)
+            yield timely, Hierarchy(timely, readers, counters, ttl=math.inf, dialects=dialects(config.dialect_choices))
             nursery.cancel_scope.cancel()
     finally:
         await store.aclose()

@@ -29,6 +29,7 @@ from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ReaderPool
+from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.memory import MemoryBudget
@@ -98,7 +99,14 @@ class MountTree:
             on_failure=lambda key, error: self.report("publish", error),
         )
         layers = ShardLayers(self.counters, pending=self.pending)
-        self.hierarchy = Hierarchy(self.store, self._readers, self.counters, ttl=config.metadata_ttl, layers=layers)
+        self.hierarchy = Hierarchy(
+            self.store,
+            self._readers,
+            self.counters,
+            ttl=config.metadata_ttl,
+            layers=layers,
+            dialects=dialects(config.dialect_choices),
+        )
         context = ViewContext(
             store=self.store,
             hierarchy=self.hierarchy,

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 
 Documents = Mapping[Key, bytes]
@@ -38,8 +39,19 @@ class Dialect(abc.ABC):
 
     name: ClassVar[str]
     priority: ClassVar[int] = 100
+    per_node: ClassVar[bool] = True
+    """Whether all documents of a node lie in the folder of the node (v0, v1, v2, final v3), so that hierarchies of several such
+    dialects can share folders; else (2019, 2022) a hierarchy has an entry point, and owns what lies below its prefix."""
     chunk_key_encoding: ClassVar[ChunkKeyEncoding]
     """How new arrays of this dialect name their chunks."""
+    new_codecs: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("zstd", {"level": 0, "checksum": False}),)
+    """Bytes -> bytes codecs of new arrays where nobody chose others."""
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What a user may choose of how documents are read, where texts and software disagree: names and their values, the default first."""
+
+    def choosing(self, chosen: Mapping[str, str]) -> Dialect:
+        """This dialect with such choices (of `choices`, checked)."""
+        return self
 
     @abc.abstractmethod
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
@@ -58,15 +70,24 @@ class Dialect(abc.ABC):
 
 
 class Layout(abc.ABC):
-    """One hierarchy of a dialect, at one prefix of a store. Immutable.
-
-    ``per_node``: every node's documents lie in the folder of the node (v0, v1, v2, final v3), so that hierarchies of several such
-    dialects can share folders; else (2019, 2022) the hierarchy owns the keys below its prefix.
-    """
+    """One hierarchy of a dialect, at one prefix of a store. Immutable."""
 
     dialect: Dialect
     prefix: Prefix
-    per_node: ClassVar[bool] = True
+
+    @property
+    def per_node(self) -> bool:
+        """See `Dialect.per_node`."""
+        return self.dialect.per_node
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """Names directly below `prefix` under which the hierarchy keeps documents and chunks, and where no other nodes are."""
+        return frozenset()
+
+    def holds(self, path: NodePath) -> bool:
+        """Whether nodes of this hierarchy can be at ``path``."""
+        return True
 
     @abc.abstractmethod
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
@@ -111,6 +132,10 @@ class Layout(abc.ABC):
 
         The order is the order in which they are to be set: what makes the node appear comes last. Raises `NotRepresentable`.
         """
+
+    def entry_documents(self) -> dict[Key, bytes]:
+        """Documents that the hierarchy has beside those of its nodes, as they are when it is made. They are set before the first node."""
+        return {}
 
     @abc.abstractmethod
     def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:

@@ -53,13 +53,16 @@ class NodeEditor:
     async def layout_for(self, path: NodePath) -> Layout:
         """The layout that a new node at ``path`` belongs to: that of the node itself where there is one, else of the nearest group
         above that has documents; below groups that have none, of the nodes beside it; in a store without nodes, the new dialect's."""
-        layouts = {layout.dialect.name: layout for layout in await self._hierarchy.layouts()}
+        layouts = {layout.dialect.name: layout for layout in await self._hierarchy.layouts(path)}
+        owner = next((layout for layout in layouts.values() if not layout.per_node), None)
         for each in (path, *reversed(tuple(path.ancestors()))):
             node = await self._hierarchy.node(each)
             if node is not None and not _is_implicit(node) and node.dialect in layouts:
                 return layouts[node.dialect]
+        if owner is not None:
+            return owner
         name = await self._dialect_below_root()
-        layout = layouts.get(name if name is not None else self._new_dialect)
+        layout = layouts.get(name) if name is not None else self._hierarchy.new_layout(self._new_dialect)
         if layout is None:
             raise MetadataError(f"{path}: no node of {self._new_dialect} can be made in this store", key=path)
         return layout
@@ -159,9 +162,11 @@ class NodeEditor:
                 return
             await self._keep_parent(path)
             await self._out_of_copies(path)
-            for each in await self._hierarchy.layouts():
+            for each in await self._hierarchy.layouts(path):
                 await self._erase_documents(each, path)
-            for prefix in dict.fromkeys((layout.listing_prefix(path), layout.chunk_prefix(path))):
+            # Of a hierarchy of its own, with its entry point and whatever else is in its folder.
+            is_root = not layout.per_node and layout.prefix == path.prefix
+            for prefix in dict.fromkeys((layout.listing_prefix(path), layout.chunk_prefix(path), *((path.prefix,) * is_root))):
                 # Nobody writes chunks of an array without documents: what waits now is the last.
                 await self._hierarchy.drop(prefix)
                 await self._store.erase_prefix(prefix)
@@ -233,7 +238,7 @@ class NodeEditor:
 
     async def _is_taken(self, node: GroupNode | ArrayNode) -> bool:
         """Whether documents are there (asked of the store itself), or an array would lie over other nodes."""
-        for layout in await self._hierarchy.layouts():
+        for layout in await self._hierarchy.layouts(node.path):
             documents = await self._hierarchy.documents(layout.document_keys(node.path))
             try:
                 if documents and layout.parse(node.path, documents) is not None:
@@ -270,7 +275,9 @@ class NodeEditor:
         stale = [key for key in await self._hierarchy.documents(layout.document_keys(node.path)) if key not in written]
         if not over:
             await self._store.erase_values(stale)
-        for key, value in written.items():
+        entry = layout.entry_documents()
+        there = await self._hierarchy.documents(entry)
+        for key, value in ({key: value for key, value in entry.items() if key not in there} | written).items():
             await self._store.set(key, value)
         if over:
             await self._store.erase_values(stale)
@@ -288,7 +295,7 @@ class NodeEditor:
                 await self._store.set(key, value)
 
     async def _out_of_copies(self, path: NodePath) -> None:
-        for layout in await self._hierarchy.layouts():
+        for layout in await self._hierarchy.layouts(path):
             documents = await self._hierarchy.documents(layout.consolidated_keys(path))
             await self._set_changed(documents, layout.copies_without(path, documents))
 
@@ -324,7 +331,7 @@ class NodeEditor:
             # Shards that cannot be read go as well.
             chunks = chunks.below
         keys: Iterable[Key] = [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
-        for layout in await self._hierarchy.layouts():
+        for layout in await self._hierarchy.layouts(ROOT):
             await self._erase_documents(layout, ROOT)
         await self._hierarchy.drop(node.chunk_prefix)
         await self._store.erase_values(keys)

@@ -6,6 +6,10 @@ import mmap
 import os
 import tempfile
 
+from zarrfs import threads
+
+_FILE_NBYTES = 64 * 1024 * 1024
+
 
 def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
     """An unlinked, mapped file whose blocks are there: writing into a mapping on a full disk is a signal that ends the process.
@@ -21,3 +25,34 @@ def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
             )
         os.posix_fallocate(file.fileno(), 0, nbytes)
         return mmap.mmap(file.fileno(), nbytes)
+
+
+class MappedBytes:
+    """Pieces of bytes in mapped files, one behind the other, which are given up together."""
+
+    def __init__(self, directory: str | None) -> None:
+        self._directory = directory
+        self._files: list[mmap.mmap] = []
+        self._free = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the files."""
+        return sum(map(len, self._files))
+
+    async def keep(self, data: bytes | bytearray | memoryview) -> memoryview:
+        """A copy of ``data``. Raises OSError when there is no room for it."""
+        nbytes = len(data)
+        if nbytes > self._free:
+            self._files.append(await threads.io(reserve, self._directory, max(_FILE_NBYTES, nbytes)))
+            self._free = len(self._files[-1])
+        start = len(self._files[-1]) - self._free
+        self._free -= nbytes
+        view = memoryview(self._files[-1])[start : start + nbytes]
+        view[:] = data
+        return view.toreadonly()
+
+    def clear(self) -> None:
+        """Let go of all of them; the files go when nobody has any piece any more."""
+        self._files.clear()
+        self._free = 0

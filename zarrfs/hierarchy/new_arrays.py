@@ -28,13 +28,13 @@ class NewArrays:
     """How new arrays are chunked and encoded.
 
     ``chunks``: ``auto`` (as zarr-python chooses), ``none`` (one chunk), or lengths joined by ``x`` (``512x512``; one length alone counts
-    for every dimension). ``codecs``: bytes->bytes codecs joined by ``+``, each a name and its options joined by ``:``
-    (``gzip:level=6+crc32c``), or ``none``. Raises `UsageError` for what is not of this form or names no codec.
+    for every dimension). ``codecs``: ``auto`` (those of the dialect), ``none``, or bytes->bytes codecs joined by ``+``, each a name and
+    its options joined by ``:`` (``gzip:level=6+crc32c``). Raises `UsageError` for what is not of this form or names no codec.
     """
 
-    def __init__(self, *, chunks: str = _AUTO, codecs: str = "zstd:level=0") -> None:
+    def __init__(self, *, chunks: str = _AUTO, codecs: str = _AUTO) -> None:
         self._chunks = _parse_chunks(chunks)
-        self._codecs = _parse_codecs(codecs)
+        self._codecs = None if codecs.strip().lower() == _AUTO else _parse_codecs(codecs)
 
     def node(
         self,
@@ -54,6 +54,7 @@ class NewArrays:
         """
         if order not in ("C", "F"):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
+        codecs = layout.dialect.new_codecs if self._codecs is None else self._codecs
         chunk_shape = self._chunk_shape(shape, data_type.itemsize) if chunk_shape is None else chunk_shape
         check_chunk_nbytes(chunk_shape, data_type)
         transpose = (
@@ -65,7 +66,7 @@ class NewArrays:
             chunk_grid=RegularGrid.checked(chunk_shape, shape),
             chunk_key_encoding=layout.dialect.chunk_key_encoding,
             fill_value=bytes(data_type.itemsize) if fill_value is None else fill_value,
-            codecs=CodecChain.build((*transpose, CodecSpec("bytes", {"endian": "little"}), *self._codecs), data_type).specs,
+            codecs=CodecChain.build((*transpose, CodecSpec("bytes", {"endian": "little"}), *codecs), data_type).specs,
         )
         node = ArrayNode(path=path, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
         # Whether the layout has words for it is found out now, not when the chunks are stored. What it will read back is what counts.

@@ -11,12 +11,11 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import trio
 
-from zarrfs import registry
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.documents import MAX_NBYTES
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, ZarrfsError
@@ -26,6 +25,8 @@ from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
+from zarrfs.hierarchy.roots import Roots
+from zarrfs.hierarchy.roots import dialects as all_dialects
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
@@ -71,7 +72,14 @@ class Hierarchy:
     """The nodes in a store. What was learnt counts for ``ttl`` seconds, or until `changed` is told of a key."""
 
     def __init__(
-        self, store: Store, readers: ReaderPool, counters: HierarchyCounters, *, ttl: float, layers: ShardLayers | None = None
+        self,
+        store: Store,
+        readers: ReaderPool,
+        counters: HierarchyCounters,
+        *,
+        ttl: float,
+        layers: ShardLayers | None = None,
+        dialects: Sequence[Dialect] | None = None,
     ) -> None:
         self._store = store
         self._readers = readers
@@ -81,10 +89,7 @@ class Hierarchy:
         self._known: OrderedDict[NodePath, _Known] = OrderedDict()
         self._underway: dict[NodePath, trio.Event] = {}
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
-        self._layouts: tuple[Layout, ...] = ()
-        self._layouts_expire = float("-inf")
-        self._layouts_underway: trio.Event | None = None
-        self._layout_keys: frozenset[Key] = frozenset()
+        self._roots = Roots(dialects if dialects is not None else all_dialects(), self._documents, ttl=ttl)
         self._hidden: set[NodePath] = set()
         self._epoch = 0
 
@@ -103,9 +108,13 @@ class Hierarchy:
             self._by_chunk_prefix[known.node.chunk_prefix] = path
         return known.opened
 
-    async def layouts(self) -> tuple[Layout, ...]:
-        """The layouts that nodes of this store may have, in the order in which they are asked."""
-        return await self._layouts_now()
+    async def layouts(self, path: NodePath) -> list[Layout]:
+        """The layouts that a node at ``path`` may have, in the order in which they are asked."""
+        return await self._roots.layouts_at(path)
+
+    def new_layout(self, dialect: str) -> Layout | None:
+        """A layout of a dialect with its root at that of the store, where there is none; None for a name that is not known."""
+        return self._roots.new(dialect)
 
     async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
         """What the store holds under ``keys`` now, without those that hold nothing; of what is too long to be a document, as much as
@@ -151,13 +160,15 @@ class Hierarchy:
     async def children(self, path: NodePath) -> list[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
         names: set[str] = set()
-        for layout in await self._layouts_now():
+        listed: dict[Prefix, tuple[list[str], list[str]]] = {}
+        for layout in await self._roots.layouts_at(path):
             if self._store.listable:
-                keys: list[str] = []
-                prefixes: list[str] = []
-                async for name, is_prefix, _, _ in self._store.list_dir(layout.listing_prefix(path)):
-                    (prefixes if is_prefix else keys).append(name)
-                names |= layout.child_names(path, keys, prefixes)
+                prefix = layout.listing_prefix(path)
+                if prefix not in listed:
+                    keys, prefixes = listed[prefix] = [], []
+                    async for name, is_prefix, _, _ in self._store.list_dir(prefix):
+                        (prefixes if is_prefix else keys).append(name)
+                names |= layout.child_names(path, *listed[prefix])
             else:
                 names |= layout.consolidated_names(path) or set()
         found: dict[str, Node] = {}
@@ -198,7 +209,7 @@ class Hierarchy:
     def forget_all(self) -> None:
         """Forget everything that was learnt of the store."""
         self._epoch += 1
-        self._layouts_expire = float("-inf")
+        self._roots.expire()
         for known in self._known.values():
             known.expires = float("-inf")
             if known.opened is not None:
@@ -207,13 +218,13 @@ class Hierarchy:
     # --- change -------------------------------------------------------------------------------------------------------------
 
     def _key_changed(self, key: Key) -> list[NodeChange]:
-        if key in self._layout_keys:
-            self._layouts_expire = float("-inf")
+        if self._roots.is_root_key(key):
+            self._roots.expire()
             if not self._store.listable:
                 # Any node may be known from the consolidated copy that this is.
                 self.forget_all()
         changes = []
-        for layout in self._layouts:
+        for layout in self._roots.known:
             path = layout.node_of_document(key)
             if path is not None:
                 self._expire(path)
@@ -249,7 +260,7 @@ class Hierarchy:
         return [NodeChange(path, each) for each in coords]
 
     def _prefix_changed(self, prefix: Prefix) -> list[NodeChange]:
-        self._layouts_expire = float("-inf")
+        self._roots.expire()
         concerned = set()
         for path, known in self._known.items():
             chunk_prefix = known.node.chunk_prefix if isinstance(known.node, ArrayNode) else None
@@ -269,7 +280,7 @@ class Hierarchy:
             known.expires = float("-inf")
         if path == ROOT:
             # The root's documents may carry a consolidated copy of all the others.
-            self._layouts_expire = float("-inf")
+            self._roots.expire()
 
     def _expire_implied(self, prefix: Prefix) -> None:
         """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
@@ -329,8 +340,11 @@ class Hierarchy:
         digest = hashlib.blake2b(digest_size=16)
         newest: int | None = None
         layouts = await self._layouts_for(path)
+        read: dict[Key, bytes | None] = {}
         for layout in layouts:
-            documents = await self._documents(layout.document_keys(path))
+            keys = layout.document_keys(path)
+            documents = await self._documents(keys)
+            read |= {key: documents.get(key) for key in keys}
             if not documents and self._store.listable:
                 # A consolidated copy serves stores that cannot list; here it may tell of nodes that are gone.
                 continue
@@ -353,9 +367,21 @@ class Hierarchy:
                     # Known from a consolidated copy, which is not among its documents.
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))
                 return node, digest.digest(), newest
+        if await self._is_below_unknown_root(path, read):
+            return await self._read(path)
         if path == ROOT or await self._is_prefix(layouts, path):
-            return GroupNode(path=path, dialect=layouts[0].dialect.name, explicit=False), digest.digest(), None
+            # A hierarchy with an entry point has a root group, said or not.
+            owner = next((layout for layout in layouts if not layout.per_node), layouts[0])
+            return GroupNode(path=path, dialect=owner.dialect.name, explicit=False), digest.digest(), None
         return None, digest.digest(), None
+
+    async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, bytes | None]) -> bool:
+        """Whether ``path``, at which nothing was found, is in a hierarchy of which only its root tells, found by this."""
+        found = len(self._roots.known)
+        for above in path.ancestors():
+            if not isinstance(node := (await self._lookup(above)).node, GroupNode) or node.explicit:
+                break
+        return await self._roots.look_at(path, read) or len(self._roots.known) > found
 
     async def _is_prefix(self, layouts: Iterable[Layout], path: NodePath) -> bool:
         return self._store.listable and any(
@@ -368,55 +394,12 @@ class Hierarchy:
         return {key: bytes(value) for key, value in zip(keys, values, strict=True) if value is not None}
 
     async def _layouts_for(self, path: NodePath) -> list[Layout]:
-        layouts = await self._layouts_now()
+        layouts = await self._roots.layouts_at(path)
         parent = self._known.get(path.parent) if path != ROOT else None
         preferred = parent.node.dialect if parent is not None and parent.node is not None else None
         return sorted(layouts, key=lambda layout: layout.dialect.name != preferred)
-
-    async def _layouts_now(self) -> tuple[Layout, ...]:
-        while self._layouts_expire <= trio.current_time():
-            if self._layouts_underway is None:
-                return await self._open_layouts()
-            await self._layouts_underway.wait()
-        return self._layouts
-
-    async def _open_layouts(self) -> tuple[Layout, ...]:
-        epoch = self._epoch
-        done = self._layouts_underway = trio.Event()
-        try:
-            layouts = await self._read_layouts()
-        finally:
-            self._layouts_underway = None
-            done.set()
-        # As for nodes: what was read while something changed is not remembered.
-        self._layouts_expire = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
-        return layouts
-
-    async def _read_layouts(self) -> tuple[Layout, ...]:
-        prefix = Prefix("")
-        opened: list[Layout] = []
-        created: list[Layout] = []
-        keys: set[Key] = set()
-        for dialect in _dialects():
-            root_keys = dialect.root_keys(prefix)
-            keys.update(root_keys)
-            layout = dialect.open(prefix, await self._documents(root_keys))
-            if layout is not None:
-                opened.append(layout)
-            else:
-                created.append(dialect.create(prefix))
-        if all(layout.per_node for layout in opened):
-            # Nodes of such dialects carry their own documents, and may lie anywhere below a root that has none.
-            opened.extend(layout for layout in created if layout.per_node)
-        self._layout_keys = frozenset(keys)
-        self._layouts = tuple(opened)
-        return self._layouts
 
 
 def _is_same_array(before: ArrayNode, now: Node | None) -> bool:
     """Whether the chunks are what they were: other attributes make no other array."""
     return isinstance(now, ArrayNode) and (now.metadata, now.chunk_prefix) == (before.metadata, before.chunk_prefix)
-
-
-def _dialects() -> list[Dialect]:
-    return sorted(registry.plugins("zarrfs.dialects"), key=lambda dialect: (dialect.priority, dialect.name))

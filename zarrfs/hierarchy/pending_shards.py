@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import mmap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import trio
 
-from zarrfs import threads
 from zarrfs.errors import StoreFull, ZarrfsError
 from zarrfs.hierarchy.chunks import ChunkStore, Written, new_generation
-from zarrfs.hierarchy.mapped import reserve
+from zarrfs.hierarchy.mapped import MappedBytes
 from zarrfs.keys import Key, Prefix
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
@@ -30,8 +28,6 @@ from zarrfs.stores.base import Buffer, Change
 
 log = logging.getLogger(__name__)
 
-# Chunks that find no memory lie in mapped files of this size, many in one.
-_FILE_NBYTES = 64 * 1024 * 1024
 # Of what waits in files, in parts of the memory budget: then shards are published although they are not complete.
 _FILES_TO_MEMORY = 32
 _RETRY_SECONDS = (5.0, 300.0)
@@ -51,12 +47,11 @@ class PendingShard:
     chunks: ChunkStore
     since: float
     expected: int
+    files: MappedBytes
     written: dict[Coords, Written] = field(default_factory=dict)
     publishing: dict[Coords, Written] = field(default_factory=dict)
     putting: int = 0
     lock: trio.Lock = field(default_factory=trio.Lock)
-    files: list[mmap.mmap] = field(default_factory=list)
-    file_free: int = 0
     memory_nbytes: int = 0
     retry: float = _RETRY_SECONDS[0]
 
@@ -204,7 +199,9 @@ class PendingShards:
         """What waits for ``key``, for `put`. The array may have another shape than when its first chunk came."""
         shard = self._shards.get(key)
         if shard is None:
-            shard = self._shards[key] = PendingShard(key, prefix, chunks, trio.current_time(), expected)
+            shard = self._shards[key] = PendingShard(
+                key, prefix, chunks, trio.current_time(), expected, MappedBytes(self._directory)
+            )
         shard.chunks, shard.expected = chunks, expected
         return shard
 
@@ -216,20 +213,13 @@ class PendingShards:
         if self._budget.take(nbytes):
             shard.memory_nbytes += nbytes
             return bytes(data)
-        if sum(len(each.files) for each in self._shards.values()) * _FILE_NBYTES > self._budget.limit * _FILES_TO_MEMORY:
+        if sum(each.files.nbytes for each in self._shards.values()) > self._budget.limit * _FILES_TO_MEMORY:
             await self._make_room(shard)
-        if nbytes > shard.file_free:
-            try:
-                shard.files.append(await threads.io(reserve, self._directory, max(_FILE_NBYTES, nbytes)))
-            except OSError as error:
-                await self._make_room(shard)
-                raise StoreFull(f"no room to keep a chunk of {shard.key!r}: {error}", key=shard.key) from error
-            shard.file_free = len(shard.files[-1])
-        start = len(shard.files[-1]) - shard.file_free
-        shard.file_free -= nbytes
-        view = memoryview(shard.files[-1])[start : start + nbytes]
-        view[:] = data
-        return view.toreadonly()
+        try:
+            return await shard.files.keep(data)
+        except OSError as error:
+            await self._make_room(shard)
+            raise StoreFull(f"no room to keep a chunk of {shard.key!r}: {error}", key=shard.key) from error
 
     async def _make_room(self, wanting: PendingShard) -> None:
         """Publish the shard that waits longest, other than the one that wants the room."""
@@ -248,7 +238,6 @@ class PendingShards:
             shard.memory_nbytes = 0
             # Unmapped when the last reader has let go of them.
             shard.files.clear()
-            shard.file_free = 0
 
     def _forget_if_empty(self, shard: PendingShard) -> None:
         if not shard.written and not shard.publishing and not shard.putting and self._shards.get(shard.key) is shard:

@@ -6,19 +6,23 @@ One file a view. Its module constant ``PLUGIN`` is a `ViewPlugin` (or several).
 from __future__ import annotations
 
 import abc
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
 from zarrfs.hierarchy.readers import StartSoon
-from zarrfs.keys import Prefix
+from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Change, Store
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries
 from zarrfs.vfs.times import KeptTimes
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +51,14 @@ class ViewContext:
 
     def __post_init__(self) -> None:
         self.temporaries = Temporaries(self.staging)
+
+    async def settle(self, place: Key | Prefix) -> None:
+        """Store what was written to chunks and waits for this key, or for those below this prefix, for who looks at them there. Where it
+        cannot be stored (a shard may be broken, and about to be replaced) it goes on waiting."""
+        try:
+            await self.hierarchy.publish(place)
+        except ZarrfsError as error:
+            log.warning("%r is shown without the chunks that wait for it: %s", place, error)
 
     @property
     def writable(self) -> bool:

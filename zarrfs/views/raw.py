@@ -22,7 +22,6 @@ from zarrfs.errors import (
     StaleEntry,
     StoreReadOnly,
     StoreUnsupported,
-    ZarrfsError,
 )
 from zarrfs.hierarchy.nodes import NodeChange
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
@@ -86,10 +85,10 @@ class RawDirectory(Directory):
         if temporary is not None:
             return temporary
         part = await self._part(name)
-        await _settle(self._context, self.prefix.child(part))
+        await self._context.settle(self.prefix.child(part))
         if part:
             key = self.prefix.key(part)
-            await _settle(self._context, key)
+            await self._context.settle(key)
             content = RawValue(self._context, key)
             if self._is_staged(content):
                 return self._file(content)
@@ -108,7 +107,7 @@ class RawDirectory(Directory):
         )
 
     async def entries(self) -> AsyncIterator[Entry]:
-        await _settle(self._context, self.prefix)
+        await self._context.settle(self.prefix)
         writable = self._context.writable
         here, times = _ident(self.prefix), self._times
         temporary = {entry[0]: entry for entry in self._temporaries.entries(here)}
@@ -266,7 +265,7 @@ class RawDirectory(Directory):
             raise NotADirectory(f"{new!r} is a file", key=new)
         staging = self._context.staging
         await staging.publish_below(_ident(old))
-        await _settle(self._context, old)
+        await self._context.settle(old)
         try:
             await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:
@@ -364,7 +363,7 @@ class RawValue(WholeContent):
         self.ident = _ident(key)
 
     async def snapshot(self) -> Snapshot | None:
-        await _settle(self._context, self.key)
+        await self._context.settle(self.key)
         stat = await self._store.stat(self.key)
         if stat is None:
             return None
@@ -375,7 +374,7 @@ class RawValue(WholeContent):
         return await self._store.get(self.key)
 
     async def publish(self, data: Buffer) -> None:
-        await _settle(self._context, self.key)
+        await self._context.settle(self.key)
         await self._store.set(self.key, data)
 
     async def create(self, data: Buffer) -> None:
@@ -429,15 +428,6 @@ class RawSnapshot(Snapshot):
             raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key) from error
         assert parts[0] is not None
         return parts[0]
-
-
-async def _settle(context: ViewContext, place: Key | Prefix) -> None:
-    """Here values are seen as the store has them: what other views wrote to chunks of a shard goes there before it is looked at. Where
-    it cannot (the shard may be broken, and about to be replaced) it goes on waiting."""
-    try:
-        await context.hierarchy.publish(place)
-    except ZarrfsError as error:
-        log.warning("%r is shown without the chunks that wait for it: %s", place, error)
 
 
 def _names(place: Key | Prefix) -> tuple[str, ...]:

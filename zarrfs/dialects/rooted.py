@@ -1,0 +1,81 @@
+"""A hierarchy whose root is not the store's: its layout, with paths as the store has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from zarrfs.dialects.base import Documents, Edit, Layout
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+
+
+class RootedLayout(Layout):
+    """``inner``, whose root node is at ``at``. Asked only for paths that it `holds`."""
+
+    def __init__(self, inner: Layout, at: NodePath) -> None:
+        self.inner = inner
+        self.at = at
+        self.dialect = inner.dialect
+        self.prefix = inner.prefix
+
+    def holds(self, path: NodePath) -> bool:
+        return path == self.at or path.startswith(f"{self.at}/")
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        return self.inner.own_names
+
+    def document_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return self.inner.document_keys(self._inside(path))
+
+    def parse(self, path: NodePath, documents: Documents) -> Node | None:
+        node = self.inner.parse(self._inside(path), documents)
+        return replace(node, path=path) if node is not None else None
+
+    def listing_prefix(self, path: NodePath) -> Prefix:
+        return self.inner.listing_prefix(self._inside(path))
+
+    def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
+        return self.inner.child_names(self._inside(path), keys, prefixes)
+
+    def consolidated_names(self, path: NodePath) -> set[str] | None:
+        return self.inner.consolidated_names(self._inside(path))
+
+    def chunk_prefix(self, path: NodePath) -> Prefix:
+        return self.inner.chunk_prefix(self._inside(path))
+
+    def node_of_document(self, key: Key) -> NodePath | None:
+        path = self.inner.node_of_document(key)
+        return self._outside(path) if path is not None else None
+
+    def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+        return self.inner.format(replace(node, path=self._inside(node.path)))
+
+    def entry_documents(self) -> dict[Key, bytes]:
+        return self.inner.entry_documents()
+
+    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
+        return tuple(map(self._outside, self.inner.required_groups(self._inside(path))))
+
+    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return self.inner.consolidated_keys(self._inside(path))
+
+    def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
+        return self.inner.amend(self._inside(path), documents, edit)
+
+    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
+        return self.inner.copies_with(map(self._inside, paths), documents)
+
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        return self.inner.copies_without(self._inside(path), documents)
+
+    def check_name(self, name: str) -> None:
+        self.inner.check_name(name)
+
+    def _inside(self, path: NodePath) -> NodePath:
+        assert self.holds(path), f"{path} is not in the hierarchy at {self.at}"
+        return ROOT if path == self.at else NodePath(path[len(self.at) :])
+
+    def _outside(self, path: NodePath) -> NodePath:
+        return self.at if path == ROOT else NodePath(self.at + path)

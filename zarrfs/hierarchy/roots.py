@@ -1,0 +1,140 @@
+"""The hierarchies of a store: which dialects lie there, and where their roots are.
+
+Hierarchies of dialects whose nodes carry their own documents (v0, v1, v2, final v3) have no bounds: their nodes are looked for
+everywhere. Those of other dialects (2019, 2022) have an entry point, at the root of the store or in any folder that is no node of another
+hierarchy, and folders of their own below it, in which nobody looks for other nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import trio
+
+from zarrfs import registry
+from zarrfs.dialects.base import Dialect, Layout
+from zarrfs.dialects.rooted import RootedLayout
+from zarrfs.errors import UsageError
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+
+GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
+
+
+class Roots:
+    """The layouts of a store, whose documents ``get`` gives. What was learnt counts for ``ttl`` seconds, or until `expire`."""
+
+    def __init__(self, dialects: Sequence[Dialect], get: GetDocuments, *, ttl: float) -> None:
+        self._dialects = dialects
+        self._get = get
+        self._ttl = ttl
+        self._expires = float("-inf")
+        self._epoch = 0
+        self._underway: trio.Event | None = None
+        self._layouts: tuple[Layout, ...] = ()
+        self._below: dict[NodePath, RootedLayout] = {}
+        self._keys: frozenset[Key] = frozenset()
+
+    @property
+    def known(self) -> tuple[Layout, ...]:
+        """The layouts as they were last learnt, those whose roots lie deeper first."""
+        return (*self._below.values(), *self._layouts)
+
+    def is_root_key(self, key: Key) -> bool:
+        """Whether a change of ``key`` may make another set of layouts."""
+        return key in self._keys or any(key in at.dialect.root_keys(at.prefix) for at in self._below.values())
+
+    def expire(self) -> None:
+        """Look again, the next time that somebody asks."""
+        self._epoch += 1
+        self._expires = float("-inf")
+
+    async def layouts(self) -> tuple[Layout, ...]:
+        """The layouts that nodes of the store may have, in the order in which they are asked."""
+        while self._expires <= trio.current_time():
+            if self._underway is None:
+                await self._learn()
+                break
+            await self._underway.wait()
+        return self.known
+
+    async def layouts_at(self, path: NodePath) -> list[Layout]:
+        """Those that may have a node at ``path``; where the path leads into a hierarchy that owns its folder, that one alone."""
+        layouts = [layout for layout in await self.layouts() if layout.holds(path)]
+        for layout in layouts:
+            if isinstance(layout, RootedLayout):
+                return [layout]
+        top = path[1:].partition("/")[0]
+        owned = any(top in layout.own_names for layout in layouts)
+        return [layout for layout in layouts if not (owned and layout.per_node)]
+
+    def new(self, name: str) -> Layout | None:
+        """A layout of this dialect, for a store in which there is no node."""
+        return next((dialect.create(Prefix("")) for dialect in self._dialects if dialect.name == name), None)
+
+    async def look_at(self, path: NodePath, read: Mapping[Key, bytes | None]) -> bool:
+        """Whether the folder at ``path``, which is no node as far as is known, is the root of a hierarchy of its own. ``read``: what was
+        found there already, None for nothing."""
+        if path == ROOT or path in self._below:
+            return False
+        for dialect in self._dialects:
+            if not dialect.per_node:
+                keys = dialect.root_keys(path.prefix)
+                documents = {key: value for key in keys if (value := read.get(key)) is not None}
+                documents |= await self._get(tuple(key for key in keys if key not in read))
+                layout = dialect.open(path.prefix, documents)
+                if layout is not None:
+                    self._below[path] = RootedLayout(layout, path)
+                    return True
+        return False
+
+    async def _learn(self) -> None:
+        epoch = self._epoch
+        done = self._underway = trio.Event()
+        try:
+            await self._read()
+        finally:
+            self._underway = None
+            done.set()
+        # What was read while something changed is not remembered, but counts for who asked.
+        self._expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
+
+    async def _read(self) -> None:
+        prefix = Prefix("")
+        opened: list[Layout] = []
+        created: list[Layout] = []
+        keys: set[Key] = set()
+        for dialect in self._dialects:
+            root_keys = dialect.root_keys(prefix)
+            keys.update(root_keys)
+            layout = dialect.open(prefix, await self._get(root_keys))
+            if layout is not None:
+                opened.append(layout)
+            elif dialect.per_node:
+                created.append(dialect.create(prefix))
+        for at, layout in list(self._below.items()):
+            again = layout.dialect.open(at.prefix, await self._get(layout.dialect.root_keys(at.prefix)))
+            if again is None:
+                del self._below[at]
+            else:
+                self._below[at] = RootedLayout(again, at)
+        self._keys = frozenset(keys)
+        # Nodes of those that were not found at the root may lie anywhere.
+        self._layouts = (*opened, *created)
+
+
+def dialects(choices: Iterable[str] = ()) -> list[Dialect]:
+    """Every dialect, in the order in which they are asked. ``choices``: as ``v1.order=text``. Raises `UsageError`."""
+    known = {dialect.name: dialect for dialect in registry.plugins("zarrfs.dialects")}
+    chosen: dict[str, dict[str, str]] = {}
+    for choice in choices:
+        place, _, value = choice.partition("=")
+        name, _, option = place.partition(".")
+        values = known[name].choices.get(option) if name in known else None
+        if values is None:
+            every = [f"{each.name}.{option}" for each in known.values() for option in each.choices]
+            raise UsageError(f"dialect_choices: there is no choice {place!r}; there are {', '.join(sorted(every)) or 'none'}")
+        if value not in values:
+            raise UsageError(f"dialect_choices: {place} is one of {', '.join(values)}, not {value!r}")
+        chosen.setdefault(name, {})[option] = value
+    made = [dialect.choosing(chosen[name]) if name in chosen else dialect for name, dialect in known.items()]
+    return sorted(made, key=lambda dialect: (dialect.priority, dialect.name))
