@@ -1,0 +1,178 @@
+"""Sharded arrays: read and written whole as ``.npy``, and their inner chunks read as files, against zarr-python and tensorstore.
+
+    python benchmarks/sharding.py [--repetitions 3] [--rows 8192] [--files 2000] [--codecs lz4 zstd]
+
+The array is ROWS x 16384 float32 in inner chunks of 128 x 128 (64 KiB), in shards of 4096 x 4096 (64 MiB). Repetitions are interleaved,
+each with a fresh mount, each program in a process of its own and after `touch_memory`; the store's files, and what is written from, are
+in the page cache for all. A copy ends when ``cp`` does: then the store has all of it. Medians, and ratios to the peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from common import median, mounted, seconds, shell, table, touch_memory
+
+COLUMNS = 16384
+INNER = (128, 128)
+SHARDS = (4096, 4096)
+CODECS: dict[str, Any] = {
+    "lz4": zarr.codecs.BloscCodec(cname="lz4", clevel=5),
+    "zstd": zarr.codecs.ZstdCodec(level=0),
+}
+
+_TENSORSTORE = """
+import sys, time, random, numpy, tensorstore
+kvstore = {"driver": "file", "path": sys.argv[1]}
+array = tensorstore.open({"driver": "zarr3", "kvstore": kvstore}, read=True, write=True, open=True).result()
+"""
+_ZARR = """
+import sys, time, random, numpy, zarr
+array = zarr.open_array(sys.argv[1], mode="r+")
+"""
+# Which inner chunks, in which order: the same for all.
+_CHOSEN = """
+rows, columns = array_shape[0] // 128, array_shape[1] // 128
+chosen = random.Random(0).sample([(row, column) for row in range(rows) for column in range(columns)], int(sys.argv[2]))
+begin = time.perf_counter()
+for row, column in chosen:
+    READ
+print(time.perf_counter() - begin)
+"""
+_PLACE = "row * 128 : row * 128 + 128, column * 128 : column * 128 + 128"
+# Programs that do one thing and print how long it took; imports and opening do not count. The first argument is the array.
+READ_WHOLE = {
+    "zarrfs": """
+import sys, time, numpy
+begin = time.perf_counter()
+numpy.load(sys.argv[1])
+print(time.perf_counter() - begin)
+""",
+    "zarr": _ZARR + "begin = time.perf_counter()\narray[:]\nprint(time.perf_counter() - begin)\n",
+    "tensorstore": _TENSORSTORE + "begin = time.perf_counter()\narray.read().result()\nprint(time.perf_counter() - begin)\n",
+}
+READ_INNER = {
+    "zarrfs": """
+import sys, time, random, json
+array_shape = json.load(open(sys.argv[1] + "/.zarray"))["shape"]
+"""
+    + _CHOSEN.replace("READ", 'open(f"{sys.argv[1]}/{row}.{column}", "rb", buffering=0).read()'),
+    "zarr": _ZARR + "array_shape = array.shape" + _CHOSEN.replace("READ", f"array[{_PLACE}]"),
+    "tensorstore": _TENSORSTORE + "array_shape = array.shape" + _CHOSEN.replace("READ", f"array[{_PLACE}].read().result()"),
+}
+_WRITE = """
+elements = numpy.load(sys.argv[2], mmap_mode="r")
+begin = time.perf_counter()
+STORE
+print(time.perf_counter() - begin)
+"""
+WRITE_WHOLE = {
+    "zarr": _ZARR + _WRITE.replace("STORE", "array[...] = elements"),
+    "tensorstore": _TENSORSTORE + _WRITE.replace("STORE", "array.write(elements).result()"),
+}
+READ_TO_REACH, WRITE_TO_REACH = 1.3, 1.5
+PEERS = ("zarr", "tensorstore")
+
+
+def main() -> None:
+    asked = _arguments()
+    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
+    try:
+        source = folder / "source.npy"
+        np.save(source, _values(asked.rows, seed=1))
+        for name in asked.codecs:
+            stores = {}
+            for who in ("zarrfs", *PEERS):
+                stores[who] = folder / f"{name}-{who}.zarr"
+            _make(stores["zarrfs"], asked.rows, CODECS[name])
+            for who in PEERS:
+                shutil.copytree(stores["zarrfs"], stores[who])
+            _measure(name, stores, source, asked)
+            for store in stores.values():
+                shutil.rmtree(store)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=8192, help="8192: 512 MiB")
+    parser.add_argument("--files", type=int, default=2000, help="how many inner chunks are read as files")
+    parser.add_argument("--codecs", nargs="+", choices=list(CODECS), default=list(CODECS))
+    parser.add_argument("--only", nargs="+", choices=["read", "files", "write"], default=["read", "files", "write"])
+    parser.add_argument("--directory", default=None, help="where the stores are made; default: the temporary folder")
+    return parser.parse_args()
+
+
+def _values(rows: int, *, seed: int) -> np.ndarray[Any, Any]:
+    """Smooth with noise, as measurements are: neither constant nor incompressible."""
+    steps = np.random.default_rng(seed).standard_normal((rows, COLUMNS), np.float32)
+    return np.round(np.cumsum(steps, axis=1, out=steps), 2, out=steps)
+
+
+def _make(store: Path, rows: int, codec: Any) -> None:
+    made = zarr.create_array(store, shape=(rows, COLUMNS), chunks=INNER, shards=SHARDS, dtype="f4", compressors=codec)
+    made[:] = _values(rows, seed=0)
+
+
+def _measure(name: str, stores: dict[str, Path], source: Path, asked: argparse.Namespace) -> None:
+    times: dict[tuple[str, str], list[float]] = {}
+
+    def note(what: str, who: str, took: float) -> None:
+        times.setdefault((what, who), []).append(took)
+
+    node = stores["zarrfs"].stem
+    for _ in range(asked.repetitions):
+        if "read" in asked.only:
+            with mounted(stores["zarrfs"], "--read-only") as mountpoint:
+                note("read", "zarrfs", _run(READ_WHOLE["zarrfs"], mountpoint / "npy" / f"{node}.npy"))
+            for who in PEERS:
+                note("read", who, _run(READ_WHOLE[who], stores[who]))
+        if "files" in asked.only:
+            with mounted(stores["zarrfs"], "--read-only") as mountpoint:
+                note("files", "zarrfs", _run(READ_INNER["zarrfs"], mountpoint / "chunks", asked.files))
+            for who in PEERS:
+                note("files", who, _run(READ_INNER[who], stores[who], asked.files))
+        if "write" in asked.only:
+            touch_memory()
+            with mounted(stores["zarrfs"]) as mountpoint:
+                note("write", "zarrfs", seconds(shell(f"cp {source} {mountpoint}/npy/{node}.npy")))
+            for who in PEERS:
+                note("write", who, _run(WRITE_WHOLE[who], stores[who], source))
+    mebibytes = asked.rows * COLUMNS * 4 >> 20
+    titles = {
+        "read": (f"np.load of {mebibytes} MiB", READ_TO_REACH),
+        "files": (f"{asked.files} inner chunks in random order", READ_TO_REACH),
+        "write": (f"cp of {mebibytes} MiB onto the array", WRITE_TO_REACH),
+    }
+    rows = []
+    for what in asked.only:
+        ours, theirs, native = (median(times[what, who]) for who in ("zarrfs", *PEERS))
+        title, reach = titles[what]
+        figures = (f"{ours:.3f}", f"{theirs:.3f}", f"{native:.3f}", f"{ours / theirs:.2f}", f"{ours / native:.2f}", f"{reach}")
+        rows.append((title, *figures))
+    table(
+        f"{name}: inner chunks of 64 KiB in shards of 64 MiB (seconds, median of {asked.repetitions})",
+        ["what", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "/zarr to reach"],
+        rows,
+    )
+
+
+def _run(program: str, *arguments: object) -> float:
+    """Seconds that a program tells, in a process of its own: none has touched memory that another has to pay for."""
+    touch_memory()
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+if __name__ == "__main__":
+    main()
