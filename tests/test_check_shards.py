@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from tests.support.small_shards import NONE, document, index, shard, sharding
+from tests.support.small_shards import NONE, ShardReads, document, index, shard, sharding
 from tests.support.small_stores import write
 from tests.support.stores import fill
 from zarrfs import check_text, cli, offline
@@ -20,7 +20,7 @@ from zarrfs.config import MountConfig
 from zarrfs.errors import StoreError
 from zarrfs.findings import Finding, Report
 from zarrfs.keys import ByteRange, Key
-from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
+from zarrfs.stores.base import Buffer, KeyStat, Store
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 
@@ -193,29 +193,9 @@ def test_a_shard_that_the_store_does_not_give_is_one_of_many(monkeypatch: pytest
     assert "a bad disk" in finding.reason
 
 
-class CountingStore(ForwardingStore):
-    """Counts reads of shards."""
-
-    reads = 0
-
-    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        self.reads += "/c/" in key
-        return await super().get_with_stat(key, byte_range)
-
-    async def get(self, key: Key) -> Buffer | None:
-        self.reads += "/c/" in key
-        return await super().get(key)
-
-    async def get_partial_values(
-        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
-    ) -> list[Buffer | None]:
-        self.reads += any("/c/" in key for key, _ in key_ranges)
-        return await super().get_partial_values(key_ranges, if_generation=if_generation)
-
-
 def test_chunks_of_a_shard_are_got_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two reads of each shard: its index, and its 64 chunks."""
-    store = CountingStore(MemoryStore())
+    store = ShardReads(MemoryStore())
     data = shard(64, {place: bytes([place]) for place in range(64)})
     trio.run(fill, store, {"a/zarr.json": document(256, 64, sharding(1))} | {f"a/c/{i}": data for i in range(4)})
     opening(monkeypatch, store)

@@ -9,6 +9,10 @@ from typing import Any
 
 import google_crc32c
 
+from zarrfs.keys import ByteRange, Key
+from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.transformers.forwarding import ForwardingStore
+
 EMPTY = 2**64 - 1
 NONE = (EMPTY, EMPTY)
 """The pair of a chunk that is not there."""
@@ -57,3 +61,23 @@ def shard(
     for place, pair in (others or {}).items():
         pairs[place] = pair
     return body + index(pairs)
+
+
+class ShardReads(ForwardingStore):
+    """Counts reads of shards."""
+
+    reads = 0
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        self.reads += "/c/" in key
+        return await super().get_with_stat(key, byte_range)
+
+    async def get(self, key: Key) -> Buffer | None:
+        self.reads += "/c/" in key
+        return await super().get(key)
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        self.reads += any("/c/" in key for key, _ in key_ranges)
+        return await super().get_partial_values(key_ranges, if_generation=if_generation)
