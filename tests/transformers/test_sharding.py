@@ -283,6 +283,16 @@ async def test_a_prefix_that_cuts_through_the_grid_takes_whole_shards_unread() -
 
 
 @trio_test
+async def test_a_shard_that_may_hold_millions_of_chunks_costs_nothing_to_erase() -> None:
+    behind = ObservedStore(MemoryStore())
+    await behind.inner.set(chunk(0, 0), b"whatever")
+    store = sharded(behind, (2, 2**26), (1, 2**26))
+    assert await names(store, FOO) == {} and await store.get_partial_values([(chunk(1, 5), WHOLE)]) == [None]
+    await store.erase_prefix(Prefix(FOO + "c0/"))
+    assert behind.counters.erase == 1 and await contents(behind) == {}
+
+
+@trio_test
 async def test_listing_rows_reads_indexes_until_every_row_was_seen() -> None:
     behind = ObservedStore(MemoryStore())
     await fill(sharded(behind), {chunk(*coords): b"x" for coords in everything((4, 6))})

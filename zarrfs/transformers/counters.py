@@ -30,3 +30,9 @@ class StoreCounters:
     prefix_mtime_ns: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+
+    @property
+    def changes(self) -> int:
+        """Operations that change a store."""
+        several = self.set_partial_values + self.erase_values + self.erase_prefix + self.rename_prefix
+        return self.set + self.erase + self.rename + several + self.make_prefix + self.remove_prefix + self.set_times

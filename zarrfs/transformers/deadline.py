@@ -113,6 +113,9 @@ class DeadlineStore(ForwardingStore):
         if synced:
             await self._write(f"syncing {synced[0]!r}", (), lambda: self.inner.sync(synced))
 
+    async def sync_all(self) -> None:
+        await self._write("syncing the store", (), self.inner.sync_all)
+
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
         """The deadline is for getting the lock; it may be held for longer."""

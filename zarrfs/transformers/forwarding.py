@@ -56,6 +56,9 @@ class ForwardingStore(Store):
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
         await self.inner.sync(places)
 
+    async def sync_all(self) -> None:
+        await self.inner.sync_all()
+
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         return self.inner.exclusive(key)
 

@@ -154,6 +154,10 @@ class ObservedStore(ForwardingStore):
         self.counters.sync += 1
         await self.inner.sync(places)
 
+    async def sync_all(self) -> None:
+        self.counters.sync += 1
+        await self.inner.sync_all()
+
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         self.counters.exclusive += 1
         return self.inner.exclusive(key)

@@ -45,6 +45,9 @@ class ReadOnlyStore(ForwardingStore):
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
         """Nothing was written through this store, so that everything is as durable as it was found."""
 
+    async def sync_all(self) -> None:
+        """See `sync`."""
+
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         self._refuse(key)
 

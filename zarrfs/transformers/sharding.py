@@ -13,8 +13,9 @@ text leaves open, or says wrongly, is decided in docs/design/008-shards.md:
 from __future__ import annotations
 
 import itertools
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -145,16 +146,12 @@ class ShardingStore(ForwardingStore):
         if coords is None:
             return await self.inner.set(key, value, if_generation=if_generation)
         self._demand_inside(coords, key)
-
-        async def changed() -> Mapping[Coords, Buffer | None]:
+        async with self._alone(self._grid.spec.shard_of(coords)):
             if if_generation is not None:
-                stat = await self._chunks.stat(coords)
+                stat = await self.stat(key)
                 if (stat.generation if stat is not None else "") != if_generation:
                     raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
-            return {coords: value}
-
-        with _naming(key):
-            return (await self._change(self._grid.spec.shard_of(coords), changed))[coords]
+            return (await self._store({coords: value}))[coords]
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         """Each shard is set once. Of a shard that exists the index is read, to know how long its chunks are; of its chunks those that
@@ -180,9 +177,10 @@ class ShardingStore(ForwardingStore):
             await self.inner.set_partial_values(others)
 
         async def one(shard: Coords) -> None:
-            await self._change(shard, lambda: self._patched(shard, shards[shard]))
+            async with self._alone(shard):
+                await self._store(await self._patched(shard, shards[shard]))
 
-        await for_each(shards, one, _WIDTH)
+        await for_each(shards, one, min(_WIDTH, len(shards)))
 
     async def erase(self, key: Key) -> None:
         coords = self._grid.chunks.decode(key)
@@ -211,10 +209,12 @@ class ShardingStore(ForwardingStore):
             return
         self._demand_writable(prefix)
 
+        def goes(coords: Coords) -> bool:
+            return coords[: len(lead)] == lead
+
         async def one(shard: Coords) -> None:
-            ranges = self._grid.ranges(shard)
-            ranges[: len(lead)] = [range(index, index + 1) for index in lead]
-            await self._erase_in(shard, set(itertools.product(*ranges)))
+            count = math.prod(map(len, self._grid.ranges(shard)[len(lead) :]))
+            await self._erase_in(shard, count, goes)
 
         await for_each([shard async for shard in self._listing.shards(prefix, lead)], one, _WIDTH)
         others = [key async for key in self.inner.list_prefix(prefix) if self._grid.chunks.decode(key) is None]
@@ -264,17 +264,20 @@ class ShardingStore(ForwardingStore):
                 hold.lasts = False
                 _holds.set(tuple(each for each in _holds.get() if each is not hold))
 
-    async def _change(
-        self, shard: Coords, changed: Callable[[], Awaitable[Mapping[Coords, Buffer | None]]]
-    ) -> Mapping[Coords, Generation | None]:
-        """Store what ``changed()`` gives of the chunks of ``shard`` (None erases one), with one `set` of it at most."""
-        self._demand_writable(self._grid.shards.key(shard))
-        # Several may be at work in the context that holds the shard.
-        async with self._held(shard), self._merging.hold(self._grid.shards.key(shard)):
-            chunks = await changed()
-            now = time.time_ns()
-            written = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
-            return await self._chunks.merge(written) if written else {}
+    @asynccontextmanager
+    async def _alone(self, shard: Coords) -> AsyncIterator[None]:
+        """While held, nobody else changes the shard: several may be at work in the context that holds it."""
+        key = self._grid.shards.key(shard)
+        self._demand_writable(key)
+        async with self._held(shard), self._merging.hold(key):
+            with _naming(key):
+                yield
+
+    async def _store(self, chunks: Mapping[Coords, Buffer | None]) -> Mapping[Coords, Generation | None]:
+        """Set (None: erase) chunks of one shard, with one `set` of it; the caller is `_alone` with it."""
+        now = time.time_ns()
+        written = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
+        return await self._chunks.merge(written) if written else {}
 
     async def _patched(self, shard: Coords, chunks: Mapping[Coords, Sequence[_Piece]]) -> Mapping[Coords, Buffer | None]:
         """Chunks with pieces of them replaced; those that stay as they are left out."""
@@ -297,22 +300,25 @@ class ShardingStore(ForwardingStore):
         for coords in chunks:
             if self._grid.chunks.holds(coords):
                 shards.setdefault(self._grid.spec.shard_of(coords), set()).add(coords)
-        await for_each(shards, lambda shard: self._erase_in(shard, shards[shard]), _WIDTH)
 
-    async def _erase_in(self, shard: Coords, chunks: Collection[Coords]) -> None:
-        async def there() -> Mapping[Coords, None]:
-            if len(chunks) == self._grid.spec.count_within(shard, self._grid.chunks.grid_shape):
-                return dict.fromkeys(chunks)
+        async def one(shard: Coords) -> None:
+            await self._erase_in(shard, len(shards[shard]), shards[shard].__contains__)
+
+        await for_each(shards, one, min(_WIDTH, len(shards)))
+
+    async def _erase_in(self, shard: Coords, count: int, goes: Callable[[Coords], bool]) -> None:
+        """Erase the chunks of a shard for which ``goes`` says so, ``count`` of those that it may hold."""
+        async with self._alone(shard):
+            if count == self._grid.spec.count_within(shard, self._grid.chunks.grid_shape):
+                await self.inner.erase(self._grid.shards.key(shard))
+                return
             known = await self._chunks.shard(shard)
             if known is None:
-                return {}
+                return
             if isinstance(known.index, ShardIndexInvalid):
                 raise known.index
-            stored = {self._grid.spec.coords_of(shard, place) for place in known.index.places()}
-            return dict.fromkeys(stored.intersection(chunks))
-
-        with _naming(self._grid.shards.key(shard)):
-            await self._change(shard, there)
+            there = (self._grid.spec.coords_of(shard, place) for place in known.index.places())
+            await self._store(dict.fromkeys(filter(goes, there)))
 
     def _demand_inside(self, coords: Coords, key: Key) -> None:
         if not self._grid.chunks.holds(coords):
