@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.support.small_shards import NONE, ShardReads, document, index, shard, sharding
+from tests.support.small_shards import NONE, ShardReads, UnlistableStore, document, index, shard, sharding
 from tests.support.small_stores import write
 from tests.support.stores import fill
 from zarrfs import check_text, cli, offline
@@ -201,6 +201,15 @@ def test_chunks_of_a_shard_are_got_together(monkeypatch: pytest.MonkeyPatch) -> 
     opening(monkeypatch, store)
     assert checked("memory:").chunks == 256
     assert store.reads == 8
+
+
+def test_a_store_that_cannot_list_is_asked_for_every_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = MemoryStore()
+    shards = {"a/c/0": shard(4, CHUNKS), "a/c/2": shard(4, CHUNKS), "a/c/3": b"short"}
+    trio.run(fill, inner, {"a/zarr.json": document(64, 16, sharding(4))} | shards)
+    opening(monkeypatch, UnlistableStore(inner))
+    report = trio.run(check, MountConfig(store="memory:"), "/a")
+    assert (only(report).key, report.chunks, report.shards) == ("a/c/3", 6, 2)
 
 
 def test_exit_codes_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.support.cases import cases
-from tests.support.small_shards import ShardReads, document, shard, sharding
+from tests.support.small_shards import ShardReads, UnlistableStore, document, shard, sharding
 from tests.support.small_stores import SMALL, write
 from tests.support.stores import fill
 from zarrfs import cli, offline
@@ -129,6 +129,18 @@ def test_an_index_is_read_for_who_names_its_array(
     (said,) = [each for each in json.loads(capsys.readouterr().out)["nodes"] if each["path"] == "/a"]
     assert (store.reads, said["shards_stored"]) == (reads, 40)
     assert said["chunks_stored"] == (120 if reads else None)
+
+
+def test_a_store_that_cannot_list_tells_how_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = MemoryStore()
+    trio.run(fill, inner, {"a/zarr.json": document(40, 16, sharding(4)), "a/c/0": SHARD})
+
+    async def open_it(url: str, read_only: bool = False) -> Store:
+        return UnlistableStore(inner)
+
+    monkeypatch.setattr(offline, "open_store", open_it)
+    said = described("memory:", indexes=True)
+    assert (said["shards"], said["shards_stored"], said["shards_possible"], said["indexes"]) == ([LEVEL], None, 3, None)
 
 
 def test_an_array_at_the_root_is_named_by_a_slash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
 
-from zarrfs.keys import ByteRange, Key
-from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.errors import StoreUnsupported
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
 from zarrfs.transformers.forwarding import ForwardingStore
 
 EMPTY = 2**64 - 1
@@ -61,6 +62,18 @@ def shard(
     for place, pair in (others or {}).items():
         pairs[place] = pair
     return body + index(pairs)
+
+
+class UnlistableStore(ForwardingStore):
+    """As a web server: what is there is known by asking."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.listable = False
+
+    async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        raise StoreUnsupported("this store cannot list", key=prefix)
+        yield "", False, 0, None
 
 
 class ShardReads(ForwardingStore):
