@@ -44,7 +44,7 @@ LAYERS: dict[str, set[str]] = {
     "views": {"vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,
     "fuse": {"vfs"},
     # A mount without a kernel: what daemon.py serves and what tests use.
-    "tree": {"views", "vfs", "hierarchy", "model", "transformers", "stores.base", "config", "memory", "", *PLUGGED},
+    "tree": {"views", "vfs", "hierarchy", "model", "transformers", "stores.base", "config", "memory", "redact", "", *PLUGGED},
     # Commands that only look at a store, and what they print.
     "terminal": set(),
     "offline": {"hierarchy", "transformers", "stores", "model", "config", "redact"},

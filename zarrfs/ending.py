@@ -66,8 +66,9 @@ class Ending:
     def left(self) -> Left:
         """What is not published yet."""
         staging = self._tree.staging
-        names = [staged.content.ident for staged in staging.unpublished_below("")]
-        return Left(len(names), staging.dirty_nbytes, tuple(names[:_NAMED]))
+        names: list[str] = [staged.content.ident for staged in staging.unpublished_below("")]
+        names.extend(self._tree.pending.keys)
+        return Left(len(names), staging.dirty_nbytes + self._tree.pending.nbytes, tuple(names[:_NAMED]))
 
     async def watch(self) -> None:
         """Tell what is left, as long as it is told to."""

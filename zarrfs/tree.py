@@ -34,6 +34,7 @@ from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.redact import public_url
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.observed import ObservedStore
@@ -191,6 +192,12 @@ class MountTree:
         for key, error in await self.pending.publish_all():
             self.failures.append((key, str(error)))
             self.report("publish", error)
+        if self.observed.counters.changes:
+            try:
+                await self.store.sync_all()
+            except ZarrfsError as error:
+                self.failures.append((public_url(self.config.store), f"what was stored may not survive a power cut: {error}"))
+                self.report("sync", error)
         for ident in (ident for view in self._views.values() for ident in view.left()):
             left = (ident, "it has a name that the store cannot hold, and was in this mount only")
             if left not in self.failures:

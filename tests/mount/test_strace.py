@@ -19,13 +19,13 @@ from tests.support.programs import cannot, demand
 pytestmark = pytest.mark.fuse
 
 HEX = "0123456789abcdef" * 2
-_CALL = re.compile(r"(?:\d+ +)?(fsync|fdatasync|renameat2?|rename|linkat)\((.*)\) = 0")
+_CALL = re.compile(r"(?:\d+ +)?(fsync|fdatasync|syncfs|renameat2?|rename|linkat)\((.*)\) = 0")
 
 
 @contextmanager
 def traced(mount: Mounted, file: Path) -> Iterator[Callable[[], list[str]]]:
     """A function that gives the calls on files that the daemon has made in the body so far (see `seen`)."""
-    calls = "fsync,fdatasync,rename,renameat,renameat2,linkat"
+    calls = "fsync,fdatasync,syncfs,rename,renameat,renameat2,linkat"
     command = ["strace", "-f", "-y", "-qq", "-s", "200", "-o", str(file), "-e", f"trace={calls}", "-p", str(mount.pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
         try:
@@ -60,11 +60,11 @@ def seen(file: Path, store: Path) -> list[str]:
         call, arguments = match.groups()
         arguments = re.sub(r"\.zarrfs-[0-9a-f]{32}\.partial", "new", arguments)
         call = {"renameat": "rename", "renameat2": "rename", "fdatasync": "fsync", "linkat": "link"}.get(call, call)
-        if call == "fsync":
+        if call in ("fsync", "syncfs"):
             path = re.search(r"<(.*)>", arguments)
             assert path is not None
             name = os.path.relpath(path[1], store)
-            calls.append(f"fsync {'new' if name.endswith('new') else name}")
+            calls.append(f"{call} {'new' if name.endswith('new') else name}")
         else:
             calls.append(" ".join((call, *re.findall(r'"([^"]*)"', arguments))))
     return calls
@@ -149,3 +149,16 @@ def test_fsync_of_a_folder(mount: Mounted, tmp_path: Path) -> None:
         os.fsync(fd)
         os.close(fd)
         assert calls()[-1] == "fsync folder"
+
+
+def test_the_end_of_a_mount_that_wrote_makes_everything_durable(tmp_path: Path) -> None:
+    demand("strace")
+    (tmp_path / "store").mkdir()
+    for wrote in (True, False):
+        with mounted(tmp_path / "store", ends_with=None) as mount, traced(mount, tmp_path / f"trace{wrote}"):
+            if wrote:
+                os.close(written(mount.path / "raw" / "k", fsync=False))
+            else:
+                assert (mount.path / "raw" / "k").read_bytes() == b"new value"
+            assert mount.umount().returncode == 0
+        assert ("syncfs ." in seen(tmp_path / f"trace{wrote}", tmp_path / "store")) == wrote

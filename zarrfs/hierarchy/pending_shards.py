@@ -89,6 +89,11 @@ class PendingShards:
         return len(self._shards)
 
     @property
+    def keys(self) -> list[Key]:
+        """The shards that something waits for."""
+        return list(self._shards)
+
+    @property
     def nbytes(self) -> int:
         """Bytes that wait."""
         return sum(len(each.data or b"") for shard in self._shards.values() for each in shard.all().values())

@@ -217,6 +217,9 @@ class Store(abc.ABC):
         """Return when what was set under (or erased at) these keys survives a power cut, and, for a prefix, which names there are
         directly below it. Backends that are durable at once inherit."""
 
+    async def sync_all(self) -> None:
+        """`sync` of all that was changed through this store. Backends that are durable at once inherit."""
+
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         """While held, no other holder of the same key's lock exists: in this process, and beyond it where the backend can.
 

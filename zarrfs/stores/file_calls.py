@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat as st
 import time
@@ -12,6 +13,14 @@ from zarrfs.errors import StoreError
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.folder_names import Parts, place_of
 from zarrfs.stores.os_errors import ABSENT
+
+
+def sync_file_system(fd: int) -> None:
+    """syncfs(2), for which Python has no name."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 class Closing:

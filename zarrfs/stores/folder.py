@@ -116,6 +116,10 @@ class FolderStore(Store):
             with translated("syncing", "/".join((*values, *folders)[0])):
                 await self._change(self._tree.sync, values, folders)
 
+    async def sync_all(self) -> None:
+        with translated("syncing", self.url):
+            await self._change(self._tree.sync_all)
+
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
         """Between processes all keys of one folder share a lock, flock(2) on the folder; it is made if it is missing."""

@@ -27,7 +27,7 @@ from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import ByteRange
 from zarrfs.stores.base import Buffer, DirEntry, Generation, WouldWait
-from zarrfs.stores.file_calls import Closing, dress, lstat, nothing_if_absent, pread, unlink, write
+from zarrfs.stores.file_calls import Closing, dress, lstat, nothing_if_absent, pread, sync_file_system, unlink, write
 from zarrfs.stores.file_systems import is_local
 from zarrfs.stores.folder_names import TEMPORARY, Parts, generation_of, place_of
 from zarrfs.stores.folder_scan import Scan
@@ -373,6 +373,12 @@ class FolderTree:
         return True
 
     # --- making durable -----------------------------------------------------------------------------------------------------
+
+    def sync_all(self) -> None:
+        """Return when all that was written to the file system that the folder is on survives a power cut."""
+        with self.folder(()) as folder:
+            sync_file_system(folder)
+        self._unsynced.clear()
 
     def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = ()) -> None:
         """Return when the values under these names, and the names themselves, survive a power cut; where one was removed, its
