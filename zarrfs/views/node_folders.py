@@ -33,7 +33,7 @@ from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.node_documents import staged_in
 from zarrfs.views.node_form import DocumentContent, NodeContent, NodeForm
-from zarrfs.views.node_kinds import ArrayKind, GroupKind, Kind, ReasonKind, WaitingKind, folder_mtime_ns, may_hold_chunks
+from zarrfs.views.node_kinds import ArrayKind, GroupKind, Kind, ReasonKind, WaitingKind, folder_mtime_ns
 from zarrfs.views.tree import child_path
 from zarrfs.views.waiting import groups_from_waiting, make_group
 
@@ -218,11 +218,12 @@ class NodeFolder(Directory):
         if isinstance(target, NodeFolder):
             await target.erase()
         await groups_from_waiting(self.form, path.parent)
+        moving = self.state.moving(folder.path, path)
         await self._context.editor.rename(folder.path, path)
         staging.rekey_below(old, lambda content: self._moved(content, folder.path, path))
         self._temporaries.move_below(old, new)
         self._context.times.move(old, new)
-        self.state.moved(folder.path, path)
+        self.state.moved(folder.path, moving)
 
     def _moved(self, content: Content, old: NodePath, new: NodePath) -> Content:
         if isinstance(content, NodeContent):
@@ -265,7 +266,7 @@ class NodeFolder(Directory):
                 opened = await self._context.hierarchy.array(path)
                 inside = self.path.prefix[len(path.prefix) :]
                 waits = self.state.waits(self.path)
-                if opened is None or self.form.reason_against(node) or not (waits or may_hold_chunks(self.form, node, inside)):
+                if opened is None or self.form.reason_against(node) or not (waits or self.form.may_hold_chunks(node, inside)):
                     raise no_such_entry(self.path)
                 return ArrayKind(self.form, node, opened, self._folder, inside)
         return None

@@ -103,3 +103,17 @@ class NodeForm(abc.ABC):
         except ZarrfsError as error:
             return str(error)
         return None
+
+    def may_hold_chunks(self, node: ArrayNode, folder: str) -> bool:
+        """Whether the key of some chunk of the array begins with ``folder``, a part of a key with its trailing slash."""
+        keys, grid_shape = self.keys(node), node.metadata.grid_shape
+        if not self.folders or keys.separator != "/" or not grid_shape or 0 in grid_shape:
+            return False
+        if len(folder) <= len(keys.prefix):
+            return keys.prefix.startswith(folder)
+        if not folder.startswith(keys.prefix):
+            return False
+        indices = folder[len(keys.prefix) : -1].split("/")
+        # As a chunk's: whether each is an index, and inside the grid.
+        coords = keys.decode(keys.prefix + "/".join([*indices, *"0" * (len(grid_shape) - len(indices))]), len(grid_shape))
+        return len(indices) < len(grid_shape) and coords is not None and all(a < b for a, b in zip(coords, grid_shape, strict=True))

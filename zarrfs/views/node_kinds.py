@@ -116,8 +116,9 @@ class ArrayKind(Kind):
         key = self.inside + name
         coords = self._keys.decode(key, self._node.metadata.ndim)
         if coords is None or not self._opened.array.has(coords):
-            if may_hold_chunks(self._form, self._node, f"{key}/"):
-                return self._folder(NodePath(f"{self._path.rstrip('/')}/{key}"))
+            path = NodePath(f"{self._path.rstrip('/')}/{key}")
+            if self._form.state.waits(path) or self._form.may_hold_chunks(self._node, f"{key}/"):
+                return self._folder(path)
             raise no_such_entry(name)
         content = self._form.chunk(self._opened, coords)
         staged = self._context.staging.get(content.ident)
@@ -234,21 +235,6 @@ class ReasonKind(Kind):
 
     async def content(self, name: str) -> Content | None:
         raise NotPermitted(f"files cannot be created here: {name!r}", key=name)
-
-
-def may_hold_chunks(form: NodeForm, node: ArrayNode, folder: str) -> bool:
-    """Whether the key of some chunk of the array begins with ``folder``, a part of a key with its trailing slash."""
-    keys, grid_shape = form.keys(node), node.metadata.grid_shape
-    if not form.folders or keys.separator != "/" or not grid_shape or 0 in grid_shape:
-        return False
-    if len(folder) <= len(keys.prefix):
-        return keys.prefix.startswith(folder)
-    if not folder.startswith(keys.prefix):
-        return False
-    indices = folder[len(keys.prefix) : -1].split("/")
-    # As a chunk's: whether each is an index, and inside the grid.
-    coords = keys.decode(keys.prefix + "/".join([*indices, *"0" * (len(grid_shape) - len(indices))]), len(grid_shape))
-    return len(indices) < len(grid_shape) and coords is not None and all(a < b for a, b in zip(coords, grid_shape, strict=True))
 
 
 async def folder_mtime_ns(form: NodeForm, path: NodePath) -> int | None:

@@ -21,6 +21,9 @@ from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.views.tree import node_ident
 
+Moving = tuple[set[NodePath], set[NodePath]]
+"""Folders that wait, and those of which nobody said what they are."""
+
 _REMEMBERED = 1000
 _TEXT_NBYTES = 64 * 1024
 
@@ -163,10 +166,18 @@ class NodeState:
             for document in [each for each in table if each.startswith(prefix)]:
                 del table[document]
 
-    def moved(self, old: NodePath, new: NodePath) -> None:
-        """The folder of ``old`` is that of ``new`` now; those that wait in it go with it."""
-        waiting = [NodePath(new + each[len(old) :]) for each in self.waiting_below(old)]
-        unwritten = [NodePath(new + each[len(old) :]) for each in self._unwritten if (each + "/").startswith(old + "/")]
+    def moving(self, old: NodePath, new: NodePath) -> Moving:
+        """What waits in the folder of ``old``, as it is to be called when that of ``new`` is what it is called: for `moved`. Asked for
+        before, since news of the change make it forgotten."""
+
+        def called(paths: set[NodePath]) -> set[NodePath]:
+            return {NodePath(new + each[len(old) :]) for each in paths if each == old or each.startswith(old + "/")}
+
+        return called(self._waiting), called(self._unwritten)
+
+    def moved(self, old: NodePath, moving: Moving) -> None:
+        """The folder of ``old`` has another name now."""
         self.forget_below(self.ident(old, ""))
-        self._waiting.update(waiting)
-        self._unwritten.update(unwritten)
+        waiting, unwritten = moving
+        self._waiting |= waiting
+        self._unwritten |= unwritten

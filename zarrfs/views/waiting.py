@@ -31,8 +31,10 @@ async def chunks_from_waiting(form: NodeForm, path: NodePath) -> None:
                 await _become_chunk(form, form.chunk(opened, coords))
             except ZarrfsError as error:
                 refused.append(str(error))
-    for folder in folders:
-        if not any(True for _ in context.temporaries.entries(form.ident(folder, ""))) and not form.state.waiting_in(folder):
+    for folder in folders[:-1]:
+        is_left = any(True for _ in context.temporaries.entries(form.ident(folder, ""))) or form.state.waiting_in(folder)
+        # A folder that is none of the array's can be removed.
+        if not is_left and form.may_hold_chunks(opened.array.node, folder.prefix[len(path.prefix) :]):
             form.state.done_waiting(folder)
     if refused:
         raise ContentInvalid(f"{path} is made, but not every chunk that waited for it: {refused[0]}", key=path)
