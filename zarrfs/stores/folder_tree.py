@@ -376,7 +376,7 @@ class FolderTree:
 
     def sync_all(self) -> None:
         """Return when all that was written to the file system that the folder is on survives a power cut."""
-        with self.folder(()) as folder:
+        with Closing(self.open_folder((), os.O_RDONLY)) as folder:
             sync_file_system(folder)
         self._unsynced.clear()
 
