@@ -53,4 +53,10 @@ def test_a_forwarding_store_forwards_every_operation() -> None:
     """A new operation of the interface is not to fall back on its default in a transformer, unnoticed."""
     operations = {name for name, value in vars(Store).items() if inspect.isfunction(value) and not name.startswith("_")}
     # Made of other operations, which are forwarded; and those that would go past what a transformer does to the form that can wait.
-    assert operations - set(vars(ForwardingStore)) == {"check_generation", "list", "get_partial_values_now", "stat_now"}
+    assert operations - set(vars(ForwardingStore)) == {
+        "check_generation",
+        "list",
+        "get_partial_values_now",
+        "get_with_stat_now",
+        "stat_now",
+    }

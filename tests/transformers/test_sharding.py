@@ -320,6 +320,26 @@ async def test_listings_tell_sizes_of_chunks_and_times_of_their_shards() -> None
         assert found is not None and (found.size, found.mtime_ns) == (size, mtime_ns)
 
 
+@trio_test
+async def test_other_keys_below_prefixes_of_chunks_are_passed_on() -> None:
+    """Also where no chunk can be, and where a row of shards has the name of a row of chunks."""
+    inner = MemoryStore()
+    store = sharded(inner, (4, 6), (1, 3))
+    others = {FOO + name: b"1" for name in ("c9/notes", "c0/notes", "c2/x/y", "c", "c7", "c1.x")}
+    await fill(store, {**others, chunk(0, 0): b"22"})
+    assert {key: value for key, value in (await contents(inner)).items() if key in others} == others
+    assert await contents(store) == {**others, chunk(0, 0): b"22"}
+    assert await names(store, FOO + "c9/") == {("notes", False): 1}
+    assert await names(store, FOO + "c0/") == {("notes", False): 1, ("0", False): 2}
+    assert await names(store, FOO) == dict.fromkeys([("c0", True), ("c2", True), ("c9", True)], 0) | dict.fromkeys(
+        [("c", False), ("c7", False), ("c1.x", False)], 1
+    )
+    for prefix in ("c9/", "c0/", "c2/"):
+        assert await store.prefix_exists(Prefix(FOO + prefix))
+        await store.erase_prefix(Prefix(FOO + prefix))
+        assert not await store.prefix_exists(Prefix(FOO + prefix))
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------------------
 
 
