@@ -147,6 +147,10 @@ class Store(abc.ABC):
         """
         raise WouldWait
 
+    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        """`get_with_stat` where the answer is at hand; else `WouldWait`."""
+        raise WouldWait
+
     def stat_now(self, key: Key) -> KeyStat | None:
         """`stat` where the answer is at hand; else `WouldWait`."""
         raise WouldWait

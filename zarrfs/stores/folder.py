@@ -77,6 +77,17 @@ class FolderStore(Store):
             raise WouldWait
         return self._read(key_ranges, if_generation, INLINE_NBYTES // max(1, len(key_ranges)))
 
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        try:
+            return self.get_with_stat_now(key, byte_range)
+        except WouldWait:
+            return await threads.io(self._read_with_stat, key, byte_range, None, abandon_on_cancel=True)
+
+    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        if not self._tree.local:
+            raise WouldWait
+        return self._read_with_stat(key, byte_range, INLINE_NBYTES)
+
     async def stat(self, key: Key) -> KeyStat | None:
         return self._stat(key) if self._tree.local else await threads.io(self._stat, key, abandon_on_cancel=True)
 
@@ -247,13 +258,19 @@ class FolderStore(Store):
             raise GenerationMismatch(f"{key!r} was removed by someone else", key=key)
         return found
 
+    def _read_with_stat(self, key: Key, byte_range: ByteRange, at_once: int | None) -> tuple[Buffer, KeyStat] | None:
+        parts = _parts_if_usable(key)
+        with translated("reading", key):
+            found = None if parts is None else self._tree.read_with_stat(parts, (byte_range,), None, at_once)
+        return None if found is None else (found[0][0], _key_stat(found[1]))
+
     def _stat(self, key: Key) -> KeyStat | None:
         parts = _parts_if_usable(key)
         if parts is None:
             return None
         with translated("looking up", key):
             found = self._tree.stat(parts)
-        return None if found is None else KeyStat(found.st_size, found.st_mtime_ns, generation_of(found))
+        return None if found is None else _key_stat(found)
 
     def _rename(self, old: Parts, new: Parts) -> tuple[bool, Generation]:
         """Whether a value was moved, and its generation."""
@@ -269,6 +286,10 @@ class FolderStore(Store):
     def _parts_to_write(self, place: Key | Prefix) -> Parts:
         self._demand_writable(place)
         return parts_of(place)
+
+
+def _key_stat(found: os.stat_result) -> KeyStat:
+    return KeyStat(found.st_size, found.st_mtime_ns, generation_of(found))
 
 
 def _parts_if_usable(place: Key | Prefix) -> Parts | None:

@@ -154,7 +154,14 @@ class FolderTree:
     def read(
         self, parts: Parts, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
     ) -> list[Buffer] | None:
-        """Parts of one value, all of the same generation; None when there is none.
+        """Parts of one value; see `read_with_stat`."""
+        found = self.read_with_stat(parts, ranges, if_generation, at_once)
+        return None if found is None else found[0]
+
+    def read_with_stat(
+        self, parts: Parts, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
+    ) -> tuple[list[Buffer], os.stat_result] | None:
+        """Parts of one value, all of the same generation, and its stat; None when there is none.
 
         With ``at_once`` only what is in the page cache and not more than so many bytes: else `WouldWait`. Raises
         `GenerationMismatch`, and `StoreError` when the file is cut short meanwhile.
@@ -171,10 +178,10 @@ class FolderTree:
                 raise _changed(parts)
             spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
             if at_once is None:
-                return [pread(opened, start, stop, parts) for start, stop in spans]
+                return [pread(opened, start, stop, parts) for start, stop in spans], stat
             if not self._reads_nowait or sum(stop - start for start, stop in spans) > at_once:
                 raise WouldWait
-            return [self._pread_cached(opened, start, stop) for start, stop in spans]
+            return [self._pread_cached(opened, start, stop) for start, stop in spans], stat
         finally:
             os.close(opened)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from zarrfs.errors import GenerationMismatch, StoreTimeout
+from zarrfs.errors import StoreTimeout
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
 from zarrfs.transformers.forwarding import ForwardingStore
@@ -62,12 +62,8 @@ class DeadlineStore(ForwardingStore):
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         try:
-            stat = self.stat_now(key)
-            if stat is None:
-                return None
-            part = self.get_partial_values_now([(key, byte_range)], if_generation=stat.generation)[0]
-            return None if part is None else (part, stat)
-        except (WouldWait, GenerationMismatch):
+            return self.inner.get_with_stat_now(key, byte_range)
+        except WouldWait:
             pass
         return await self._read(f"reading parts of {key!r}", key, self.inner.get_with_stat(key, byte_range))
 
@@ -82,6 +78,9 @@ class DeadlineStore(ForwardingStore):
         except WouldWait:
             pass
         return await self._read(f"looking up {key!r}", key, self.inner.stat(key))
+
+    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        return self.inner.get_with_stat_now(key, byte_range)
 
     def stat_now(self, key: Key) -> KeyStat | None:
         return self.inner.stat_now(key)

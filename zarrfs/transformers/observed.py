@@ -96,6 +96,12 @@ class ObservedStore(ForwardingStore):
         self.counters.bytes_read += sum(len(value or b"") for value in values)
         return values
 
+    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        found = self.inner.get_with_stat_now(key, byte_range)
+        self.counters.get_partial_values += 1
+        self.counters.bytes_read += len(found[0]) if found is not None else 0
+        return found
+
     def stat_now(self, key: Key) -> KeyStat | None:
         stat = self.inner.stat_now(key)
         self.counters.stat += 1

@@ -24,6 +24,9 @@ class ReadOnlyStore(ForwardingStore):
     ) -> list[Buffer | None]:
         return self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
 
+    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        return self.inner.get_with_stat_now(key, byte_range)
+
     def stat_now(self, key: Key) -> KeyStat | None:
         return self.inner.stat_now(key)
 
