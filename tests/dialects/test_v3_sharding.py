@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.dialects.conformance import spoilt
 from tests.support.unhurried import unhurried
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
@@ -204,6 +206,16 @@ def test_a_dimension_without_elements() -> None:
 def test_an_array_without_dimensions() -> None:
     metadata = parsed(sharding(), shape=[], chunks=[])
     assert (metadata.shards[0].chunks, metadata.stored_grid_shape, metadata.grid_shape) == (1, (), ())
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_a_spoilt_document_raises_metadata_error_alone(data: st.DataObject) -> None:
+    nested = sharding(6, 4, codecs=[transposed(1, 0), sharding(2, 3, codecs=[LITTLE, GZIP], index_location="start"), CRC])
+    with contextlib.suppress(MetadataError):
+        node = node_of(data.draw(spoilt(json.loads(document(transposed(1, 0), nested, chunks=(4, 18))))))
+        again = parse_again(node.metadata)
+        assert (again.chunk_grid, again.chunks_per_key) == (node.metadata.chunk_grid, node.metadata.chunks_per_key)
 
 
 # --- nesting --------------------------------------------------------------------------------------------------------------------------
