@@ -1,0 +1,148 @@
+"""What the drafts of Zarr v3 (2019 and 2022) share: their URIs, their extensions, their codecs, and where documents and chunks lie.
+
+Sources: Zarr core protocol version 3.0, editor's draft of 19 June 2019; Zarr v3 core draft of 2022; and stores of zarrita and
+zarr-python. Both drafts name codecs and extensions by URIs, which occur in more forms than the texts have: with ``http`` and ``https``,
+with a version and without, ``codec`` and ``codecs``. What counts is the name in the path.
+
+    https://purl.org/zarr/spec/protocol/core/3.0      http://purl.org/zarr/spec/codec/gzip      .../spec/codec/gzip/1.0
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from zarrfs.codecs import lookup
+from zarrfs.dialects import documents
+from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.codec_spec import CodecSpec
+
+ENTRY = "zarr.json"
+PROTOCOL = "https://purl.org/zarr/spec/protocol/core/3.0"
+
+_PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/(?:protocol/)?core/([0-9]{1,9})\.([0-9]{1,9})/?")
+_SPECIFICATION = re.compile(r"https?://purl\.org/zarr/spec/((?:[A-Za-z0-9_-]+/)+)([A-Za-z0-9_-]+)(?:/v?[0-9][0-9.]*)?/?")
+_CODEC_KINDS = ("codec", "codecs")
+
+
+def protocol_version(uri: object) -> tuple[int, int] | None:
+    """The version (3, 0) in the URI of a core protocol; None for anything else."""
+    match = _PROTOCOL.fullmatch(uri) if isinstance(uri, str) else None
+    return (int(match[1]), int(match[2])) if match is not None else None
+
+
+def name_in_uri(uri: object, kinds: Iterable[str]) -> str | None:
+    """``gzip`` of ``https://purl.org/zarr/spec/codec/gzip/1.0`` where the part before the name is one of ``kinds``; None where ``uri``
+    is none of zarr-specs, or of something else: others may mean something else by the same name."""
+    match = _SPECIFICATION.fullmatch(uri) if isinstance(uri, str) else None
+    if match is None:
+        return None
+    return match[2] if match[1].strip("/").rpartition("/")[2] in kinds else None
+
+
+def codec_from_json(value: Any, place: str) -> CodecSpec:
+    """The codec that ``{"codec": URI, "configuration": {...}}`` names. Raises `MetadataError`, `MetadataUnsupported`."""
+    said = documents.mapping(value, place)
+    uri = documents.string(documents.member(said, "codec"), f"codec of {place}")
+    configuration = said.get("configuration")
+    name = name_in_uri(uri, _CODEC_KINDS)
+    if name is None:
+        raise MetadataUnsupported(f"codec {documents.shortened(uri)} is not known")
+    config = {} if configuration is None else documents.mapping(configuration, f"configuration of {place}")
+    return lookup.from_numcodecs({**config, "id": name})
+
+
+def codec_to_json(spec: CodecSpec, uri: str) -> dict[str, Any]:
+    """``spec`` in these words; ``uri`` has ``{}`` in place of the name. Raises `NotRepresentable`."""
+    try:
+        config = lookup.to_numcodecs(spec)
+    except MetadataUnsupported as error:
+        raise NotRepresentable(f"codec {spec.name!r} has no form in the drafts of Zarr v3") from error
+    return {"codec": uri.format(config.pop("id")), "configuration": config}
+
+
+def check_extensions(value: Any, place: str) -> tuple[str, ...]:
+    """Quirks: the extensions that ``value``, the member ``extensions`` of ``place``, lists and that are ignored as they allow.
+
+    Raises `MetadataUnsupported` for one that must be understood: none is; `MetadataError` for one that does not say whether it must.
+    """
+    ignored = []
+    for each in documents.array(value, f"extensions of {place}"):
+        said = documents.mapping(each, f"an extension of {place}")
+        uri = documents.string(documents.member(said, "extension"), f"an extension of {place}")
+        must = documents.member(said, "must_understand")
+        if not isinstance(must, bool):
+            raise MetadataError(f"must_understand of {documents.shortened(uri)} is true or false, not {documents.shortened(must)}")
+        if must:
+            raise MetadataUnsupported(f"extension {documents.shortened(uri)} of {place} must be understood, and is not known")
+        ignored.append(f"extension {documents.shortened(uri)} of {place} is not known, and ignored as it allows")
+    return tuple(ignored)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftKeys:
+    """Where a hierarchy at ``prefix`` has the documents and the chunks of its nodes.
+
+    A document of the node ``/P`` is ``meta`` + ``/P`` + ``.array`` or ``.group`` + ``suffix``, that of the root is ``root`` + ``array``
+    or ``group`` + ``suffix``, and chunks are below ``data`` + ``/P/``.
+    """
+
+    prefix: Prefix
+    meta: str = "meta/root"
+    data: str = "data"
+    root: str = "meta/root."
+    suffix: str = ""
+
+    def document(self, path: NodePath, kind: str) -> Key:
+        """The key of the document of an ``array`` or a ``group``."""
+        stem = self.root if path == ROOT else f"{self.meta}{path}."
+        return Key(f"{self.prefix}{stem}{kind}{self.suffix}")
+
+    def listing(self, path: NodePath) -> Prefix:
+        """Below which the documents of the children are."""
+        return Prefix(f"{self.prefix}{self.meta}/{path.prefix}")
+
+    def chunks(self, path: NodePath) -> Prefix:
+        """Below which the chunks of an array are."""
+        return Prefix(f"{self.prefix}{self.data}/{path.prefix}")
+
+    def node_of_document(self, key: str) -> NodePath | None:
+        """The node to which a document belongs; None for keys that are none."""
+        if not key.startswith(self.prefix):
+            return None
+        inside = key[len(self.prefix) :]
+        for kind in ("array", "group"):
+            if inside == f"{self.root}{kind}{self.suffix}":
+                return ROOT
+            end = f".{kind}{self.suffix}"
+            if inside.startswith(f"{self.meta}/") and inside.endswith(end):
+                return node_path(inside[len(self.meta) : -len(end)])
+        return None
+
+    def node_of_listing(self, prefix: str) -> NodePath | None:
+        """The group whose children's documents lie at ``prefix``; None where none do."""
+        top = self.listing(ROOT)
+        if not prefix.startswith(top):
+            return None
+        return ROOT if prefix == top else node_path("/" + prefix[len(top) : -1])
+
+    def child_names(self, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
+        """Names of children, from the names that a listing gives: those of documents, and those of groups that only descendants imply."""
+        names = {name for name in prefixes if node_path(f"/{name}") is not None}
+        for key in keys:
+            for kind in ("array", "group"):
+                end = f".{kind}{self.suffix}"
+                if key.endswith(end) and node_path(f"/{key[: -len(end)]}") is not None:
+                    names.add(key[: -len(end)])
+        return names
+
+
+def node_path(text: str) -> NodePath | None:
+    """``text`` as a path, where it is one of a node that is not the root."""
+    try:
+        return NodePath(text) if text != "/" else None
+    except NameInvalid:
+        return None
