@@ -52,7 +52,7 @@ def parse_array(document: Mapping[str, Any]) -> ArrayMetadata:
         raise MetadataUnsupported(_about_objects(filters))
     data_type = from_numpy(stored)
     check_chunk_nbytes(chunks, data_type)
-    codecs = (*_order(document, len(shape)), _bytes(stored), *map(lookup.from_numcodecs, filters))
+    codecs = (*_order(document, len(shape)), bytes_codec(stored), *map(lookup.from_numcodecs, filters))
     CodecChain.build(codecs, data_type).check(chunks)
     return ArrayMetadata(
         shape=shape,
@@ -126,7 +126,8 @@ def _separator(document: Mapping[str, Any]) -> str:
     return str(separator)
 
 
-def _bytes(stored: Stored) -> CodecSpec:
+def bytes_codec(stored: Stored) -> CodecSpec:
+    """The codec `bytes` that stores elements in the byte order, or orders, of ``stored``."""
     orders = byte_orders(stored)
     if not orders:
         return CodecSpec("bytes")
@@ -145,7 +146,7 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
         elif axes != list(range(ndim)):
             raise NotRepresentable(f"Zarr v2 stores dimensions in order or reversed, not in the order {axes}")
     if rest and rest[0].name == "bytes":
-        stored = _stored_by(rest.pop(0), data_type)
+        stored = stored_by(rest.pop(0), data_type)
     filters = []
     for spec in rest:
         if spec.name in ("transpose", "bytes"):
@@ -157,7 +158,8 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
     return order, stored, filters
 
 
-def _stored_by(spec: CodecSpec, data_type: DataType) -> Stored:
+def stored_by(spec: CodecSpec, data_type: DataType) -> Stored:
+    """The stored type of ``data_type`` where ``spec`` is the codec `bytes`: the inverse of `bytes_codec`. Raises `NotRepresentable`."""
     if "dtype" not in spec.configuration:
         return stored_type(data_type, big_endian=spec.configuration.get("endian") == "big")
     stored = dtype_from_json(spec.configuration["dtype"])
