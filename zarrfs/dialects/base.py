@@ -57,9 +57,14 @@ class Dialect(abc.ABC):
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
         """Keys of the documents by which a hierarchy of this dialect with its root at ``prefix`` is recognised and opened."""
 
+    def further_keys(self, prefix: Prefix, documents: Documents) -> tuple[Key, ...]:
+        """Keys of what `open` wants to see besides, now that these are the ``documents`` found under `root_keys`."""
+        return ()
+
     @abc.abstractmethod
     def open(self, prefix: Prefix, documents: Documents) -> Layout | None:
-        """The hierarchy whose root is at ``prefix``, from the documents found under `root_keys`; None when it is not this dialect.
+        """The hierarchy whose root is at ``prefix``, from the documents found under `root_keys` and `further_keys`; None when it is not
+        this dialect.
 
         Never raises for a document that is bad: a root that cannot be read is a `Layout` whose `parse` raises.
         """
@@ -120,6 +125,11 @@ class Layout(abc.ABC):
     @abc.abstractmethod
     def chunk_prefix(self, path: NodePath) -> Prefix:
         """What precedes the encoded chunk coordinates in the keys of the array at ``path``."""
+
+    def scalar_names(self, node: ArrayNode) -> tuple[str, ...]:
+        """What the only chunk of the 0-dimensional array ``node`` may be called, where software disagrees and no document tells: the
+        one that is stored counts, the first where none is."""
+        return (node.metadata.chunk_key_encoding.scalar,)
 
     @abc.abstractmethod
     def node_of_document(self, key: Key) -> NodePath | None:

@@ -45,6 +45,9 @@ class RootedLayout(Layout):
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return self.inner.chunk_prefix(self._inside(path))
 
+    def scalar_names(self, node: ArrayNode) -> tuple[str, ...]:
+        return self.inner.scalar_names(node)
+
     def node_of_document(self, key: Key) -> NodePath | None:
         path = self.inner.node_of_document(key)
         return self._outside(path) if path is not None else None

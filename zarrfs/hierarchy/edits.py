@@ -260,8 +260,10 @@ class NodeEditor:
         if parent == ROOT or node is None or not _is_implicit(node):
             return
         layout = await self.layout_for(path)
-        async for name, _, _, _ in self._store.list_dir(layout.listing_prefix(parent)):
-            if name != path.name:
+        above = layout.listing_prefix(parent)
+        going = {*layout.document_keys(path), layout.listing_prefix(path), layout.chunk_prefix(path)}
+        async for name, is_prefix, _, _ in self._store.list_dir(above):
+            if (above.child(name) if is_prefix else above.key(name)) not in going:
                 return
         await self._make_parents(layout, parent)
         await self._place(layout, GroupNode(path=parent, dialect=layout.dialect.name))

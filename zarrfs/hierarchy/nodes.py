@@ -27,6 +27,7 @@ from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
+from zarrfs.hierarchy.scalars import with_stored_scalar
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
@@ -224,6 +225,12 @@ class Hierarchy:
                 # Any node may be known from the consolidated copy that this is.
                 self.forget_all()
         changes = []
+        owner = self._roots.owner_of(key)
+        if owner is not None:
+            # With another hierarchy there, or none, its nodes are others.
+            for every in self._known.values():
+                every.expires = float("-inf")
+            changes.append(NodeChange(owner))
         for layout in self._roots.known:
             path = layout.node_of_document(key)
             if path is not None:
@@ -363,6 +370,9 @@ class Hierarchy:
                 return unsupported, digest.digest(), newest
             if node is not None:
                 self._counters.nodes_parsed += 1
+                node = await with_stored_scalar(self._store, layout, node)
+                if isinstance(node, ArrayNode) and not node.metadata.shape:
+                    digest.update(node.metadata.chunk_key_encoding.scalar.encode())
                 if not documents:
                     # Known from a consolidated copy, which is not among its documents.
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))

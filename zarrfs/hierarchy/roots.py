@@ -33,6 +33,7 @@ class Roots:
         self._layouts: tuple[Layout, ...] = ()
         self._below: dict[NodePath, RootedLayout] = {}
         self._keys: frozenset[Key] = frozenset()
+        self._entries = {key for dialect in dialects if not dialect.per_node for key in dialect.root_keys(Prefix(""))}
 
     @property
     def known(self) -> tuple[Layout, ...]:
@@ -41,7 +42,13 @@ class Roots:
 
     def is_root_key(self, key: Key) -> bool:
         """Whether a change of ``key`` may make another set of layouts."""
-        return key in self._keys or any(key in at.dialect.root_keys(at.prefix) for at in self._below.values())
+        return key in self._keys or self.owner_of(key) is not None
+
+    def owner_of(self, key: Key) -> NodePath | None:
+        """Where the hierarchy of its own begins that a change of ``key`` may make, change or end."""
+        if key in self._entries:
+            return ROOT
+        return next((at for at, layout in self._below.items() if key in layout.dialect.root_keys(layout.prefix)), None)
 
     def expire(self) -> None:
         """Look again, the next time that somebody asks."""
@@ -81,7 +88,7 @@ class Roots:
                 keys = dialect.root_keys(path.prefix)
                 documents = {key: value for key in keys if (value := read.get(key)) is not None}
                 documents |= await self._get(tuple(key for key in keys if key not in read))
-                layout = dialect.open(path.prefix, documents)
+                layout = await self._open(dialect, path.prefix, documents)
                 if layout is not None:
                     self._below[path] = RootedLayout(layout, path)
                     return True
@@ -105,14 +112,15 @@ class Roots:
         keys: set[Key] = set()
         for dialect in self._dialects:
             root_keys = dialect.root_keys(prefix)
-            keys.update(root_keys)
-            layout = dialect.open(prefix, await self._get(root_keys))
+            documents = await self._get(root_keys)
+            keys.update(root_keys, dialect.further_keys(prefix, documents))
+            layout = await self._open(dialect, prefix, documents)
             if layout is not None:
                 opened.append(layout)
             elif dialect.per_node:
                 created.append(dialect.create(prefix))
         for at, layout in list(self._below.items()):
-            again = layout.dialect.open(at.prefix, await self._get(layout.dialect.root_keys(at.prefix)))
+            again = await self._open(layout.dialect, at.prefix, await self._get(layout.dialect.root_keys(at.prefix)))
             if again is None:
                 del self._below[at]
             else:
@@ -120,6 +128,10 @@ class Roots:
         self._keys = frozenset(keys)
         # Nodes of those that were not found at the root may lie anywhere.
         self._layouts = (*opened, *created)
+
+    async def _open(self, dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> Layout | None:
+        further = dialect.further_keys(prefix, documents)
+        return dialect.open(prefix, documents | await self._get(further) if further else documents)
 
 
 def dialects(choices: Iterable[str] = ()) -> list[Dialect]:
