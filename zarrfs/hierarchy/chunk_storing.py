@@ -105,9 +105,7 @@ class ChunkStoring:
 
     async def erase(self, chunks: Sequence[Coords]) -> None:
         """Erase these chunks of one unit."""
-        together = list(itertools.product(*self.ranges(chunks[0])))
-        # Of a unit of which nothing was written, every chunk: so it is not read.
-        await self._update(dict.fromkeys(chunks if any(coords in self.stored for coords in together) else together))
+        await self._update(dict.fromkeys(chunks))
 
     async def publish(self) -> None:
         """What was stored, and waits above the store, goes there."""
