@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from zarrfs.errors import NameInvalid
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -42,6 +43,8 @@ class Dialect(abc.ABC):
     per_node: ClassVar[bool] = True
     """Whether all documents of a node lie in the folder of the node (v0, v1, v2, final v3), so that hierarchies of several such
     dialects can share folders; else (2019, 2022) a hierarchy has an entry point, and owns what lies below its prefix."""
+    names_fold_case: ClassVar[bool] = False
+    """Whether names of new nodes must differ from those of their siblings in more than case."""
     chunk_key_encoding: ClassVar[ChunkKeyEncoding]
     """How new arrays of this dialect name their chunks."""
     new_codecs: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("zstd", {"level": 0, "checksum": False}),)
@@ -94,6 +97,9 @@ class Layout(abc.ABC):
         """Whether nodes of this hierarchy can be at ``path``."""
         return True
 
+    def check(self) -> None:
+        """Raise `MetadataError` or `MetadataUnsupported` where the entry point forbids to read anything of the hierarchy."""
+
     @abc.abstractmethod
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Keys that may hold the documents of the node at ``path``, all of which `parse` wants to see."""
@@ -111,9 +117,20 @@ class Layout(abc.ABC):
     def listing_prefix(self, path: NodePath) -> Prefix:
         """The prefix whose listing tells the children of the group at ``path``."""
 
+    def listing_prefixes(self, path: NodePath) -> tuple[Prefix, ...]:
+        """Every prefix whose listing tells children, `listing_prefix` first: several where documents may lie in several places."""
+        return (self.listing_prefix(path),)
+
+    def node_of_prefix(self, prefix: Prefix) -> NodePath | None:
+        """The group that has ``prefix`` among its `listing_prefixes`; None where there is none. For invalidation."""
+        try:
+            return NodePath("/" + prefix[len(self.prefix) : -1]) if prefix.startswith(self.prefix) else None
+        except NameInvalid:
+            return None
+
     @abc.abstractmethod
     def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
-        """Names of what may be children of the group at ``path``, from the names of keys and prefixes under `listing_prefix`.
+        """Names of what may be children of the group at ``path``, from the names of keys and prefixes under one of `listing_prefixes`.
 
         A name is one where `parse` of the child may give a node, or where only its own children would: an implicit group.
         """

@@ -26,6 +26,9 @@ class RootedLayout(Layout):
     def own_names(self) -> frozenset[str]:
         return self.inner.own_names
 
+    def check(self) -> None:
+        self.inner.check()
+
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         return self.inner.document_keys(self._inside(path))
 
@@ -35,6 +38,13 @@ class RootedLayout(Layout):
 
     def listing_prefix(self, path: NodePath) -> Prefix:
         return self.inner.listing_prefix(self._inside(path))
+
+    def listing_prefixes(self, path: NodePath) -> tuple[Prefix, ...]:
+        return self.inner.listing_prefixes(self._inside(path))
+
+    def node_of_prefix(self, prefix: Prefix) -> NodePath | None:
+        path = self.inner.node_of_prefix(prefix)
+        return self._outside(path) if path is not None else None
 
     def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
         return self.inner.child_names(self._inside(path), keys, prefixes)
