@@ -323,6 +323,7 @@ class DialectConformance:
             documents = said(layout, array) if root_is_array else layout.format(GroupNode(path=ROOT, dialect=dialect.name))
         except NotRepresentable:
             assume(False)
+        documents |= layout.entry_documents()
         opened = dialect.open(prefix, {key: value for key, value in documents.items() if key in dialect.root_keys(prefix)})
         assert opened is not None
         assert type(parsed(opened, ROOT, documents)) is (ArrayNode if root_is_array else GroupNode)
