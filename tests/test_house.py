@@ -103,6 +103,9 @@ HOMES = {
     "isal": {"codecs"},
     "imagecodecs": {"codecs"},
     "inotify_simple": {"stores.folder_watch"},
+    "lmdb": {"stores.lmdb"},
+    "sqlite3": {"stores.sqlite"},
+    "dbm": {"stores.dbm"},
     "ml_dtypes": {"model"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
     "errno": {"fuse", "stores", "daemon", "mounting", "mount_helper", "vfs.buffer"},

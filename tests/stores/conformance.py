@@ -6,18 +6,18 @@ Source: Zarr v3 core (2022) "Abstract store interface", and the docstrings of `z
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 import trio
 from trio.testing import trio_test
 
+from tests.stores.readable import Filled, ReadableConformance
 from tests.support.stores import contents, fill, names
 from zarrfs.errors import (
     GenerationMismatch,
     KeyConflict,
-    KeyUnusable,
     PrefixNotEmpty,
     RangesOverlap,
     StoreReadOnly,
@@ -32,7 +32,7 @@ Opener = Callable[..., AbstractAsyncContextManager[Store]]
 A, B, C = Key("a"), Key("d/b"), Key("d/e/c")
 
 
-class StoreConformance:
+class StoreConformance(ReadableConformance):
     """Inherit, with a fixture ``store_url``."""
 
     @pytest.fixture
@@ -47,17 +47,17 @@ class StoreConformance:
 
         return opened
 
-    # --- readable -----------------------------------------------------------------------------------------------------------
+    @pytest.fixture
+    def filled(self, opened: Opener) -> Filled:
+        @asynccontextmanager
+        async def filled(values: Mapping[str, bytes]) -> AsyncIterator[Store]:
+            async with opened() as store:
+                await fill(store, values)
+                yield store
 
-    @trio_test
-    async def test_an_empty_store_holds_nothing(self, opened: Opener) -> None:
-        async with opened() as store:
-            assert await store.get(A) is None
-            assert await store.stat(C) is None
-            assert await store.get_partial_values([(A, WHOLE)]) == [None]
-            assert await contents(store) == {}
-            assert await names(store) == {}
-            assert await names(store, "d/") == {}
+        return filled
+
+    # --- readable -----------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("value", [b"", b"x", bytes(range(256)) * 40, bytes(3_000_000)], ids=len)
     @trio_test
@@ -77,29 +77,6 @@ class StoreConformance:
             await store.set(A, mine)
             mine[:] = b"your"
             assert await contents(store) == {"a": b"mine"}
-
-    @trio_test
-    async def test_partial_values_keep_order_and_duplicates(self, opened: Opener) -> None:
-        async with opened() as store:
-            await fill(store, {A: b"0123456789", B: b"abc"})
-            wanted = [
-                (B, WHOLE),
-                (A, ByteRange(2, 3)),
-                (Key("missing"), ByteRange(0, 1)),
-                (A, ByteRange(8)),
-                (A, ByteRange(2, 3)),
-                (A, ByteRange.suffix(4)),
-                (B, ByteRange.suffix(99)),
-                (B, ByteRange.suffix(0)),
-                (A, ByteRange(8, 99)),
-                (A, ByteRange(10, 1)),
-                (A, ByteRange(99)),
-                (A, ByteRange(4, 0)),
-            ]
-            got = await store.get_partial_values(wanted)
-            expected = [b"abc", b"234", None, b"89", b"234", b"6789", b"abc", b"", b"89", b"", b"", b""]
-            assert [None if value is None else bytes(value) for value in got] == expected
-            assert await store.get_partial_values([]) == []
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
@@ -226,16 +203,6 @@ class StoreConformance:
                 await store.get_partial_values([(A, WHOLE)], if_generation=old.generation)
 
     @trio_test
-    async def test_a_part_comes_with_what_stat_tells_of_its_value(self, opened: Opener) -> None:
-        async with opened() as store:
-            assert await store.get_with_stat(A, WHOLE) is None
-            await store.set(A, b"0123456789")
-            stat = await store.stat(A)
-            for byte_range, part in ((WHOLE, b"0123456789"), (ByteRange.suffix(3), b"789"), (ByteRange(2, 3), b"234")):
-                found = await store.get_with_stat(A, byte_range)
-                assert found is not None and (bytes(found[0]), found[1]) == (part, stat)
-
-    @trio_test
     async def test_set_gives_the_generation_that_stat_tells(self, opened: Opener) -> None:
         async with opened() as store:
             for value in (b"", b"x", b"yz"):
@@ -323,57 +290,11 @@ class StoreConformance:
     # --- listable -----------------------------------------------------------------------------------------------------------
 
     @trio_test
-    async def test_the_examples_of_the_specification(self, opened: Opener) -> None:
-        async with opened() as store:
-            await fill(store, {"a/b": b"1", "a/c/d": b"22", "e/f/g": b"333"})
-            assert set(await contents(store, "a/")) == {"a/b", "a/c/d"}
-            assert await names(store, "a/") == {("b", False): 1, ("c", True): 0}
-            assert await names(store) == {("a", True): 0, ("e", True): 0}
-            assert {key async for key in store.list()} == {"a/b", "a/c/d", "e/f/g"}
-
-    @trio_test
-    async def test_whether_a_prefix_exists(self, opened: Opener) -> None:
+    async def test_a_prefix_that_was_erased_does_not_exist(self, opened: Opener) -> None:
         async with opened() as store:
             await fill(store, {"a/b": b"1", "a/c/d": b"22"})
-            found = {
-                prefix: await store.prefix_exists(Prefix(prefix)) for prefix in ("a/", "a/c/", "a/b/", "a/c/d/", "b/", "a/c/e/")
-            }
-            assert [prefix for prefix, exists in found.items() if exists] == ["a/", "a/c/"]
             await store.erase_prefix(Prefix("a/c/"))
             assert await store.prefix_exists(Prefix("a/")) and not await store.prefix_exists(Prefix("a/c/"))
-
-    @trio_test
-    async def test_a_prefix_ends_with_a_slash(self, opened: Opener) -> None:
-        async with opened() as store:
-            await fill(store, {"ab/c": b"", "a/c": b""})
-            with pytest.raises(KeyUnusable):
-                [key async for key in store.list_prefix(Prefix("a"))]
-            assert set(await contents(store, "a/")) == {"a/c"}
-
-    @trio_test
-    async def test_names_are_kept_as_they_are(self, opened: Opener) -> None:
-        keys = {
-            ".zarray": b"",
-            "ü/日本": b"",
-            "a b/%2F": b"",
-            "x\ny": b"",
-            "back\\slash": b"",
-            "0.0": b"",
-            "c/0/0": b"",
-            "A": b"",
-            "~": b"",
-        }
-        async with opened() as store:
-            await fill(store, keys)
-            assert await contents(store) == keys
-
-    @trio_test
-    async def test_a_listing_of_many_keys(self, opened: Opener) -> None:
-        async with opened() as store:
-            many = [Key(f"d/{number}") for number in range(700)]
-            await fill(store, dict.fromkeys(many, b"1"))
-            assert set(await contents(store)) == set(many)
-            assert await names(store, "d/") == {(key.name, False): 1 for key in many}
 
     @trio_test
     async def test_keys_that_change_while_they_are_listed(self, opened: Opener) -> None:
@@ -402,14 +323,6 @@ class StoreConformance:
                     continue
                 held[key] = b"3"
             assert await contents(store) == held
-
-    @trio_test
-    async def test_times_are_told_alike_by_stat_and_listing(self, opened: Opener) -> None:
-        async with opened() as store:
-            await store.set(B, b"12345")
-            stat = await store.stat(B)
-            assert stat is not None
-            assert [entry async for entry in store.list_dir(Prefix("d/"))] == [("b", False, 5, stat.mtime_ns)]
 
     # --- what a file system can do ------------------------------------------------------------------------------------------
 

@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("tests.stores.conformance", "tests.support.stores")
+pytest.register_assert_rewrite("tests.stores.conformance", "tests.stores.readable", "tests.support.stores")

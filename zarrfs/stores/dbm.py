@@ -1,0 +1,129 @@
+"""A DBM, read-only: what zarr-python 2's ``DBMStore`` writes where Python has no other kind. By its base name, or ``dbm:PATH``.
+
+Source: Python's ``Lib/dbm/dumb.py``: the DBM ``x`` is the files ``x.dat`` (values), ``x.dir`` (index) and ``x.bak`` (the index before).
+A path that names one of these files is understood as well.
+
+The index is read once, at opening; when a file is another one later, reading is an error. The kinds that C libraries write (GNU dbm,
+ndbm) are named and refused: those libraries are not made for files that one does not trust.
+"""
+
+from __future__ import annotations
+
+import dbm
+import os
+from array import array
+from collections.abc import Generator, Sequence
+
+from zarrfs.errors import StoreError, StoreNotFound, StoreUnsupported, UsageError
+from zarrfs.keys import ByteRange
+from zarrfs.stores.archive import Archive, ArchiveStore, Entry, NameIndex, is_key
+from zarrfs.stores.archive_file import ArchiveFile
+from zarrfs.stores.base import Buffer, KeyStat, Store, StorePlugin
+from zarrfs.stores.dbm_index import is_index, places
+
+_SUFFIXES = (".dat", ".dir", ".bak")
+
+
+class DumbDbmArchive(Archive):
+    """The DBM of the files ``path.dat`` and ``path.dir``. A generation is made of the files' identities and the value's place."""
+
+    at_hand = True
+
+    def __init__(self, path: str) -> None:
+        base = _base(path)
+        self.path = os.path.abspath(base)
+        self._dir, self._dat = ArchiveFile(base + ".dir"), ArchiveFile(base + ".dat")
+        found = places(self._dir)
+        self._offset, self._size = array("Q"), array("Q")
+        rows = {}
+        for row, (name, (offset, size)) in enumerate(found.items()):
+            rows[name] = row
+            self._offset.append(offset)
+            self._size.append(size)
+        self._index = NameIndex(rows, self.path)
+
+    def find(self, name: bytes) -> KeyStat | None:
+        row = self._index.find(name) if is_key(name) else None
+        return None if row is None else self._stat(row)
+
+    def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
+        row = self._index.find(name) if is_key(name) else None
+        if row is None:
+            return None
+        key = name.decode("utf-8", "surrogateescape")
+        start, size = self._offset[row], self._size[row]
+        parts: list[Buffer] = []
+        try:
+            # A value that does not lie in the file whole is damaged, whichever part of it is wanted.
+            self._dat.read(start + size, start + size, key)
+            parts.extend(
+                self._dat.read(start + first, start + last, key) for first, last in (each.resolve(size) for each in ranges)
+            )
+        except StoreError:
+            self._check(key)
+            raise
+        self._check(key)
+        return self._stat(row), parts
+
+    def entries(self, start: bytes) -> Generator[Entry]:
+        for name, row in self._index.after(start):
+            yield name, self._size[row], self._dat.mtime_ns
+
+    def close(self) -> None:
+        """The files are closed when no thread has them any more."""
+
+    def _stat(self, row: int) -> KeyStat:
+        generation = f"{self._dir.identity}-{self._dat.identity}-{self._offset[row]}"
+        return KeyStat(self._size[row], self._dat.mtime_ns, generation)
+
+    def _check(self, key: str) -> None:
+        self._dir.check(key)
+        self._dat.check(key)
+
+
+def _base(path: str) -> str:
+    """The name without the suffix of one of the files."""
+    stem, suffix = os.path.splitext(path)
+    return stem if suffix in _SUFFIXES and _is_dumb(stem) and not _is_dumb(path) else path
+
+
+def _is_dumb(base: str) -> bool:
+    return os.path.isfile(base + ".dat") and os.path.isfile(base + ".dir")
+
+
+def _kind(path: str) -> str | None:
+    """What Python takes the DBM for; None or empty for none."""
+    try:
+        # It would wait for a pipe's other end.
+        return dbm.whichdb(path) if os.path.isfile(path) or not os.path.lexists(path) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _claims(path: str) -> bool:
+    try:
+        if os.path.isdir(path):
+            return False
+        if _is_dumb(_base(path)):
+            return is_index(ArchiveFile(_base(path) + ".dir"))
+        return bool(_kind(path))
+    except (StoreError, UsageError, ValueError):
+        return False
+
+
+def _archive(path: str) -> Archive:
+    if _is_dumb(_base(path)):
+        return DumbDbmArchive(path)
+    kind = _kind(path)
+    if kind:
+        raise StoreUnsupported(
+            f"{path} is a DBM of the kind {kind}: only dbm.dumb can be opened; copy it with Python's dbm", key=path
+        )
+    raise StoreNotFound(f"there is no DBM {path}: it would be the files {path}.dat and {path}.dir", key=path)
+
+
+async def _open(location: str, read_only: bool) -> Store:
+    return await ArchiveStore.open(_archive, location)
+
+
+PLUGIN = StorePlugin("dbm", ("dbm",), _open, claims=_claims, priority=400)

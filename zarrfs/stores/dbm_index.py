@@ -1,0 +1,70 @@
+"""The index of a DBM of the kind ``dbm.dumb``: which keys there are, and where their values lie in the ``.dat`` file.
+
+Source: Python's ``Lib/dbm/dumb.py``: each line of ``x.dir`` is the ``repr`` of the key (as Latin-1 text) and of the pair of offset and
+size, ``'a/0.0', (512, 29)``; a later line of a key replaces an earlier one. Python evaluates the lines; here they are taken apart, and
+a line of another form is skipped with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from zarrfs.errors import StoreError
+from zarrfs.stores.archive_file import ArchiveFile
+
+log = logging.getLogger(__name__)
+
+_MAX_NBYTES = 1 << 30
+_MAX_LINE = 1 << 16
+_LINE = re.compile(r"""(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"),\s?\((\d{1,19}),\s?(\d{1,19})\)""")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
+_PLAIN = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+
+Places = dict[bytes, tuple[int, int]]
+"""A key's bytes, to the offset and size of its value."""
+
+
+def places(file: ArchiveFile) -> Places:
+    """What the ``.dir`` file says. Raises `StoreError` when nothing in it is of the right form, or when there is too much of it."""
+    if file.size > _MAX_NBYTES:
+        raise StoreError(f"{file.path} is an index of {file.size} bytes, which is too many", key=file.path)
+    found: Places = {}
+    bad: list[int] = []
+    for number, line in enumerate(_lines(file), 1):
+        match = _LINE.fullmatch(line.rstrip())
+        key = None if match is None else _unquoted(match[1] if match[1] is not None else match[2])
+        if match is None or key is None:
+            bad.append(number)
+            continue
+        found[key] = int(match[3]), int(match[4])
+    if bad and not found:
+        raise StoreError(f"{file.path} is not the index of a DBM", key=file.path)
+    if bad:
+        log.warning("%s: %d lines are no entries of a DBM and are skipped, the first is line %d", file.path, len(bad), bad[0])
+    return found
+
+
+def is_index(file: ArchiveFile) -> bool:
+    """Whether the first line is one of an index, or there is none."""
+    line = file.read(0, min(file.size, _MAX_LINE), file.path).decode("latin-1").split("\n")[0]
+    return not file.size or _LINE.fullmatch(line.rstrip()) is not None
+
+
+def _lines(file: ArchiveFile) -> list[str]:
+    # Only line feeds end a line: Latin-1 has other characters that Python takes for ends.
+    text = file.read(0, file.size, file.path).decode("latin-1")
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line if len(line) <= _MAX_LINE else "" for line in lines]
+
+
+def _unquoted(text: str) -> bytes | None:
+    """The bytes whose ``repr`` (as Latin-1 text) this is, without the quotation marks; None for an escape that ``repr`` never makes."""
+    if "\\" in text:
+        escapes = _ESCAPE.findall(text)
+        if not all(code or plain in _PLAIN for code, plain in escapes):
+            return None
+        text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _PLAIN[match[2]], text)
+    return text.encode("latin-1")

@@ -1,0 +1,298 @@
+"""An SQLite database with a table of keys and values, read-only: zarr-python 2's ``SQLiteStore``. A plain path, or ``sqlite:PATH``.
+
+Source: zarr 2.18 ``SQLiteStore``: ``CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)``. Recognised by SQLite's magic number; a database
+without that table is refused by name. Keys that are blobs instead of text are keys too.
+
+Nothing in the database is trusted to be quick or harmless: the table has to be a real one with real columns (no view, no virtual
+table, nothing generated), the connection runs queries only, and loads no extensions. Each thread has a connection at a time, and
+each reading of a value is one transaction.
+
+SQLite keeps no version of a row, so the generation of a value is that of the database: its identity, and its change counter. A
+program that writes to the database meanwhile makes every value another one.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+from urllib.parse import quote
+
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported
+from zarrfs.keys import ByteRange
+from zarrfs.stores.archive import Archive, ArchiveStore, Entry, is_key
+from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
+from zarrfs.stores.base import Buffer, Generation, KeyStat, Store, StorePlugin
+
+_MAGIC = b"SQLite format 3\0"
+_KEPT = 8
+"""Connections that are kept open while no thread needs them."""
+_PATIENCE_S = 5.0
+"""How long a writer's lock is waited for."""
+
+_TRIES = 8
+"""How often a value is read again because someone wrote to the database meanwhile."""
+
+_KINDS: dict[int, type[StoreError]] = {
+    sqlite3.SQLITE_BUSY: StoreTimeout,
+    sqlite3.SQLITE_LOCKED: StoreTimeout,
+    sqlite3.SQLITE_PERM: StoreAccessDenied,
+    sqlite3.SQLITE_AUTH: StoreAccessDenied,
+}
+
+_NBYTES = "CASE typeof(v) WHEN 'blob' THEN length(v) ELSE length(CAST(v AS BLOB)) END"
+# The cast makes text of bytes, whatever they are: a parameter that is a string has to be Unicode.
+_TEXT, _BLOB = "CAST(? AS TEXT)", "CAST(? AS BLOB)"
+
+
+class _Header(NamedTuple):
+    """The header of a database. Source: SQLite, "Database File Format", section 1.3."""
+
+    page_size: int
+    changes: int
+    pages: int
+    pages_as_of: int
+
+    @property
+    def nbytes(self) -> int:
+        """How long the file is, as far as the header tells."""
+        page_size = 65536 if self.page_size == 1 else self.page_size
+        # Writers before 2010 do not keep the number of pages.
+        return page_size * (self.pages if self.pages_as_of == self.changes else 1)
+
+
+_HEADER = struct.Struct(">16xH6xII60xI4x")
+
+
+class SqliteArchive(Archive):
+    """The table ``zarr`` of the database at ``path``."""
+
+    def __init__(self, path: str) -> None:
+        file = ArchiveFile(path)
+        self.path = file.path
+        if file.size < 100 or file.read(0, len(_MAGIC), path) != _MAGIC:
+            raise StoreNotFound(f"{path} is not an SQLite database", key=path)
+        self._inode = file.identity[:2]
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+        self._options = "mode=ro"
+        try:
+            self._check_table()
+        except StoreError as error:
+            # A database in WAL mode needs files beside it, which cannot be made where nothing can be written. What is in such files
+            # already must not be passed over.
+            if _code(error.__cause__) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or self._has_journal():
+                raise
+            self._options = "mode=ro&immutable=1"
+            self._check_table()
+        self._state()
+        with self._connection("") as connection:
+            self._kinds: tuple[str, ...] = (_TEXT,)
+            if connection.execute("SELECT 1 FROM zarr WHERE k >= x'' LIMIT 1").fetchone():
+                self._kinds = (_TEXT, _BLOB)
+
+    def find(self, name: bytes) -> KeyStat | None:
+        with self._connection(name) as connection:
+            mtime_ns, generation = self._state()
+            row = self._row(connection, name, f"{_NBYTES}")
+            return None if row is None else KeyStat(row[0], mtime_ns, generation)
+
+    def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
+        with self._connection(name) as connection:
+            for _ in range(_TRIES):
+                before = self._state()
+                connection.execute("BEGIN")
+                try:
+                    row = self._row(connection, name, f"{_NBYTES}")
+                    parts: list[Buffer] | None = (
+                        None if row is None else [self._part(connection, name, *each.resolve(row[0])) for each in ranges]
+                    )
+                finally:
+                    connection.execute("ROLLBACK")
+                # What was read is of the state that was seen before, if it is there still.
+                if self._state() == before:
+                    return None if row is None or parts is None else (KeyStat(row[0], *before), parts)
+            key = name.decode("utf-8", "surrogateescape")
+            raise StoreError(f"reading {key!r}: {self.path} is written to all the time", key=key)
+
+    def entries(self, start: bytes) -> Generator[Entry]:
+        with self._connection(start) as connection:
+            mtime_ns, _ = self._state()
+            found = [self._from(connection, start, kind) for kind in self._kinds]
+            try:
+                for name, size in _merged(found):
+                    yield name, size, mtime_ns
+            finally:
+                for each in found:
+                    each.close()
+
+    def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _row(self, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
+        if not is_key(name):
+            return None
+        for kind in self._kinds:
+            query = f"SELECT {what} FROM zarr WHERE k = {kind} COLLATE BINARY AND v IS NOT NULL"
+            row: tuple[int, ...] | None = connection.execute(query, (name,)).fetchone()
+            if row is not None:
+                return row
+        return None
+
+    def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> bytes:
+        try:
+            row = self._row(connection, name, "_rowid_") if self._rows_have_numbers else None
+            if row is not None:
+                with connection.blobopen("zarr", "v", row[0], readonly=True) as blob:
+                    blob.seek(start)
+                    return blob.read(stop - start)
+        except sqlite3.OperationalError:
+            # Rows have no numbers (WITHOUT ROWID), or this value is not a blob.
+            pass
+        row = self._row(connection, name, f"substr(CAST(v AS BLOB), {start + 1}, {stop - start})")
+        assert row is not None
+        part: object = row[0]
+        assert isinstance(part, bytes)
+        return part
+
+    def _from(self, connection: sqlite3.Connection, start: bytes, kind: str) -> sqlite3.Cursor:
+        return connection.execute(
+            f"SELECT CAST(k AS BLOB), {_NBYTES} FROM zarr WHERE k >= {kind} COLLATE BINARY AND v IS NOT NULL"
+            f" AND typeof(k) = '{'text' if kind == _TEXT else 'blob'}' ORDER BY k COLLATE BINARY",
+            (start,),
+        )
+
+    def _state(self) -> tuple[int, Generation]:
+        """Time and generation of the database as a whole. Raises `StoreError` when it is not the one that was opened."""
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                found = Identity.of(os.fstat(file.fileno()))
+                header = _Header(*_HEADER.unpack(os.pread(file.fileno(), _HEADER.size, 0)))
+            state = f"{found}-{header.changes}"
+            log = None if "immutable" in self._options else self._beside("-wal")
+            if log is not None:
+                # In WAL mode what was changed is there.
+                state += f"-{Identity.of(log)}"
+            elif found.size < header.nbytes:
+                # SQLite would read zeros.
+                raise StoreError(f"{self.path} is cut short: it should have {header.nbytes} bytes", key=self.path)
+        except struct.error as error:
+            raise StoreError(f"{self.path} is cut short: it has no whole header", key=self.path) from error
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be looked at any more: {error.strerror}", key=self.path) from error
+        if found[:2] != self._inode:
+            raise StoreError(f"{self.path} was replaced since it was opened; mount it again", key=self.path)
+        return found.mtime_ns, state
+
+    def _beside(self, suffix: str) -> os.stat_result | None:
+        """The file of that name beside the database, if anything is in it."""
+        try:
+            found = os.stat(self.path + suffix)
+        except FileNotFoundError:
+            return None
+        return found if found.st_size else None
+
+    def _has_journal(self) -> bool:
+        try:
+            return any(self._beside(suffix) is not None for suffix in ("-wal", "-journal"))
+        except OSError:
+            return True
+
+    def _check_table(self) -> None:
+        with self._connection("") as connection:
+            if connection.execute("PRAGMA encoding").fetchone() != (b"UTF-8",):
+                raise StoreUnsupported(f"{self.path} is an SQLite database whose text is not UTF-8", key=self.path)
+            table = connection.execute("SELECT type, rootpage FROM sqlite_master WHERE name = 'zarr'").fetchone()
+            columns = {name: hidden for _, name, _, _, _, _, hidden in connection.execute("PRAGMA table_xinfo(zarr)")}
+            # A column of that name would hide the number of the row.
+            self._rows_have_numbers = not {b"_rowid_", b"rowid", b"oid"} & {name.lower() for name in columns}
+            if table is None or table[0] != b"table" or not table[1] or columns.get(b"k") != 0 or columns.get(b"v") != 0:
+                raise StoreNotFound(
+                    f"{self.path} is an SQLite database without a table zarr(k, v): it is no Zarr store", key=self.path
+                )
+
+    @contextmanager
+    def _connection(self, place: bytes | str) -> Generator[sqlite3.Connection]:
+        """A connection that no other thread uses. What SQLite raises becomes a `StoreError` that names ``place``."""
+        key = place.decode("utf-8", "surrogateescape") if isinstance(place, bytes) else place
+        try:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connect()
+            try:
+                yield connection
+            except GeneratorExit:
+                # A listing that has seen enough.
+                self._give_back(connection)
+                raise
+            except BaseException:
+                connection.close()
+                raise
+            self._give_back(connection)
+        except sqlite3.Error as error:
+            message = f"reading {key!r}: " if key else ""
+            raise _KINDS.get(_code(error), StoreError)(
+                f"{message}the SQLite database {self.path}: {error}", key=key or self.path
+            ) from error
+        except MemoryError as error:
+            raise StoreError(f"reading {key!r}: it does not fit into memory", key=key) from error
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if self._closed or len(self._idle) >= _KEPT:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(os.fsencode(self.path))}?{self._options}",
+            uri=True,
+            timeout=_PATIENCE_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            # Whatever bytes: text of a database need not be UTF-8.
+            connection.text_factory = bytes
+            for pragma in ("query_only = 1", "trusted_schema = 0", "cell_size_check = 1", "mmap_size = 0"):
+                connection.execute(f"PRAGMA {pragma}").close()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _code(error: BaseException | None) -> int:
+    """SQLite's primary result code; 0 where there is none."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _merged(found: Sequence[sqlite3.Cursor]) -> Generator[tuple[bytes, int]]:
+    """Rows of several queries in the order of their names, each name once: text before blobs."""
+    heads = [each.fetchone() for each in found]
+    while any(head is not None for head in heads):
+        name = min(head[0] for head in heads if head is not None)
+        first = True
+        for number, head in enumerate(heads):
+            if head is not None and head[0] == name:
+                if first:
+                    yield head
+                first = False
+                heads[number] = found[number].fetchone()
+
+
+def _claims(path: str) -> bool:
+    return begins_with(path, _MAGIC)
+
+
+async def _open(location: str, read_only: bool) -> Store:
+    return await ArchiveStore.open(SqliteArchive, location)
+
+
+PLUGIN = StorePlugin("sqlite", ("sqlite",), _open, claims=_claims, priority=200)

@@ -1,0 +1,79 @@
+"""A zip file, read-only: what zarr-python's ``ZipStore`` writes, and any other. A plain path whatever it ends with, or ``zip:PATH``.
+
+Source: PKWARE APPNOTE 6.3.10; zarr-python 2 and 3 ``ZipStore``: the key is the entry's name.
+
+Recognised by its content: a local file header or an empty archive's end at the beginning, else an end of central directory. An entry
+whose name ends with a slash is an empty prefix. Names are keys as they are: ``../x`` and ``/abs`` lead nowhere, since nothing is
+unpacked. The directory is read once, at opening; when the file is another one later, reading is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from zarrfs.errors import StoreError, UsageError
+from zarrfs.keys import ByteRange
+from zarrfs.stores.archive import Archive, ArchiveStore, Entry, is_key
+from zarrfs.stores.archive_file import ArchiveFile
+from zarrfs.stores.base import Buffer, KeyStat, Store, StorePlugin
+from zarrfs.stores.zip_directory import LOCAL_MAGIC, Member, ZipDirectory, find_end
+from zarrfs.stores.zip_members import MemberReader
+
+
+class ZipArchive(Archive):
+    """The zip file at ``path``. A generation is made of the file's identity, the place of the entry, and its CRC."""
+
+    at_hand = True
+
+    def __init__(self, path: str) -> None:
+        self._file = ArchiveFile(path)
+        self.path = self._file.path
+        self._directory = ZipDirectory(self._file)
+        self._reader = MemberReader(self._file)
+
+    def find(self, name: bytes) -> KeyStat | None:
+        row = self._directory.index.find(name) if is_key(name) else None
+        return None if row is None else self._stat(self._directory.member(row))
+
+    def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
+        row = self._directory.index.find(name) if is_key(name) else None
+        if row is None:
+            return None
+        member = self._directory.member(row)
+        key = name.decode("utf-8", "surrogateescape")
+        try:
+            parts = self._reader.read(name, member, ranges, key)
+        except StoreError:
+            # Of a file that was replaced this is the better reason.
+            self._file.check(key)
+            raise
+        self._file.check(key)
+        return self._stat(member), parts
+
+    def entries(self, start: bytes) -> Generator[Entry]:
+        for name, row in self._directory.index.after(start):
+            size, mtime_ns = self._directory.size_and_mtime(row)
+            yield name, size, mtime_ns
+
+    def close(self) -> None:
+        """The file is closed when no thread has it any more."""
+
+    def _stat(self, member: Member) -> KeyStat:
+        return KeyStat(member.size, member.mtime_ns, f"{self._file.identity}-{member.offset}-{member.crc:08x}")
+
+
+def _claims(path: str) -> bool:
+    try:
+        file = ArchiveFile(path)
+        if file.size < 22:
+            return False
+        return file.read(0, 4, path) in (LOCAL_MAGIC, b"PK\5\6") or find_end(file) is not None
+    except (StoreError, UsageError):
+        return False
+
+
+async def _open(location: str, read_only: bool) -> Store:
+    return await ArchiveStore.open(ZipArchive, location)
+
+
+PLUGIN = StorePlugin("zip", ("zip",), _open, claims=_claims, priority=300)

@@ -1,0 +1,218 @@
+"""The central directory of a zip file: which entries there are, and where.
+
+Source: PKWARE APPNOTE 6.3.10, sections 4.3 (layout), 4.4 (fields), 4.5.3 (ZIP64), 4.6.9 (Unicode path), appendix D (names).
+
+`zipfile` would read it too; but it keeps a kilobyte for each entry, reads the whole directory at once, and one name that is not
+UTF-8 makes it refuse the archive. Here an entry takes its name and 52 bytes, and a bad one hides none of its neighbours. What it
+reads is held against `zipfile` by the tests.
+
+Of entries with one name the last counts (as in `zipfile`: an archive that was appended to). Bytes before the archive are allowed.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from array import array
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from zarrfs.errors import StoreError, StoreUnsupported
+from zarrfs.stores.archive import NameIndex
+from zarrfs.stores.archive_file import ArchiveFile
+
+MAX_DIRECTORY_NBYTES = 1 << 30
+"""Larger ones are refused: ten million entries, which take two gigabytes of memory."""
+
+LOCAL_MAGIC = b"PK\3\4"
+_END_MAGIC = b"PK\5\6"
+_ENTRY_MAGIC = b"PK\1\2"
+_PIECE = 1 << 20
+
+_END = struct.Struct("<4s4H2IH")
+_END64_LOCATOR = struct.Struct("<4sIQI")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+# Flags, method, time, date, CRC, the two sizes, lengths of name, extra fields and comment, disk, attributes, offset.
+_ENTRY = struct.Struct("<4s4x4H3I5H2I")
+
+_UTF8 = 0x800
+_FULL16 = 0xFFFF
+_FULL32 = 0xFFFFFFFF
+
+
+class Member(NamedTuple):
+    """One entry. ``offset``: of its local header, in the file; ``stored``: bytes it takes there; ``size``: bytes of its value."""
+
+    offset: int
+    stored: int
+    size: int
+    crc: int
+    method: int
+    flags: int
+    mtime_ns: int | None
+
+
+class ZipDirectory:
+    """The entries of ``file``. Raises `StoreError` when it is no zip file or a damaged one, `StoreUnsupported` for one in pieces."""
+
+    def __init__(self, file: ArchiveFile) -> None:
+        self._offset, self._stored, self._size = array("Q"), array("Q"), array("Q")
+        self._crc, self._time = array("I"), array("I")
+        self._method, self._flags = array("H"), array("H")
+        rows: dict[bytes, int] = {}
+        for name in self._read(file):
+            rows[name] = len(self._offset) - 1
+        self.index = NameIndex(rows, file.path)
+
+    def member(self, row: int) -> Member:
+        return Member(
+            self._offset[row],
+            self._stored[row],
+            self._size[row],
+            self._crc[row],
+            self._method[row],
+            self._flags[row],
+            _mtime_ns(self._time[row]),
+        )
+
+    def size_and_mtime(self, row: int) -> tuple[int, int | None]:
+        """What a listing tells of an entry."""
+        return self._size[row], _mtime_ns(self._time[row])
+
+    def _read(self, file: ArchiveFile) -> Iterator[bytes]:
+        """The name of each entry, after the rest of it was put into the table."""
+        end = find_end(file)
+        if end is None:
+            raise StoreError(f"{file.path} is not a whole zip file: it has no end of central directory", key=file.path)
+        for name, extra, fields in _entries(file, end.start, end.start + end.nbytes):
+            flags, method, clock, date, crc, stored, size, _, _, _, disk, _, _, offset = fields
+            if _FULL32 in (size, stored, offset):
+                size, stored, offset = _wide((size, stored, offset), extra)
+            if disk not in (0, _FULL16):
+                raise StoreUnsupported(f"{file.path} is one part of a zip file in several parts: join them first", key=file.path)
+            self._offset.append(min(offset + end.before, 2**64 - 1))
+            self._stored.append(stored)
+            self._size.append(size)
+            self._crc.append(crc)
+            self._time.append(date << 16 | clock)
+            self._method.append(method)
+            self._flags.append(flags)
+            yield _name(name, flags, extra)
+
+
+class End(NamedTuple):
+    """Where the central directory is: its first byte in the file, its length, and how many bytes come before the archive."""
+
+    start: int
+    nbytes: int
+    before: int
+
+
+def find_end(file: ArchiveFile) -> End | None:
+    """What the end of central directory says; None where there is none that fits the file."""
+    tail_start = max(0, file.size - _END.size - _FULL16)
+    tail = file.read(tail_start, file.size, file.path)
+    place = tail.rfind(_END_MAGIC)
+    while place != -1:
+        # The last one whose comment ends within the file: a comment may hold the magic number too.
+        if place + _END.size <= len(tail):
+            _, disk, _, _, _, nbytes, offset, comment = _END.unpack_from(tail, place)
+            if place + _END.size + comment <= len(tail):
+                end = _checked(file, tail_start + place, nbytes, offset, disk)
+                if end is not None:
+                    return end
+        place = tail.rfind(_END_MAGIC, 0, place)
+    return None
+
+
+def _checked(file: ArchiveFile, place: int, nbytes: int, offset: int, disk: int) -> End | None:
+    """The directory that the record at ``place`` tells of; None where there is none."""
+    last = place
+    if place >= _END64_LOCATOR.size:
+        magic, _, offset64, _ = _END64_LOCATOR.unpack(file.read(place - _END64_LOCATOR.size, place, file.path))
+        for start in (offset64, place - _END64_LOCATOR.size - _END64.size) if magic == b"PK\6\7" else ():
+            if 0 <= start <= place - _END64_LOCATOR.size - _END64.size:
+                record = _END64.unpack(file.read(start, start + _END64.size, file.path))
+                if record[0] == b"PK\6\6":
+                    last, disk, nbytes, offset = start, record[4], record[8], record[9]
+                    break
+    if disk not in (0, _FULL16):
+        raise StoreUnsupported(f"{file.path} is one part of a zip file in several parts: join them first", key=file.path)
+    # Right before its end, wherever it says that it begins: something may stand before the archive.
+    for start in (last - nbytes, offset):
+        if 0 <= start <= last - nbytes and (not nbytes or file.read(start, min(start + 4, last), file.path) == _ENTRY_MAGIC):
+            if nbytes > MAX_DIRECTORY_NBYTES:
+                raise StoreUnsupported(f"{file.path} has a central directory of {nbytes} bytes, which is too many", key=file.path)
+            return End(start, nbytes, max(0, start - offset))
+    return None
+
+
+def _entries(file: ArchiveFile, start: int, stop: int) -> Iterator[tuple[bytes, bytes, tuple[int, ...]]]:
+    """Name, extra fields and header of each entry. The directory is read in pieces."""
+    piece, at = b"", 0
+
+    def upto(nbytes: int) -> None:
+        """Have so many bytes from ``at`` in ``piece``."""
+        nonlocal piece, at, start
+        if len(piece) - at < nbytes:
+            more = file.read(start, min(stop, start + _PIECE), file.path)
+            start += len(more)
+            piece, at = piece[at:] + more, 0
+            if len(piece) < nbytes:
+                raise StoreError(f"{file.path} has a damaged central directory: it ends within an entry", key=file.path)
+
+    while at < len(piece) or start < stop:
+        upto(_ENTRY.size)
+        magic, *fields = _ENTRY.unpack_from(piece, at)
+        if magic != _ENTRY_MAGIC:
+            raise StoreError(f"{file.path} has a damaged central directory: no entry where one has to be", key=file.path)
+        name_length, extra_length, comment_length = fields[7:10]
+        upto(_ENTRY.size + name_length + extra_length + comment_length)
+        at += _ENTRY.size
+        name, extra = piece[at : at + name_length], piece[at + name_length : at + name_length + extra_length]
+        at += name_length + extra_length + comment_length
+        yield name, extra, tuple(fields)
+
+
+def _wide(fields: tuple[int, ...], extra: bytes) -> Iterator[int]:
+    """The fields; what is all ones is in the ZIP64 extra field instead, in the order of the fields."""
+    wide = _field(extra, 1) or b""
+    for each in fields:
+        if each == _FULL32 and len(wide) >= 8:
+            each, wide = int.from_bytes(wide[:8], "little"), wide[8:]
+        yield each
+
+
+def _field(extra: bytes, wanted: int) -> bytes | None:
+    """The extra field with this number; None where there is none, or where it reaches beyond the end."""
+    at = 0
+    while at + 4 <= len(extra):
+        number, length = struct.unpack_from("<HH", extra, at)
+        at += 4
+        if number == wanted:
+            return extra[at : at + length] if at + length <= len(extra) else None
+        at += length
+    return None
+
+
+def _name(name: bytes, flags: int, extra: bytes) -> bytes:
+    """A name in UTF-8: as the flag says, or the Unicode path that belongs to this very name; else it is in code page 437."""
+    if flags & _UTF8 or name.isascii():
+        return name
+    path = _field(extra, 0x7075)
+    if path is not None and path[:1] == b"\1" and path[1:5] == zlib.crc32(name).to_bytes(4, "little"):
+        return path[5:]
+    return name.decode("cp437").encode()
+
+
+@lru_cache(maxsize=4096)
+def _mtime_ns(stamp: int) -> int | None:
+    """Local time, as the format has it, in steps of two seconds; None for what is no time."""
+    date, clock = stamp >> 16, stamp & 0xFFFF
+    year, month, day = (date >> 9) + 1980, date >> 5 & 15, date & 31
+    hour, minute, second = clock >> 11, clock >> 5 & 63, (clock & 31) * 2
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 60):
+        return None
+    return int(time.mktime((year, month, day, hour, minute, second, 0, 0, -1))) * 1_000_000_000

@@ -1,0 +1,199 @@
+"""The values of a zip file's entries: stored ones by their place, compressed ones by decoding up to what is wanted.
+
+Source: PKWARE APPNOTE 6.3.10, sections 4.3.7 (local header), 4.4.5 (methods), 5.8 (LZMA).
+
+A compressed value is decoded from its beginning; nothing but the part that is wanted is kept, and never a byte more than the directory
+says that there are. A reader that goes on where it stopped finds its decoder again. The CRC of a value is checked whenever all of it
+was read in order.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import struct
+import zlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported
+from zarrfs.keys import ByteRange
+from zarrfs.stores.archive_file import ArchiveFile
+from zarrfs.stores.base import Buffer
+from zarrfs.stores.zip_directory import LOCAL_MAGIC, Member
+
+STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14
+_NAMES = {
+    1: "shrink", 6: "implode", 9: "deflate64", 93: "zstd", 94: "mp3", 95: "xz", 96: "jpeg", 97: "wavpack", 98: "ppmd", 99: "AES",
+}  # fmt: skip
+_ENCRYPTED = 0x1 | 0x40 | 0x2000
+
+_LOCAL = struct.Struct("<4s2x2H16x2H")
+_PIECE = 1 << 16
+"""Bytes that are decoded at once: what a decoder may make more than is wanted."""
+
+_KEPT = 8
+"""Decoders that wait for their reader to go on; each holds up to 200 KB, one of LZMA its dictionary."""
+
+
+class _Decoder(Protocol):
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+    @property
+    def eof(self) -> bool: ...
+
+
+class MemberReader:
+    """Reads values of ``file``. Any thread may call it: a decoder is taken out while it is at work."""
+
+    def __init__(self, file: ArchiveFile) -> None:
+        self._file = file
+        self._streams: OrderedDict[tuple[int, int], _Stream] = OrderedDict()
+
+    def read(self, name: bytes, member: Member, ranges: Sequence[ByteRange], key: str) -> list[Buffer]:
+        """Parts of a value. Raises `StoreError` naming ``key`` for what is damaged, `StoreUnsupported`, `StoreAccessDenied`."""
+        start = self._data_start(name, member, key)
+        parts: list[Buffer] = []
+        for byte_range in ranges:
+            first, last = byte_range.resolve(member.size)
+            if member.method != STORED:
+                parts.append(self._decoded(member, start, first, last, key))
+                continue
+            part = self._file.read(start + first, start + last, key)
+            if (first, last) == (0, member.size):
+                _check_crc(zlib.crc32(part), member, key)
+            parts.append(part)
+        return parts
+
+    def _data_start(self, name: bytes, member: Member, key: str) -> int:
+        """Where the bytes of an entry begin: only its local header tells, which has to agree with the directory."""
+        if member.flags & _ENCRYPTED:
+            raise StoreAccessDenied(f"reading {key!r}: it is encrypted, and zarrfs asks for no passwords", key=key)
+        if member.method not in (STORED, DEFLATED, BZIP2, LZMA):
+            called = _NAMES.get(member.method, "an unknown method")
+            raise StoreUnsupported(
+                f"reading {key!r}: it is compressed by {called} (method {member.method}) in the zip file", key=key
+            )
+        if member.method == STORED and member.stored != member.size:
+            raise StoreError(f"reading {key!r}: the zip file says two sizes of it, {member.stored} and {member.size}", key=key)
+        header = self._file.read(member.offset, min(member.offset + _LOCAL.size, self._file.size), key)
+        if len(header) < _LOCAL.size or header[:4] != LOCAL_MAGIC:
+            raise StoreError(f"reading {key!r}: there is no entry at byte {member.offset} of the zip file", key=key)
+        flags: int
+        method: int
+        name_length: int
+        extra_length: int
+        _, flags, method, name_length, extra_length = _LOCAL.unpack(header)
+        name_start = member.offset + _LOCAL.size
+        local_name = self._file.read(name_start, min(name_start + name_length, self._file.size), key)
+        # Names in other character sets are in UTF-8 here; those of ASCII are what they are.
+        if method != member.method or (flags ^ member.flags) & 1 or (name.isascii() and local_name != name):
+            raise StoreError(f"reading {key!r}: another entry is at byte {member.offset} of the zip file", key=key)
+        return name_start + name_length + extra_length
+
+    def _decoded(self, member: Member, start: int, first: int, last: int, key: str) -> Buffer:
+        if first == last and member.size:
+            return b""
+        stream = self._streams.pop((member.offset, first), None) or _Stream(self._file, member, start, key)
+        try:
+            stream.skip_to(first)
+            part = stream.read(last - first)
+        except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as error:
+            raise StoreError(f"reading {key!r}: decompressing it: {error}", key=key) from error
+        except MemoryError as error:
+            raise StoreError(f"reading {key!r}: it does not fit into memory", key=key) from error
+        if last < member.size:
+            self._streams[member.offset, last] = stream
+            while len(self._streams) > _KEPT:
+                self._streams.popitem(last=False)
+        return part
+
+
+class _Stream:
+    """One compressed value, decoded in order. ``at``: bytes of it that were given."""
+
+    def __init__(self, file: ArchiveFile, member: Member, start: int, key: str) -> None:
+        self._file, self._member, self._key = file, member, key
+        self._next, self._stop = start, start + member.stored
+        self._decoder = self._make_decoder()
+        self._pending = b""
+        self._crc = 0
+        self.at = 0
+
+    def skip_to(self, place: int) -> None:
+        while self.at < place:
+            self._piece(min(_PIECE, place - self.at))
+
+    def read(self, nbytes: int) -> Buffer:
+        """The next ``nbytes``. What is allocated grows with what was really decoded."""
+        pieces: list[bytes] = []
+        while nbytes:
+            piece = self._piece(min(max(_PIECE, len(pieces) * _PIECE), nbytes))
+            pieces.append(piece)
+            nbytes -= len(piece)
+        if self.at == self._member.size:
+            self._end()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _piece(self, most: int) -> bytes:
+        """At least one byte more, and not more than ``most``."""
+        while True:
+            if self._decoder.eof:
+                raise StoreError(f"reading {self._key!r}: it ends after {self.at} of {self._member.size} bytes", key=self._key)
+            piece = self._decode(most)
+            if piece:
+                self._crc = zlib.crc32(piece, self._crc)
+                self.at += len(piece)
+                return piece
+
+    def _end(self) -> None:
+        """What was decoded is all there is, and what it has to be."""
+        while not self._decoder.eof and (self._pending or self._next < self._stop):
+            if self._decode(1):
+                raise StoreError(
+                    f"reading {self._key!r}: it is longer than the {self._member.size} bytes it should be", key=self._key
+                )
+        _check_crc(self._crc, self._member, self._key)
+
+    def _decode(self, most: int) -> bytes:
+        if not self._pending and self._next < self._stop and _wants_more(self._decoder):
+            self._pending = self._file.read(self._next, min(self._stop, self._next + _PIECE), self._key)
+            self._next += len(self._pending)
+            exhausted = False
+        else:
+            exhausted = not self._pending
+        piece = self._decoder.decompress(self._pending, most)
+        # The decoders of zlib give back what they did not take; the others keep it.
+        self._pending = getattr(self._decoder, "unconsumed_tail", b"")
+        if not piece and exhausted and not self._decoder.eof and _wants_more(self._decoder):
+            raise StoreError(f"reading {self._key!r}: its compressed bytes are cut short", key=self._key)
+        return piece
+
+    def _make_decoder(self) -> _Decoder:
+        match self._member.method:
+            case 8:
+                return zlib.decompressobj(-15)
+            case 12:
+                return bz2.BZ2Decompressor()
+        # Section 5.8: version (2 bytes), length of the properties (2 bytes, 5), properties.
+        header = self._file.read(self._next, min(self._next + 9, self._stop), self._key)
+        self._next += 9
+        if len(header) < 9 or header[2:4] != b"\5\0" or header[4] >= 9 * 5 * 5:
+            raise StoreError(f"reading {self._key!r}: it has no header as LZMA has one", key=self._key)
+        rest, context = divmod(header[4], 9)
+        position, literal = divmod(rest, 5)
+        # No value reaches back further than it is long: a header cannot make us allocate gigabytes.
+        wanted = int.from_bytes(header[5:9], "little")
+        window = max(4096, min(wanted, self._member.size))
+        filters = [{"id": lzma.FILTER_LZMA1, "dict_size": window, "lc": context, "lp": literal, "pb": position}]
+        return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
+
+
+def _wants_more(decoder: _Decoder) -> bool:
+    """Whether the decoder has no input left that it keeps by itself."""
+    return bool(getattr(decoder, "needs_input", True))
+
+
+def _check_crc(found: int, member: Member, key: str) -> None:
+    if found != member.crc:
+        raise StoreError(f"reading {key!r}: its bytes do not have the CRC that the zip file says: it is damaged", key=key)
