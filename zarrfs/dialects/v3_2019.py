@@ -1,0 +1,266 @@
+"""The protocol draft of 2019: an entry point ``zarr.json``, documents below ``meta/``, chunks below ``data/``.
+
+Source: Zarr core protocol version 3.0, editor's draft of 19 June 2019; the sections are named where a rule is followed. What software
+wrote is known from the prototype zarrita (Alistair Miles, July 2020). Array documents are the matter of `v3_2019_array`.
+
+    zarr.json                     {"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
+                                   "metadata_encoding": "application/json", "extensions": []}
+    meta/root.group               {"extensions": [], "attributes": {}}      the root, where it is a group
+    meta/root/foo/bar.array       {"shape": [20], "data_type": "<f8", ...}
+    data/foo/bar/0.0              a chunk; of a root array data/0.0; of a 0-dimensional array data/foo/bar
+
+What the text leaves open, or says in two ways, and what we do:
+
+* The formula for an array's document is "meta" + P + ".array", the example has ``meta/root/foo/baz.array``, and so had software. The
+  second is written; where there is none, the first is read too, except for paths that begin with ``/root``, which could be either.
+* ``zarr_format`` is the same in the draft of 2022; ``metadata_encoding``, here a MIME type, tells the two apart.
+* An array and a group at one path: the array wins, as in zarrita, and the node says so (``quirks``).
+* Names of other characters than the text allows are read. New ones are refused, and so are those that differ from a sibling's in case
+  alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
+from zarrfs.dialects.documents import dump, member, naming, parse_object, patched, shortened, string
+from zarrfs.dialects.v3_2019_array import CHUNK_KEYS, attribute_quirks, attributes_of, format_array, parse_array
+from zarrfs.dialects.v3_drafts import ENTRY, PROTOCOL, DraftKeys, check_extensions, protocol_version
+from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+
+JSON = "application/json"
+_INDENT = 4
+_OTHER_FORM = "meta"
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+
+
+class V32019(Dialect):
+    """The protocol draft of 2019."""
+
+    name = "v3_2019"
+    priority = 120
+    per_node = False
+    chunk_key_encoding = CHUNK_KEYS
+    new_codecs = (CodecSpec("gzip", {"level": 5}),)
+    names_fold_case = True
+
+    def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
+        return (prefix.key(ENTRY),)
+
+    def open(self, prefix: Prefix, documents: Documents) -> V32019Layout | None:
+        key = prefix.key(ENTRY)
+        if key not in documents:
+            return None
+        try:
+            document = parse_object(key, documents[key])
+            if not _is_ours(document):
+                return None
+        except MetadataError:
+            # It may be anybody's: the final v3 tells what is wrong with it.
+            return None
+        try:
+            with naming(key):
+                return V32019Layout(prefix, quirks=_check_entry(document))
+        except MetadataUnsupported as error:
+            return V32019Layout(prefix, refused=str(error))
+        except MetadataError as error:
+            return V32019Layout(prefix, refused=str(error), bad=True)
+
+    def create(self, prefix: Prefix) -> V32019Layout:
+        return V32019Layout(prefix)
+
+
+PLUGIN = V32019()
+
+
+@dataclass(frozen=True, slots=True)
+class V32019Layout(Layout):
+    """A hierarchy of this draft. ``refused`` says why nothing of it can be read, ``bad``: its entry point is not what the text demands;
+    ``quirks``: what is odd about the entry point."""
+
+    dialect = PLUGIN
+    prefix: Prefix
+    refused: str | None = None
+    bad: bool = False
+    quirks: tuple[str, ...] = ()
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        return frozenset({"meta", "data"})
+
+    def check(self) -> None:
+        if self.refused is not None:
+            error = MetadataError if self.bad else MetadataUnsupported
+            raise error(self.refused, key=self.prefix.key(ENTRY))
+
+    def document_keys(self, path: NodePath) -> tuple[Key, ...]:
+        other = self._other_key(path)
+        return (self._key(path, "array"), self._key(path, "group"), *(() if other is None else (other,)))
+
+    def parse(self, path: NodePath, documents: Documents) -> Node | None:
+        found = [key for key in self.document_keys(path) if key in documents]
+        if not found:
+            return None
+        self.check()
+        key = found[0]
+        with naming(key):
+            document = parse_object(key, documents[key])
+            if key == self._key(path, "group") and len(found) > 1:
+                # The formula's form of an array, beside a group.
+                key = found[1]
+                document = parse_object(key, documents[key])
+            if key == self._key(path, "group"):
+                return _group(path, document)
+            metadata, quirks = parse_array(document)
+        if self._key(path, "group") in found:
+            quirks = (*quirks, "a group lies at the same path")
+        if key == self._other_key(path):
+            quirks = (*quirks, f"its document is {key}, after the text's formula")
+        return ArrayNode(
+            path=path,
+            dialect=PLUGIN.name,
+            metadata=metadata,
+            chunk_prefix=self.chunk_prefix(path),
+            attributes=attributes_of(document),
+            quirks=(*quirks, *attribute_quirks(document), *self.quirks),
+        )
+
+    def listing_prefix(self, path: NodePath) -> Prefix:
+        return self._keys.listing(path)
+
+    def listing_prefixes(self, path: NodePath) -> tuple[Prefix, ...]:
+        if path != ROOT and _is_ambiguous(path):
+            return (self.listing_prefix(path),)
+        return self.listing_prefix(path), self._other_keys.listing(path)
+
+    def node_of_prefix(self, prefix: Prefix) -> NodePath | None:
+        found = self._keys.node_of_listing(prefix)
+        return found if found is not None else self._other_keys.node_of_listing(prefix)
+
+    def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
+        """Section "Discover children of a group"."""
+        return self._keys.child_names(keys, prefixes)
+
+    def chunk_prefix(self, path: NodePath) -> Prefix:
+        return self._keys.chunks(path)
+
+    def node_of_document(self, key: Key) -> NodePath | None:
+        if key == self.prefix.key(ENTRY):
+            return ROOT
+        found = self._keys.node_of_document(key)
+        if found is not None or not key.endswith(".array"):
+            return found
+        # Anything of the form meta/root... is the software's.
+        other = self._other_keys.node_of_document(key)
+        return None if other is None or _is_ambiguous(other) else other
+
+    def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+        document: dict[str, Any]
+        match node:
+            case GroupNode():
+                kind, document = "group", {"extensions": [], "attributes": dict(node.attributes)}
+            case ArrayNode():
+                kind, document = "array", format_array(node.metadata, node.attributes)
+        return {self._key(node.path, kind): dump(document, indent=_INDENT)}
+
+    def entry_documents(self) -> dict[Key, bytes]:
+        """Section "Bootstrap metadata"."""
+        entry = {"zarr_format": PROTOCOL, "metadata_encoding": JSON, "extensions": []}
+        return {self.prefix.key(ENTRY): dump(entry, indent=_INDENT)}
+
+    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
+        """None: "it is not necessary to create or check for the existence of metadata documents" of ancestors ("Create a group")."""
+        return ()
+
+    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return ()
+
+    def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
+        node = self.parse(path, documents)
+        if node is None:
+            raise MetadataError(f"{path} has no document that could be changed", key=path)
+        key, other = self._key(path, "group"), self._other_key(path)
+        if isinstance(node, ArrayNode):
+            key = self._key(path, "array")
+            if key not in documents and other is not None:
+                key = other
+        elif edit.shape is not None:
+            raise MetadataError(f"{path} is a group: it has no shape", key=path)
+        data = documents[key]
+        if edit.attributes is not None:
+            data = patched(key, data, ["attributes"], dict(edit.attributes))
+        if edit.shape is not None:
+            data = patched(key, data, ["shape"], list(edit.shape))
+        if data == documents[key]:
+            return {}
+        self.parse(path, {key: data})
+        return {key: data}
+
+    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
+        return {}
+
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        return {}
+
+    def check_name(self, name: str) -> None:
+        """Section "Node names"."""
+        if _NAME.fullmatch(name) is None or not name.strip("."):
+            raise NameInvalid(
+                f"{name!r}: a node name is 1 to 255 of the characters a-z A-Z 0-9 - _ . and not of periods alone (Zarr v3, 2019)",
+                key=name,
+            )
+
+    @property
+    def _keys(self) -> DraftKeys:
+        return DraftKeys(self.prefix)
+
+    @property
+    def _other_keys(self) -> DraftKeys:
+        """The formula of section "Storage keys" for arrays; it has none for groups, and none for the root."""
+        return DraftKeys(self.prefix, meta=_OTHER_FORM)
+
+    def _key(self, path: NodePath, kind: str) -> Key:
+        return self._keys.document(path, kind)
+
+    def _other_key(self, path: NodePath) -> Key | None:
+        return None if path == ROOT or _is_ambiguous(path) else self._other_keys.document(path, "array")
+
+
+def _is_ambiguous(path: NodePath) -> bool:
+    """Whether the formula's place of a document is the software's of another node."""
+    return path == ROOT or path.partition("/")[2].partition("/")[0] == "root"
+
+
+def _is_ours(document: Mapping[str, Any]) -> bool:
+    """Whether an entry point is of this draft: its encoding is a MIME type. In 2022 it was an object, or a URI."""
+    encoding = document.get("metadata_encoding")
+    if protocol_version(document.get("zarr_format")) is None or "metadata_key_suffix" in document:
+        return False
+    return encoding is None or (isinstance(encoding, str) and "://" not in encoding)
+
+
+def _check_entry(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Section "Bootstrap metadata": quirks. Raises `MetadataError`, `MetadataUnsupported`."""
+    version = protocol_version(document.get("zarr_format"))
+    if version is None or version[0] != 3:
+        raise MetadataUnsupported(f"zarr_format {shortened(document.get('zarr_format'))} is not of version 3")
+    encoding = string(member(document, "metadata_encoding"), "metadata_encoding")
+    if encoding.partition(";")[0].strip().lower() != JSON:
+        raise MetadataUnsupported(f"metadata_encoding {shortened(encoding)} is not one that zarrfs reads ({JSON})")
+    if "extensions" not in document:
+        return ("there is no member extensions in the entry point",)
+    return check_extensions(document["extensions"], "the hierarchy")
+
+
+def _group(path: NodePath, document: Mapping[str, Any]) -> GroupNode:
+    """Section "Group metadata"."""
+    if "extensions" in document:
+        check_extensions(document["extensions"], "the group")
+    return GroupNode(path=path, dialect=PLUGIN.name, attributes=attributes_of(document))

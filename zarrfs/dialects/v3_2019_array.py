@@ -1,0 +1,176 @@
+"""The array document of the protocol draft of 2019: between its JSON and `ArrayMetadata`.
+
+Source: Zarr core protocol version 3.0, editor's draft of 19 June 2019, sections "Array metadata", "Regular grids", "Chunk memory
+layouts", "Chunk encoding".
+
+    {"shape": [10, 7], "data_type": "<f8", "chunk_grid": {"type": "regular", "chunk_shape": [4, 3]}, "chunk_memory_layout": "C",
+     "compressor": {"codec": "https://purl.org/zarr/spec/codec/gzip/1.0", "configuration": {"level": 1}},
+     "fill_value": 1.5, "extensions": [], "attributes": {}}
+
+Where the text and real stores differ, or the text is silent:
+
+* No compressor is null (zarrita), or no member.
+* ``attributes`` is null where nobody gave any (zarrita). It means none, and so does a missing member.
+* The separator of chunk identifiers is any one of the characters that keys may have beside letters and digits.
+* The identifier of the only chunk of a 0-dimensional array is empty: see `CHUNK_KEYS`.
+* Members with names that the text does not know are ignored, as it says of any version 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.dialects import documents
+from zarrfs.dialects.v3_2019_types import fill_from_json, fill_to_json, type_from_json, type_to_json
+from zarrfs.dialects.v3_drafts import check_extensions, codec_from_json, codec_to_json
+from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import RegularGrid, Shape
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import from_numpy
+from zarrfs.model.metadata import ArrayMetadata, check_chunk_nbytes
+
+CHUNK_KEYS = replace(chunk_key.v2("."), scalar="")
+"""``1.2``; for a 0-dimensional array nothing: ``data/P/`` and an empty identifier, which as a file, and in every other store that the
+prototype wrote to, is the key ``data/P``."""
+
+CODEC = "https://purl.org/zarr/spec/codec/{}/1.0"
+
+_MEMBERS = (
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_memory_layout",
+    "compressor",
+    "fill_value",
+    "extensions",
+    "attributes",
+)
+_SEPARATORS = ("/", ".", "-", "_")
+
+
+def parse_array(document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
+    """What an array's ``document`` says, and its deviations from the text. Raises `MetadataError`, `MetadataUnsupported`."""
+    quirks: list[str] = []
+    if "extensions" in document:
+        quirks += check_extensions(document["extensions"], "the array")
+    else:
+        quirks.append("there is no member extensions")
+    quirks += [f"member {documents.shortened(name)} is not known, and ignored" for name in document if name not in _MEMBERS]
+    shape = documents.shape(documents.member(document, "shape"), "shape")
+    stored = type_from_json(documents.member(document, "data_type"), quirks)
+    data_type = from_numpy(stored)
+    grid, separator = _chunk_grid(documents.member(document, "chunk_grid"), shape)
+    check_chunk_nbytes(grid.chunks, data_type)
+    codecs = [*_layout(documents.member(document, "chunk_memory_layout"), len(shape)), _bytes(stored.itemsize, stored.str[0])]
+    compressor = document.get("compressor")
+    if compressor is not None:
+        codecs.append(codec_from_json(compressor, "compressor"))
+    CodecChain.build(codecs, data_type).check(grid.chunks)
+    metadata = ArrayMetadata(
+        shape=shape,
+        data_type=data_type,
+        chunk_grid=grid,
+        chunk_key_encoding=replace(CHUNK_KEYS, separator=separator),
+        fill_value=fill_from_json(data_type, documents.member(document, "fill_value"), quirks),
+        codecs=tuple(codecs),
+    )
+    return metadata, tuple(quirks)
+
+
+def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The document that says ``metadata``, without its dimension names: this draft has none. Its members are in zarrita's order.
+
+    Raises `NotRepresentable` for other grids and chunk keys, for shards, filters, and types that neither the table nor an extension has.
+    """
+    if not isinstance(metadata.chunk_grid, RegularGrid):
+        raise NotRepresentable("the draft of Zarr v3 of 2019 has regular chunk grids alone")
+    if metadata.shards:
+        raise NotRepresentable("the draft of Zarr v3 of 2019 has no shards")
+    big_endian, layout, compressor = _split(metadata.codecs, metadata.ndim)
+    grid: dict[str, Any] = {"type": "regular", "chunk_shape": list(metadata.chunk_grid.chunks)}
+    if (separator := _separator(metadata.chunk_key_encoding, metadata.ndim)) != ".":
+        grid["separator"] = separator
+    return {
+        "shape": list(metadata.shape),
+        "data_type": type_to_json(metadata.data_type, big_endian=big_endian),
+        "chunk_grid": grid,
+        "chunk_memory_layout": layout,
+        "compressor": None if compressor is None else codec_to_json(compressor, CODEC),
+        "fill_value": fill_to_json(metadata.data_type, metadata.fill_value),
+        "extensions": [],
+        "attributes": dict(attributes),
+    }
+
+
+def attributes_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of an array or a group; none where the member is null or missing."""
+    value = document.get("attributes")
+    return {} if value is None else documents.mapping(value, "attributes")
+
+
+def attribute_quirks(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """How the member deviates from the text: it "must be an object"."""
+    if document.get("attributes") is not None:
+        return ()
+    return ("attributes is null: none",) if "attributes" in document else ("there is no member attributes",)
+
+
+def _chunk_grid(value: Any, shape: Shape) -> tuple[RegularGrid, str]:
+    """The grid, and the separator of its chunk identifiers."""
+    said = documents.mapping(value, "chunk_grid")
+    if "extension" in said:
+        raise MetadataUnsupported(f"chunk grid of extension {documents.shortened(said['extension'])} is not known")
+    kind = documents.member(said, "type")
+    if kind != "regular":
+        raise MetadataUnsupported(f"chunk grid {documents.shortened(kind)} is not known")
+    separator = said.get("separator", ".")
+    if separator not in _SEPARATORS:
+        raise MetadataError(f"the separator of chunk_grid is one of {' '.join(_SEPARATORS)}, not {documents.shortened(separator)}")
+    return RegularGrid.checked(documents.shape(documents.member(said, "chunk_shape"), "chunk_shape"), shape), separator
+
+
+def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:
+    match value:
+        case "C":
+            return ()
+        case "F":
+            return (CodecSpec("transpose", {"order": list(reversed(range(ndim)))}),) if ndim > 1 else ()
+        case dict():
+            raise MetadataUnsupported(f"chunk_memory_layout {documents.shortened(value)} is not known")
+    raise MetadataError(f"chunk_memory_layout is 'C' or 'F', not {documents.shortened(value)}")
+
+
+def _bytes(itemsize: int, order: str) -> CodecSpec:
+    return CodecSpec("bytes", {"endian": "big" if order == ">" else "little"} if itemsize > 1 else {})
+
+
+def _separator(encoding: ChunkKeyEncoding, ndim: int) -> str:
+    if (encoding.scalar if ndim == 0 else encoding.prefix) or encoding.suffix or encoding.separator not in _SEPARATORS:
+        example = encoding.encode((0,) * ndim)
+        raise NotRepresentable(f"the draft of Zarr v3 of 2019 has no chunk keys like {example!r}")
+    return encoding.separator
+
+
+def _split(codecs: tuple[CodecSpec, ...], ndim: int) -> tuple[bool, str, CodecSpec | None]:
+    """Whether elements are big-endian, the memory layout, and the compressor. Raises `NotRepresentable`."""
+    big_endian, layout, rest = False, "C", list(codecs)
+    if rest and rest[0].name == "transpose":
+        axes = list(rest.pop(0).configuration.get("order", ()))
+        if axes == list(reversed(range(ndim))) and ndim > 1:
+            layout = "F"
+        elif axes != list(range(ndim)):
+            raise NotRepresentable(f"the draft of Zarr v3 of 2019 has the layouts C and F, not the order {axes}")
+    if rest and rest[0].name == "bytes":
+        configuration = rest.pop(0).configuration
+        if "dtype" in configuration:
+            raise NotRepresentable("the draft of Zarr v3 of 2019 has no structured types")
+        big_endian = configuration.get("endian") == "big"
+    if len(rest) > 1 or any(spec.name in ("transpose", "bytes") for spec in rest):
+        names = ", ".join(spec.name for spec in rest)
+        raise NotRepresentable(f"the draft of Zarr v3 of 2019 has one compressor, and no filters: {names}")
+    return big_endian, layout, rest[0] if rest else None
