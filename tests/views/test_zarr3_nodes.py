@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from pathlib import Path
@@ -56,10 +57,8 @@ async def write_below(s: Scene, path: str, name: str, data: bytes) -> None:
     """As ``cp -r``: with the folders on the way."""
     parts = name.split("/")
     for depth in range(1, len(parts)):
-        try:
+        with contextlib.suppress(EntryExists):
             await s.mkdir(f"{path}/{'/'.join(parts[:depth])}")
-        except EntryExists:
-            assert (await walk(s.tree, f"zarr3/{path}/{'/'.join(parts[:depth])}")) is not None
     await s.write(f"{path}/{name}", data)
 
 
@@ -368,7 +367,7 @@ async def test_a_new_array_has_the_form_that_was_asked_for_where_the_dialect_can
             array[...] = np.arange(12).reshape(4, 3)
             for key, value in array.store_path.store._store_dict.items():
                 if not key.endswith("zarr.json"):
-                    await s.write(key, value.to_bytes())
+                    await write_below(s, "n", key.removeprefix("n/"), value.to_bytes())
             *_, dtype, elements = (await s.stored())["n"]
             assert np.frombuffer(elements, dtype).tolist() == list(range(12))
 

@@ -55,6 +55,8 @@ class ViewContext:
     async def settle(self, place: Key | Prefix) -> None:
         """Store what was written to chunks and waits for this key, or for those below this prefix, for who looks at them there. Where it
         cannot be stored (a shard may be broken, and about to be replaced) it goes on waiting."""
+        if not self.hierarchy.waits:
+            return
         try:
             await self.hierarchy.publish(place)
         except ZarrfsError as error:

@@ -35,7 +35,7 @@ from zarrfs.views.node_documents import staged_in
 from zarrfs.views.node_form import DocumentContent, NodeContent, NodeForm
 from zarrfs.views.node_kinds import ArrayKind, GroupKind, Kind, ReasonKind, WaitingKind, folder_mtime_ns
 from zarrfs.views.tree import child_path
-from zarrfs.views.waiting import groups_from_waiting, make_group
+from zarrfs.views.waiting import groups_from_waiting, make_group, node_from_waiting
 
 
 class NodeFolder(Directory):
@@ -88,10 +88,14 @@ class NodeFolder(Directory):
         kind = await self._kind()
         if await find(self, name) is not None:
             raise EntryExists(f"{name!r} is there already", key=self.ident(name))
+        is_part = self.form.folders and is_part_of_key(name)
+        if isinstance(kind, ArrayKind) and is_part and kind.may_hold_chunks(name):
+            self.state.wait(self.path.child(name))
+            return NodeFolder(self.form, self.path.child(name))
         if not isinstance(kind, GroupKind | WaitingKind):
             raise NotPermitted(f"{self.path} is an array, and holds no groups", key=self.ident(name))
         path = child_path(self.path, name)
-        if self.form.folders and is_part_of_key(name) and await self._may_become_array(kind):
+        if is_part and await self._may_become_array(kind):
             self.state.wait(path)
         else:
             await groups_from_waiting(self.form, self.path)
@@ -179,9 +183,8 @@ class NodeFolder(Directory):
         never be such a file."""
         if is_temporary(name) or name in self.form.ignored:
             return self._temporaries.content(self.ident(name))
-        if name in self.form.documents and self.state.waits(self.path):
-            # Only nodes have documents.
-            await groups_from_waiting(self.form, self.path)
+        if name in self.form.documents:
+            await node_from_waiting(self.form, self.path)
         kind = await self._kind()
         if name == self.form.array_document != self.form.group_document and isinstance(kind, GroupKind):
             await self._require_no_nodes(name)

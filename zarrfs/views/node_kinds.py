@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from zarrfs.errors import ContentInvalid, NameInvalid, NotPermitted
 from zarrfs.hierarchy.nodes import OpenArray
-from zarrfs.keys import NodePath
+from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.vfs import names
@@ -106,6 +106,7 @@ class ArrayKind(Kind):
         self._folder = folder
         self.inside = inside
         self._keys = form.keys(node)
+        self._here = NodePath(f"/{node.path.prefix}{inside}".rstrip("/") or "/")
 
     async def lookup(self, name: str) -> Node:
         if not self.inside and name in self._form.documents:
@@ -116,8 +117,8 @@ class ArrayKind(Kind):
         key = self.inside + name
         coords = self._keys.decode(key, self._node.metadata.ndim)
         if coords is None or not self._opened.array.has(coords):
-            path = NodePath(f"{self._path.rstrip('/')}/{key}")
-            if self._form.state.waits(path) or self._form.may_hold_chunks(self._node, f"{key}/"):
+            path = self._here.child(name)
+            if self._form.state.waits(path) or (self.may_hold_chunks(name) and await self._is_folder(f"{key}/")):
                 return self._folder(path)
             raise no_such_entry(name)
         content = self._form.chunk(self._opened, coords)
@@ -133,10 +134,8 @@ class ArrayKind(Kind):
                 yield shown.entry
         staged, folders = self._staged()
         # Where all keys begin with the name of one folder, that it holds any is all that matters.
-        enough = (
-            {self._keys.prefix.partition("/")[0]} if self._form.folders and not self.inside and "/" in self._keys.prefix else None
-        )
-        if folders != enough:
+        only = self._keys.prefix.partition("/")[0] if self._form.folders and not self.inside and "/" in self._keys.prefix else None
+        if only not in folders:
             async for coords, nbytes, mtime_ns in self._opened.array.chunks.list():
                 key = self._keys.encode(coords)
                 if not key.startswith(self.inside):
@@ -144,7 +143,7 @@ class ArrayKind(Kind):
                 name, slash, _ = key[len(self.inside) :].partition("/")
                 if slash:
                     folders.add(name)
-                    if folders == enough:
+                    if name == only:
                         break
                     continue
                 size = self._form.chunk_size(self._opened, coords, nbytes)
@@ -157,7 +156,7 @@ class ArrayKind(Kind):
         for name, one in staged.items():
             yield name, False, one.size or 0, one.mtime_ns, self._context.writable
         for name in folders:
-            yield await folder_entry(self._form, NodePath(f"{self._path.rstrip('/')}/{self.inside}{name}"))
+            yield await folder_entry(self._form, self._here.child(name))
 
     async def content(self, name: str) -> Content | None:
         form, key = self._form, self.inside + name
@@ -173,6 +172,25 @@ class ArrayKind(Kind):
             raise NameInvalid(f"{key!r} is no chunk of {self._path}: the grid is {grid_shape}", key=self._ident(name))
         return None
 
+    def may_hold_chunks(self, name: str) -> bool:
+        """Whether a chunk could lie in, or below, a folder of this name."""
+        return self._form.may_hold_chunks(self._node, f"{self.inside}{name}/")
+
+    async def _is_folder(self, inside: str) -> bool:
+        """Whether there is a folder of keys that chunks could lie in. Always, because it takes long to find out which chunks there are;
+        but in an array that was made here only where there are some: ``cp -r`` makes each folder, and cannot stand one that is there."""
+        if not self._form.state.is_made_array(self._path):
+            return True
+        if any(True for _ in self._context.staging.unpublished_below(self._form.ident(self._path, inside))):
+            return True
+        metadata = self._node.metadata
+        if metadata.chunk_key_encoding == self._keys and not metadata.shards:
+            return await self._context.store.prefix_exists(Prefix(self._node.chunk_prefix + inside))
+        async for coords, _, _ in self._opened.array.chunks.list():
+            if self._keys.encode(coords).startswith(inside):
+                return True
+        return False
+
     def _staged(self) -> tuple[dict[str, Staged], set[str]]:
         """What is staged here, by name, and names of folders in which something is staged, or waits."""
         here = self._ident("")
@@ -185,10 +203,7 @@ class ArrayKind(Kind):
                     folders.add(name)
                 elif self.inside or name not in self._form.documents:
                     files[name] = staged
-        prefix = self._path.prefix + self.inside
-        for path in self._form.state.waiting_below(self._path):
-            if path.prefix.startswith(prefix) and path.prefix != prefix:
-                folders.add(path.prefix[len(prefix) :].partition("/")[0])
+        folders |= {path.name for path in self._form.state.waiting_in(self._here)}
         return files, folders
 
     def _ident(self, name: str) -> str:

@@ -14,15 +14,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.views.tree import node_ident
 
-Moving = tuple[set[NodePath], set[NodePath]]
-"""Folders that wait, and those of which nobody said what they are."""
+Moving = tuple[set[NodePath], set[NodePath], set[NodePath]]
+"""Folders that wait, those of which nobody said what they are, and arrays that were made."""
 
 _REMEMBERED = 1000
 _TEXT_NBYTES = 64 * 1024
@@ -46,7 +46,8 @@ class NodeState:
         self.became_chunks: set[str] = set()
         self._new: set[NodePath] = set()
         self._unwritten: set[NodePath] = set()
-        self._waiting: set[NodePath] = set()
+        self._waiting: dict[NodePath, set[NodePath]] = {}
+        self._made_arrays: set[NodePath] = set()
         self._reason: tuple[ArrayNode | None, str | None] = (None, None)
         self._hidden: dict[str, bytes] = {}
         self._written: OrderedDict[str, _Written] = OrderedDict()
@@ -90,25 +91,36 @@ class NodeState:
         """Whether a folder was made, and nobody said yet what it is."""
         return path in self._unwritten
 
+    def made_array(self, path: NodePath) -> None:
+        """A folder became an array here."""
+        self._made_arrays.add(path)
+
+    def is_made_array(self, path: NodePath) -> bool:
+        """Whether it did: programs that fill it expect no folders in it but those that they make."""
+        return path in self._made_arrays
+
     def wait(self, path: NodePath) -> None:
         """mkdir(2) made a folder that may be one of chunks, or a group: it is in this mount only."""
-        self._waiting.add(path)
+        self._waiting.setdefault(path.parent, set()).add(path)
 
     def waits(self, path: NodePath) -> bool:
         """Whether it still does."""
-        return path in self._waiting
+        return path in self._waiting.get(path.parent, ())
 
     def done_waiting(self, path: NodePath) -> None:
         """It is something now, or gone."""
-        self._waiting.discard(path)
+        beside = self._waiting.get(path.parent, set())
+        beside.discard(path)
+        if not beside:
+            self._waiting.pop(path.parent, None)
 
     def waiting_in(self, path: NodePath) -> list[NodePath]:
         """Those directly in a folder."""
-        return sorted(each for each in self._waiting if each.parent == path)
+        return sorted(self._waiting.get(path, ()))
 
     def waiting_below(self, path: NodePath) -> list[NodePath]:
-        """Those anywhere below it, inner ones first."""
-        return sorted((each for each in self._waiting if each.prefix.startswith(path.prefix)), key=len, reverse=True)
+        """Those in a folder, and in those."""
+        return [each for inner in self.waiting_in(path) for each in (inner, *self.waiting_below(inner))]
 
     # --- documents ----------------------------------------------------------------------------------------------------------
 
@@ -160,8 +172,10 @@ class NodeState:
 
     def forget_below(self, prefix: str) -> None:
         """Nodes whose idents begin with ``prefix`` are gone, or others."""
-        for paths in (self._new, self._unwritten, self._waiting):
+        for paths in (self._new, self._unwritten, self._made_arrays):
             paths -= {path for path in paths if self.ident(path, "").startswith(prefix)}
+        for folder in [each for each in self._waiting if self.ident(each, "").startswith(prefix)]:
+            del self._waiting[folder]
         for table in (self._hidden, self._written):
             for document in [each for each in table if each.startswith(prefix)]:
                 del table[document]
@@ -170,14 +184,20 @@ class NodeState:
         """What waits in the folder of ``old``, as it is to be called when that of ``new`` is what it is called: for `moved`. Asked for
         before, since news of the change make it forgotten."""
 
-        def called(paths: set[NodePath]) -> set[NodePath]:
+        def called(paths: Iterable[NodePath]) -> set[NodePath]:
             return {NodePath(new + each[len(old) :]) for each in paths if each == old or each.startswith(old + "/")}
 
-        return called(self._waiting), called(self._unwritten)
+        return (
+            called(each for paths in self._waiting.values() for each in paths),
+            called(self._unwritten),
+            called(self._made_arrays),
+        )
 
     def moved(self, old: NodePath, moving: Moving) -> None:
         """The folder of ``old`` has another name now."""
         self.forget_below(self.ident(old, ""))
-        waiting, unwritten = moving
-        self._waiting |= waiting
+        waiting, unwritten, made_arrays = moving
+        for each in waiting:
+            self.wait(each)
         self._unwritten |= unwritten
+        self._made_arrays |= made_arrays

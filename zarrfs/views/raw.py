@@ -14,32 +14,26 @@ from zarrfs.errors import (
     AcrossViews,
     DirectoryNotEmpty,
     EntryExists,
-    GenerationMismatch,
     IsADirectory,
     NameInvalid,
     NoSuchEntry,
     NotADirectory,
-    StaleEntry,
     StoreReadOnly,
     StoreUnsupported,
 )
 from zarrfs.hierarchy.nodes import NodeChange
-from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.stores.base import Change, DirEntry, KeyStat, Store
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import Change, DirEntry
 from zarrfs.vfs import names
-from zarrfs.vfs.content import Content, Snapshot, WholeContent
-from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
+from zarrfs.vfs.content import Content
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
+from zarrfs.views.raw_value import VIEW, RawValue, ident, names_of
 
 log = logging.getLogger(__name__)
-
-_VIEW = "raw"
-
-# A value up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
-WHOLE_NBYTES = 8 * 1024 * 1024
 
 
 class RawView(View):
@@ -54,7 +48,7 @@ class RawView(View):
     def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
         if change.waits:
             return
-        yield Affected(_names(change.place), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")
+        yield Affected(names_of(change.place), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")
 
 
 class RawDirectory(Directory):
@@ -69,7 +63,7 @@ class RawDirectory(Directory):
 
     async def attributes(self) -> Attributes:
         stored_ns = await self._store.prefix_mtime_ns(self.prefix)
-        mtime_ns = self._times.shown(_ident(self.prefix), size=0, stored_ns=stored_ns)
+        mtime_ns = self._times.shown(ident(self.prefix), size=0, stored_ns=stored_ns)
         return Attributes(True, mtime_ns=mtime_ns, writable=self._context.writable)
 
     async def set_mtime(self, mtime_ns: int) -> None:
@@ -78,7 +72,7 @@ class RawDirectory(Directory):
             async with staged.lock:
                 pass
         stored_ns = await self._store.prefix_mtime_ns(self.prefix)
-        self._times.keep(_ident(self.prefix), mtime_ns, size=0, stored_ns=stored_ns)
+        self._times.keep(ident(self.prefix), mtime_ns, size=0, stored_ns=stored_ns)
 
     async def lookup(self, name: str) -> Node:
         temporary = self._temporaries.get(self._ident(name))
@@ -109,7 +103,7 @@ class RawDirectory(Directory):
     async def entries(self) -> AsyncIterator[Entry]:
         await self._context.settle(self.prefix)
         writable = self._context.writable
-        here, times = _ident(self.prefix), self._times
+        here, times = ident(self.prefix), self._times
         temporary = {entry[0]: entry for entry in self._temporaries.entries(here)}
         for entry in temporary.values():
             yield entry
@@ -137,7 +131,7 @@ class RawDirectory(Directory):
                 names.name_of(prefix[len(self.prefix) : -1]),
                 True,
                 0,
-                times.shown(_ident(prefix), size=0, stored_ns=None),
+                times.shown(ident(prefix), size=0, stored_ns=None),
                 writable,
             )
 
@@ -174,7 +168,7 @@ class RawDirectory(Directory):
     async def link(self, file: File, new_name: str) -> File:
         if not isinstance(file, TemporaryFile):
             return await super().link(file, new_name)
-        if not file.ident.startswith(f"{_VIEW}/"):
+        if not file.ident.startswith(f"{VIEW}/"):
             raise AcrossViews(f"{file.ident!r} is a file of another view", key=file.ident)
         key = await self._new_key(new_name)
         if await self._exists(new_name):
@@ -195,7 +189,7 @@ class RawDirectory(Directory):
             await self._store.remove_prefix(node.prefix)
         except StoreUnsupported:
             self._context.made_prefixes.discard(node.prefix)
-        self._times.forget(_ident(node.prefix))
+        self._times.forget(ident(node.prefix))
         self._keep()
 
     async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
@@ -264,15 +258,15 @@ class RawDirectory(Directory):
         elif target is not None:
             raise NotADirectory(f"{new!r} is a file", key=new)
         staging = self._context.staging
-        await staging.publish_below(_ident(old))
+        await staging.publish_below(ident(old))
         await self._context.settle(old)
         try:
             await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
-        staging.rekey_below(_ident(old), lambda content: self._moved(content, old, new))
-        self._temporaries.move_below(_ident(old), _ident(new))
-        self._times.move(_ident(old), _ident(new))
+        staging.rekey_below(ident(old), lambda content: self._moved(content, old, new))
+        self._temporaries.move_below(ident(old), ident(new))
+        self._times.move(ident(old), ident(new))
         made = self._context.made_prefixes
         for prefix in [prefix for prefix in made if prefix.startswith(old)]:
             made.discard(prefix)
@@ -280,7 +274,7 @@ class RawDirectory(Directory):
 
     def _moved(self, content: Content, old: Prefix, new: Prefix) -> Content:
         if isinstance(content, TemporaryContent):
-            return self._temporaries.content(_ident(new) + content.ident[len(_ident(old)) :])
+            return self._temporaries.content(ident(new) + content.ident[len(ident(old)) :])
         assert isinstance(content, RawValue)
         return RawValue(self._context, Key(new + content.key[len(old) :]))
 
@@ -307,12 +301,12 @@ class RawDirectory(Directory):
 
     def _staged(self) -> dict[str, Staged]:
         """What is staged directly below, by name."""
-        found = self._context.staging.unpublished_in(_ident(self.prefix))
+        found = self._context.staging.unpublished_in(ident(self.prefix))
         return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
 
     def _ident(self, name: str) -> str:
         """`File.ident` of the entry called ``name``."""
-        return _ident(self.prefix) + name
+        return ident(self.prefix) + name
 
     async def _exists(self, name: str) -> bool:
         if self._temporaries.get(self._ident(name)) is not None:
@@ -352,94 +346,8 @@ class RawDirectory(Directory):
                 yield entry
 
 
-class RawValue(WholeContent):
-    """The value of a key."""
-
-    def __init__(self, context: ViewContext, key: Key) -> None:
-        self._context = context
-        self._store = context.store
-        self._times = context.times
-        self.key = key
-        self.ident = _ident(key)
-
-    async def snapshot(self) -> Snapshot | None:
-        await self._context.settle(self.key)
-        stat = await self._store.stat(self.key)
-        if stat is None:
-            return None
-        mtime_ns = self._times.shown(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
-        return RawSnapshot(self._store, self.key, stat, mtime_ns)
-
-    async def load(self) -> Buffer | None:
-        return await self._store.get(self.key)
-
-    async def publish(self, data: Buffer) -> None:
-        await self._context.settle(self.key)
-        await self._store.set(self.key, data)
-
-    async def create(self, data: Buffer) -> None:
-        """`publish` where there is no value, in one step as far as the store has that. Raises `EntryExists`."""
-        try:
-            await self._store.set(self.key, data, if_generation="")
-        except GenerationMismatch as error:
-            raise EntryExists(f"{self.key!r} is there already", key=self.key) from error
-        except StoreUnsupported:
-            async with self._store.exclusive(self.key):
-                if await self._store.stat(self.key) is not None:
-                    raise EntryExists(f"{self.key!r} is there already", key=self.key) from None
-                await self._store.set(self.key, data)
-
-    async def erase(self) -> None:
-        await self._store.erase(self.key)
-
-    async def sync(self) -> None:
-        await self._store.sync([self.key])
-
-    async def set_mtime(self, mtime_ns: int) -> None:
-        try:
-            await self._store.set_times(self.key, mtime_ns)
-        except StoreUnsupported:
-            stat = await self._store.stat(self.key)
-            if stat is not None:
-                self._times.keep(self.ident, mtime_ns, size=stat.size, stored_ns=stat.mtime_ns)
-
-
-class RawSnapshot(Snapshot):
-    """A key's value at one generation: got whole when it is small, else in ranges that are checked against the generation."""
-
-    def __init__(self, store: Store, key: Key, stat: KeyStat, mtime_ns: int | None) -> None:
-        self._store = store
-        self._key = key
-        self._stat = stat
-        self._value: memoryview | None = None
-        self.attributes = Attributes(False, stat.size, mtime_ns)
-
-    async def read(self, offset: int, size: int) -> Buffer:
-        if self._value is None and self._stat.size <= WHOLE_NBYTES:
-            self._value = memoryview(await self._part(WHOLE))
-        if self._value is not None:
-            return self._value[offset : offset + size]
-        return await self._part(ByteRange(offset, size))
-
-    async def _part(self, byte_range: ByteRange) -> Buffer:
-        try:
-            parts = await self._store.get_partial_values([(self._key, byte_range)], if_generation=self._stat.generation)
-        except GenerationMismatch as error:
-            raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key) from error
-        assert parts[0] is not None
-        return parts[0]
-
-
-def _names(place: Key | Prefix) -> tuple[str, ...]:
-    return tuple(names.name_of(part) for part in place.removesuffix("/").split("/")) if place else ()
-
-
-def _ident(place: Key | Prefix) -> str:
-    return "/".join((_VIEW, *_names(place), *([""] if isinstance(place, Prefix) else [])))
-
-
 def _is_directly_below(prefix: Prefix, parent: Prefix) -> bool:
     return prefix != parent and prefix.startswith(parent) and "/" not in prefix[len(parent) : -1]
 
 
-PLUGIN = ViewPlugin(_VIEW, "every key of the store, byte for byte; what you write here is stored as it is", RawView)
+PLUGIN = ViewPlugin(VIEW, "every key of the store, byte for byte; what you write here is stored as it is", RawView)

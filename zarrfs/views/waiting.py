@@ -20,8 +20,7 @@ async def chunks_from_waiting(form: NodeForm, path: NodePath) -> None:
         return
     keys, ndim = form.keys(opened.array.node), opened.array.metadata.ndim
     refused: list[str] = []
-    folders = [*form.state.waiting_below(path), path]
-    for folder in folders:
+    for folder in (path, *form.state.waiting_below(path)):
         inside = folder.prefix[len(path.prefix) :]
         for name, *_ in list(context.temporaries.entries(form.ident(folder, ""))):
             coords = keys.decode(inside + name, ndim)
@@ -31,20 +30,19 @@ async def chunks_from_waiting(form: NodeForm, path: NodePath) -> None:
                 await _become_chunk(form, form.chunk(opened, coords))
             except ZarrfsError as error:
                 refused.append(str(error))
-    for folder in folders[:-1]:
-        is_left = any(True for _ in context.temporaries.entries(form.ident(folder, ""))) or form.state.waiting_in(folder)
-        # A folder that is none of the array's can be removed.
-        if not is_left and form.may_hold_chunks(opened.array.node, folder.prefix[len(path.prefix) :]):
-            form.state.done_waiting(folder)
     if refused:
         raise ContentInvalid(f"{path} is made, but not every chunk that waited for it: {refused[0]}", key=path)
 
 
-async def groups_from_waiting(form: NodeForm, path: NodePath) -> None:
-    """The folder at ``path`` is that of a group: what waits in it are groups, and so is it, if it waited itself."""
+async def node_from_waiting(form: NodeForm, path: NodePath) -> None:
+    """The folder at ``path`` is that of a node: if it waited, it is a group now, in which folders go on waiting."""
     if form.state.waits(path):
         await groups_from_waiting(form, path.parent)
-        return
+
+
+async def groups_from_waiting(form: NodeForm, path: NodePath) -> None:
+    """The folder at ``path`` is that of a group: what waits in it are groups."""
+    await node_from_waiting(form, path)
     form.state.holds_nodes(path)
     for each in form.state.waiting_in(path):
         await make_group(form, each)

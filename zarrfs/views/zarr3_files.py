@@ -41,6 +41,7 @@ class Zarr3Document(NodeDocument):
             raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident)
         editor = self._context.editor
         await editor.turn_into_array(new_array(await editor.layout_for(self.path), self.ident, written))
+        self._state.made_array(self.path)
 
     async def _change_group(self, node: ArrayNode | GroupNode, written: GroupNode) -> None:
         if isinstance(node, ArrayNode):

@@ -1,0 +1,120 @@
+"""The files of ``raw/``: values of keys."""
+
+from __future__ import annotations
+
+from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsupported
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.stores.base import KeyStat, Store
+from zarrfs.vfs import names
+from zarrfs.vfs.content import Snapshot, WholeContent
+from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.views.base import ViewContext
+
+VIEW = "raw"
+
+# A value up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
+WHOLE_NBYTES = 8 * 1024 * 1024
+# One up to this size is got when it is opened for reading: it takes no more than to look whether it is still there.
+_AT_ONCE_NBYTES = 64 * 1024
+
+
+class RawValue(WholeContent):
+    """The value of a key."""
+
+    def __init__(self, context: ViewContext, key: Key) -> None:
+        self._context = context
+        self._store = context.store
+        self._times = context.times
+        self.key = key
+        self._size: int | None = None
+        self._was_given = False
+        self.ident = ident(key)
+
+    async def snapshot(self) -> Snapshot | None:
+        await self._context.settle(self.key)
+        stat = await self._store.stat(self.key)
+        if stat is None:
+            return None
+        self._size = stat.size
+        return self._shown(stat)
+
+    async def opened(self) -> Snapshot | None:
+        # Who has been given the value once has it in pages.
+        if self._was_given or self._size is None or self._size > _AT_ONCE_NBYTES:
+            return await self.snapshot()
+        self._was_given = True
+        await self._context.settle(self.key)
+        found = await self._store.get_with_stat(self.key, ByteRange(0, _AT_ONCE_NBYTES))
+        return None if found is None else self._shown(found[1], found[0])
+
+    def _shown(self, stat: KeyStat, value: Buffer | None = None) -> Snapshot:
+        mtime_ns = self._times.shown(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
+        whole = memoryview(value) if value is not None and len(value) == stat.size else None
+        return RawSnapshot(self._store, self.key, stat, mtime_ns, whole)
+
+    async def load(self) -> Buffer | None:
+        return await self._store.get(self.key)
+
+    async def publish(self, data: Buffer) -> None:
+        await self._context.settle(self.key)
+        await self._store.set(self.key, data)
+
+    async def create(self, data: Buffer) -> None:
+        """`publish` where there is no value, in one step as far as the store has that. Raises `EntryExists`."""
+        try:
+            await self._store.set(self.key, data, if_generation="")
+        except GenerationMismatch as error:
+            raise EntryExists(f"{self.key!r} is there already", key=self.key) from error
+        except StoreUnsupported:
+            async with self._store.exclusive(self.key):
+                if await self._store.stat(self.key) is not None:
+                    raise EntryExists(f"{self.key!r} is there already", key=self.key) from None
+                await self._store.set(self.key, data)
+
+    async def erase(self) -> None:
+        await self._store.erase(self.key)
+
+    async def sync(self) -> None:
+        await self._store.sync([self.key])
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        try:
+            await self._store.set_times(self.key, mtime_ns)
+        except StoreUnsupported:
+            stat = await self._store.stat(self.key)
+            if stat is not None:
+                self._times.keep(self.ident, mtime_ns, size=stat.size, stored_ns=stat.mtime_ns)
+
+
+class RawSnapshot(Snapshot):
+    """A key's value at one generation: got whole when it is small, else in ranges that are checked against the generation."""
+
+    def __init__(self, store: Store, key: Key, stat: KeyStat, mtime_ns: int | None, value: memoryview | None) -> None:
+        self._store = store
+        self._key = key
+        self._stat = stat
+        self._value = value
+        self.attributes = Attributes(False, stat.size, mtime_ns)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        if self._value is None and self._stat.size <= WHOLE_NBYTES:
+            self._value = memoryview(await self._part(WHOLE))
+        if self._value is not None:
+            return self._value[offset : offset + size]
+        return await self._part(ByteRange(offset, size))
+
+    async def _part(self, byte_range: ByteRange) -> Buffer:
+        try:
+            parts = await self._store.get_partial_values([(self._key, byte_range)], if_generation=self._stat.generation)
+        except GenerationMismatch as error:
+            raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key) from error
+        assert parts[0] is not None
+        return parts[0]
+
+
+def names_of(place: Key | Prefix) -> tuple[str, ...]:
+    return tuple(names.name_of(part) for part in place.removesuffix("/").split("/")) if place else ()
+
+
+def ident(place: Key | Prefix) -> str:
+    return "/".join((VIEW, *names_of(place), *([""] if isinstance(place, Prefix) else [])))
