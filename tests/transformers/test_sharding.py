@@ -307,6 +307,16 @@ async def test_listing_rows_reads_indexes_until_every_row_was_seen() -> None:
 
 
 @trio_test
+async def test_listing_rows_looks_into_no_prefix_of_shards_whose_rows_were_seen() -> None:
+    behind = ObservedStore(MemoryStore())
+    store = sharded(behind, (4, 4, 4), (2, 2, 2))
+    await fill(store, {chunk(*coords): b"x" for coords in everything((4, 4, 4))})
+    assert await names(store, FOO) == {(f"c{row}", True): 0 for row in range(4)}
+    # The grid's own, the two rows of shards, and below each of these one of two.
+    assert behind.counters.list_dir == 5
+
+
+@trio_test
 async def test_listings_tell_sizes_of_chunks_and_times_of_their_shards() -> None:
     inner = MemoryStore()
     await inner.set(chunk(0, 0), encode_shard({0: b"12345", 1: b"1"}, 6, gaps=[b"unused"]))
