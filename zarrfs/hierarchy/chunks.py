@@ -112,7 +112,7 @@ class StoredChunks(ChunkStore):
 
     def key(self, coords: Coords) -> Key:
         """The store key of a chunk."""
-        return self._prefix.key(self._encoding.encode(coords))
+        return self._encoding.key(self._prefix, coords)
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
         return (self.key(coords),)
@@ -158,6 +158,11 @@ class StoredChunks(ChunkStore):
         await self._store.set_times(self.key(coords), mtime_ns)
 
     async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
+        if not self._grid_shape and not self._encoding.scalar:
+            stat = await self.stat(())
+            if stat is not None:
+                yield (), stat.size, stat.mtime_ns
+            return
         # Keys with a separator of "/" lie in nested prefixes; every part but the first can only be an index.
         depth = len(self._grid_shape) if self._encoding.separator == "/" else 1
         depth += self._encoding.prefix.count("/")

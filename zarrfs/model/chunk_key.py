@@ -2,12 +2,16 @@
 
 Sources: v2 "Chunks" (``1.2``, ``1/2``); v3 final "Chunk key encoding" (``c/1/2``, ``c.1.2``, and its ``v2``); v3 core 2022
 "Chunk keys" (``c1/2``); the layout before 1.0 (``1.2.blosc``). One form covers them all, so that a dialect only names the parts.
+
+In the protocol draft of 2019 the only chunk of a 0-dimensional array has an empty identifier: its key is the data prefix itself, which
+no key can be; in real stores (folders, object stores through fsspec) it is the prefix without its slash.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Coords
 
 
@@ -19,6 +23,11 @@ class ChunkKeyEncoding:
     separator: str
     scalar: str
     suffix: str = ""
+
+    def key(self, prefix: Prefix, coords: Coords) -> Key:
+        """The store key of chunk ``coords`` of an array with this data prefix."""
+        encoded = self.encode(coords)
+        return prefix.key(encoded) if encoded else Key(prefix[:-1])
 
     def encode(self, coords: Coords) -> str:
         """The key of chunk ``coords``, relative to the array's data prefix."""
