@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dbm.dumb
 import json
 import os
 import sqlite3
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 CASES = Path(__file__).parent.parent / "cases"
 
@@ -54,6 +56,13 @@ class Case:
             case "sqlite":
                 with sqlite3.connect(self.path) as connection:
                     return dict(connection.execute("select k, v from zarr"))
+            case "dbm":
+                with dbm.dumb.open(str(self.path), "r") as opened:
+                    return {key.decode(): opened[key] for key in opened.keys()}  # noqa: SIM118
+            case "lmdb":
+                library = pytest.importorskip("lmdb")
+                with library.open(str(self.path), readonly=True, lock=False) as environment, environment.begin() as transaction:
+                    return {key.decode(): value for key, value in transaction.cursor()}
         raise NotImplementedError(self.manifest["store_format"])
 
     def nodes(self, kind: str | None = None) -> list[dict[str, Any]]:
