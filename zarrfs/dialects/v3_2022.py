@@ -1,0 +1,277 @@
+"""The Zarr v3 core draft of 2022: an entry point, documents below ``meta``, chunks below ``data``.
+
+Source: Zarr v3 core draft of 2 December 2022 ("Metadata", "Storage keys", "Operations"); stores of zarr-python 2.13 to 2.16 with its
+experimental API, GDAL 3.6 and zarrita 2020, which agree with each other and not with the text.
+
+    zarr.json                       says the form of all others: `zarrfs.dialects.v3_2022_entry`
+    meta/a.group.json               a group (the software: meta/root/a.group.json)
+    meta/a/b.array.json             an array: `zarrfs.dialects.v3_2022_array`
+    data/a/b/c0/0                   a chunk
+
+What the text leaves open, and what we do:
+
+* A node is looked for as the text says ("Determine if a node exists"): an array's document, then a group's, then a listing. Where there
+  are both documents the array wins, and the node says so.
+* A group whose document has no ``attributes`` has none; ``extensions``, which GDAL and zarrita wrote into groups, are looked at like
+  those of arrays.
+* Names of other characters than the text allows are no nodes, and none are made.
+* Attributes are shown as they are, with the filters that hide there; an edit cannot take those away or change them.
+* In a new hierarchy the software's form is written: it is what other readers of such hierarchies know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
+from zarrfs.dialects.documents import dump, mapping, merged, naming, parse_object, patched
+from zarrfs.dialects.v3_2022_array import SCALARS, chunk_keys, edited_attributes, format_array, parse_array
+from zarrfs.dialects.v3_2022_consolidated import GROUP, ConsolidatedCopy, copy_key
+from zarrfs.dialects.v3_2022_entry import Form, entry_key, format_entry, parse_entry
+from zarrfs.dialects.v3_2022_names import check_name, is_name, is_path
+from zarrfs.dialects.v3_drafts import DraftKeys, check_extensions
+from zarrfs.errors import MetadataError, NotRepresentable
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+
+_KINDS = ("array", "group")
+_INDENT = 4
+
+
+class V3Draft2022(Dialect):
+    """The core draft of 2022. ``fallbacks``: whether a data type that is not known is read as its fallback."""
+
+    name = "v3_2022"
+    per_node = False
+    chunk_key_encoding = chunk_keys("/", software=True)
+    new_codecs = (CodecSpec("gzip", {"level": 5}),)
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"fallback": ("use", "refuse")}
+
+    def __init__(self, *, fallbacks: bool = True) -> None:
+        self.fallbacks = fallbacks
+
+    def choosing(self, chosen: Mapping[str, str]) -> V3Draft2022:
+        return V3Draft2022(fallbacks=chosen.get("fallback", "use") == "use")
+
+    def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
+        return (entry_key(prefix),)
+
+    def further_keys(self, prefix: Prefix, documents: Documents) -> tuple[Key, ...]:
+        key = entry_key(prefix)
+        form = parse_entry(key, documents[key]) if key in documents else None
+        return (copy_key(prefix),) if form is not None and form.software else ()
+
+    def open(self, prefix: Prefix, documents: Documents) -> V3Draft2022Layout | None:
+        key = entry_key(prefix)
+        form = parse_entry(key, documents[key]) if key in documents else None
+        if form is None:
+            return None
+        layout = V3Draft2022Layout(self, prefix, form)
+        if copy_key(prefix) not in documents or not form.software:
+            return layout
+        return V3Draft2022Layout(self, prefix, form, has_copy=True, copy=layout.copy_in(documents))
+
+    def create(self, prefix: Prefix) -> V3Draft2022Layout:
+        return V3Draft2022Layout(self, prefix, Form())
+
+
+PLUGIN = V3Draft2022()
+
+
+@dataclass(frozen=True, slots=True)
+class V3Draft2022Layout(Layout):
+    """A hierarchy of 2022. ``copy`` is its consolidated copy, None too where one that is there (``has_copy``) cannot be read."""
+
+    dialect: V3Draft2022
+    prefix: Prefix
+    form: Form
+    has_copy: bool = False
+    copy: ConsolidatedCopy | None = None
+
+    @property
+    def keys(self) -> DraftKeys:
+        """Where documents and chunks are."""
+        return self.form.keys(self.prefix)
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        return frozenset({"meta", "data"})
+
+    def check(self) -> None:
+        if self.form.refused is not None:
+            raise type(self.form.refused)(str(self.form.refused), key=entry_key(self.prefix))
+
+    def document_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return tuple(self.keys.document(path, kind) for kind in _KINDS)
+
+    def parse(self, path: NodePath, documents: Documents) -> Node | None:
+        if not is_path(path) or self._is_of_copy(path):
+            return None
+        array, group = self._sources(path, documents)
+        if array is not None or group is not None:
+            self.check()
+        if array is not None:
+            with naming(array.key):
+                document = array.read()
+                metadata, quirks = parse_array(document, self.form, fallbacks=self.dialect.fallbacks)
+            if group is not None:
+                quirks = (*quirks, f"a group lies at the same path: {group.key}")
+            return ArrayNode(
+                path=path,
+                dialect=self.dialect.name,
+                metadata=metadata,
+                chunk_prefix=self.chunk_prefix(path),
+                attributes=document.get("attributes", {}),
+                quirks=quirks,
+            )
+        if group is not None:
+            with naming(group.key):
+                return GroupNode(path=path, dialect=self.dialect.name, attributes=self._group_attributes(group.read()))
+        if self.copy is not None and path in self.copy.children:
+            return GroupNode(path=path, dialect=self.dialect.name, explicit=False)
+        return None
+
+    def listing_prefix(self, path: NodePath) -> Prefix:
+        return self.keys.listing(path)
+
+    def node_of_prefix(self, prefix: Prefix) -> NodePath | None:
+        path = self.keys.node_of_listing(prefix)
+        return path if path is not None and is_path(path) else None
+
+    def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
+        names = set(filter(is_name, self.keys.child_names(keys, prefixes)))
+        return {name for name in names if not self._is_of_copy(path.child(name))}
+
+    def consolidated_names(self, path: NodePath) -> set[str] | None:
+        return None if self.copy is None else set(self.copy.children.get(path, ()))
+
+    def chunk_prefix(self, path: NodePath) -> Prefix:
+        return self.keys.chunks(path)
+
+    def scalar_names(self, node: ArrayNode) -> tuple[str, ...]:
+        usual = node.metadata.chunk_key_encoding.scalar
+        return (usual, *(name for name in SCALARS if name != usual))
+
+    def node_of_document(self, key: Key) -> NodePath | None:
+        if key in (entry_key(self.prefix), copy_key(self.prefix)):
+            return ROOT
+        path = self.keys.node_of_document(key)
+        return path if path is not None and is_path(path) else None
+
+    def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+        if self._is_of_copy(node.path):
+            raise NotRepresentable(f"{GROUP} holds the consolidated metadata, and cannot be a node", key=node.path)
+        match node:
+            case GroupNode():
+                document: dict[str, Any] = {"attributes": dict(node.attributes)}
+                kind = "group"
+            case ArrayNode():
+                document = format_array(node.metadata, node.attributes, self.form)
+                kind = "array"
+        return {self.keys.document(node.path, kind): dump(document, indent=_INDENT)}
+
+    def entry_documents(self) -> dict[Key, bytes]:
+        return {entry_key(self.prefix): format_entry(self.form)}
+
+    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
+        """None: "Create a group", "Create an array": not necessary to create documents of ancestors."""
+        return ()
+
+    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return (copy_key(self.prefix),) if self.form.software else ()
+
+    def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
+        key = next((key for key in self.document_keys(path) if key in documents), None)
+        node = self.parse(path, documents)
+        if key is None or node is None:
+            raise MetadataError(f"{path} has no documents that could be changed", key=path)
+        members: dict[str, Any] = {}
+        if edit.attributes is not None:
+            members["attributes"] = dict(edit.attributes)
+            if isinstance(node, ArrayNode):
+                with naming(key):
+                    members["attributes"] = edited_attributes(parse_object(key, documents[key]), edit.attributes, self.form)
+        if edit.shape is not None:
+            if not isinstance(node, ArrayNode):
+                raise MetadataError(f"{path} is a group: it has no shape", key=path)
+            members["shape"] = list(edit.shape)
+        if not members:
+            return {}
+        data = documents[key]
+        for name, value in members.items():
+            data = patched(key, data, [name], value)
+        self.parse(path, {key: data})
+        amended = {key: data}
+        copied, member = self.copy_in(documents), key[len(self.prefix) :]
+        if copied is not None and member in copied.documents:
+            place = copy_key(self.prefix)
+            data = documents[place]
+            for name, value in members.items():
+                data = patched(place, data, ["metadata", member, name], value)
+            amended[place] = data
+        return amended
+
+    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
+        place = copy_key(self.prefix)
+        changes: dict[str, Any] = {}
+        gone: list[str] = []
+        for path in paths if self.copy_in(documents) is not None else ():
+            for own in self.document_keys(path):
+                if own in documents:
+                    changes[own[len(self.prefix) :]] = parse_object(own, documents[own])
+                else:
+                    gone.append(own[len(self.prefix) :])
+        return {place: merged(place, documents[place], ["metadata"], changes, gone)} if changes or gone else {}
+
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        copied, place, keys = self.copy_in(documents), copy_key(self.prefix), self.form.keys(Prefix(""))
+        if copied is None:
+            return {}
+        nodes = {name: keys.node_of_document(name) for name in copied.documents}
+        gone = [name for name, at in nodes.items() if at is not None and (at == path or path in at.ancestors())]
+        return {place: merged(place, documents[place], ["metadata"], {}, gone)} if gone else {}
+
+    def check_name(self, name: str) -> None:
+        check_name(name)
+
+    def copy_in(self, documents: Documents) -> ConsolidatedCopy | None:
+        """The consolidated copy among ``documents``, if there is one and it can be read."""
+        key = copy_key(self.prefix)
+        if not self.form.software:
+            return None
+        try:
+            return ConsolidatedCopy.parse(key, documents[key], self.form.keys(Prefix("")))
+        except (KeyError, MetadataError):
+            return None
+
+    def _is_of_copy(self, path: NodePath) -> bool:
+        """Whether ``path`` is where the consolidated copy lies, which is no node."""
+        return self.has_copy and (path == GROUP or GROUP in path.ancestors())
+
+    def _sources(self, path: NodePath, documents: Documents) -> list[_Source | None]:
+        """The array's document and the group's: the node's own, or else those of the consolidated copy."""
+        keys = self.document_keys(path)
+        if self.copy is None or any(key in documents for key in keys):
+            return [_Source(key, documents[key]) if key in documents else None for key in keys]
+        names = [key[len(self.prefix) :] for key in keys]
+        copied, place = self.copy.documents, copy_key(self.prefix)
+        return [_Source(f"{place} ({name})", copied[name]) if name in copied else None for name in names]
+
+    def _group_attributes(self, document: dict[str, Any]) -> dict[str, Any]:
+        self.form.check_members(document, ("attributes", "extensions"), "the group's document")
+        check_extensions(document.get("extensions", []), "the group")
+        return mapping(document.get("attributes", {}), "attributes")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One document: the bytes under a key, or an object of the consolidated copy."""
+
+    key: str
+    value: bytes | dict[str, Any]
+
+    def read(self) -> dict[str, Any]:
+        return self.value if isinstance(self.value, dict) else parse_object(self.key, self.value)

@@ -1,0 +1,223 @@
+"""The array document of the Zarr v3 core draft of 2022: between its JSON and `ArrayMetadata`.
+
+Source: Zarr v3 core draft of 2022, "Array metadata", "Regular grids", "Chunk memory layouts"; stores of zarr-python 2.13 to 2.16,
+GDAL 3.6 and zarrita 2020.
+
+    {"shape": [10, 7], "data_type": "float64", "chunk_grid": {"type": "regular", "chunk_shape": [4, 3], "separator": "/"},
+     "chunk_memory_layout": "C", "codecs": [...], "fill_value": "NaN", "extensions": [], "attributes": {}}            the text
+    {"shape": [10, 7], "data_type": "<f8", "compressor": {...}, ...}                                                  the software
+
+Where software deviates we read what it wrote: `dimension_separator` of zarr-python, in the grid or beside it, is that of the grid, and
+must say the same. What is left out although it must be there, and cannot change what elements are (separator, extensions, attributes),
+is what the text would have as its default. Both are told in the node's ``quirks``. Any other member that is not known is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.dialects import documents
+from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.v2_array import bytes_codec, stored_by
+from zarrfs.dialects.v2_types import Stored
+from zarrfs.dialects.v3_2022_codecs import FILTERS, format_codecs, hidden_filters, looks_like_filters, parse_codecs
+from zarrfs.dialects.v3_2022_entry import Form
+from zarrfs.dialects.v3_2022_fills import format_fill, parse_fill
+from zarrfs.dialects.v3_2022_transformers import format_transformers, parse_transformers
+from zarrfs.dialects.v3_2022_types import format_type, is_in_type, parse_type, plain_type
+from zarrfs.dialects.v3_drafts import check_extensions
+from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.model.chunk_grid import RegularGrid, Shape
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import DataType, from_numpy
+from zarrfs.model.metadata import ArrayMetadata, check_chunk_nbytes
+
+_MEMBERS = (
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_memory_layout",
+    "fill_value",
+    "extensions",
+    "attributes",
+    "codecs",
+    "compressor",
+    "storage_transformers",
+    "dimension_separator",
+)
+_SEPARATORS = ("/", ".")
+SCALARS = ("c", "c0")
+"""What the chunk of a 0-dimensional array is called: by the text, and by zarr-python."""
+
+
+def chunk_keys(separator: str, *, software: bool) -> ChunkKeyEncoding:
+    """How chunks are named ("Regular grids"): ``c1/23/45``."""
+    return ChunkKeyEncoding(prefix="c", separator=separator, scalar=SCALARS[software])
+
+
+def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> tuple[ArrayMetadata, tuple[str, ...]]:
+    """What an array's ``document`` says, and its deviations from the text. Raises `MetadataError`, `MetadataUnsupported`.
+
+    ``fallbacks``: whether the fallback of a data type that is not known may be used.
+    """
+    quirks = list(form.check_members(document, _MEMBERS, "the array's document"))
+    quirks += check_extensions(_or(document, "extensions", [], quirks), "the array")
+    _or(document, "attributes", {}, quirks)
+    shape = documents.shape(documents.member(document, "shape"), "shape")
+    chunks, separator = _chunk_grid(document, form, quirks)
+    grid = RegularGrid.checked(chunks, shape)
+    stored, is_fallback = parse_type(documents.member(document, "data_type"), fallbacks=fallbacks, quirks=quirks)
+    if stored.hasobject:
+        raise MetadataUnsupported(_about_objects(hidden_filters(document, form)))
+    endian, codecs = parse_codecs(document, form, quirks)
+    if endian is not None:
+        stored = stored.newbyteorder(">" if endian == "big" else "<")
+    data_type = from_numpy(stored)
+    check_chunk_nbytes(chunks, data_type)
+    chain = (*_layout(documents.member(document, "chunk_memory_layout"), len(shape)), bytes_codec(stored), *codecs)
+    CodecChain.build(chain, data_type).check(chunks)
+    metadata = ArrayMetadata(
+        shape=shape,
+        data_type=data_type,
+        chunk_grid=grid,
+        chunk_key_encoding=chunk_keys(separator, software=form.software),
+        fill_value=_fill_value(document, stored, is_fallback, quirks),
+        codecs=chain,
+        shards=parse_transformers(document.get("storage_transformers", []), len(shape), form, quirks),
+    )
+    return metadata, tuple(quirks)
+
+
+def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: Form) -> dict[str, Any]:
+    """The document that says ``metadata``, without its dimension names, for which there is no place.
+
+    Raises `NotRepresentable` for other grids and chunk keys, for types that NumPy lacks, and for codecs and shards that there are not.
+    """
+    if not isinstance(metadata.chunk_grid, RegularGrid):
+        raise NotRepresentable("Zarr v3 of 2022 has regular chunk grids alone")
+    encoding = metadata.chunk_key_encoding
+    if (encoding.prefix, encoding.suffix) != ("c", "") or encoding.separator not in _SEPARATORS:
+        raise NotRepresentable(f"Zarr v3 of 2022 has no chunk keys like {encoding.encode((0,) * metadata.ndim)!r}")
+    layout, stored, codecs = _split(metadata.codecs, metadata.data_type, metadata.ndim)
+    software = form.software
+    endian = "big" if stored != stored.newbyteorder("<") and not is_in_type(stored) else None
+    named, filters = format_codecs(endian, codecs, software=software)
+    transformers = format_transformers(metadata.shards, software=software)
+    document = {
+        "shape": list(metadata.shape),
+        "data_type": format_type(stored, software=software),
+        "chunk_grid": {"type": "regular", "chunk_shape": list(metadata.chunk_grid.chunks), "separator": encoding.separator},
+        "chunk_memory_layout": layout,
+        **named,
+        "fill_value": format_fill(metadata.fill_value, stored, software=software),
+        "extensions": [],
+        "attributes": _with_filters(attributes, filters) if software else dict(attributes),
+        **({"storage_transformers": transformers} if transformers else {}),
+    }
+    if not software:
+        return document
+    if encoding.separator != "/":
+        document["dimension_separator"] = encoding.separator
+    return dict(sorted(document.items()))
+
+
+def edited_attributes(document: Mapping[str, Any], attributes: Mapping[str, Any], form: Form) -> dict[str, Any]:
+    """New attributes for an array with this ``document``, which keep its hidden filters and bring no others.
+
+    Raises `MetadataError` where they say other filters than those that the chunks were encoded with.
+    """
+    hidden, said = hidden_filters(document, form), attributes.get(FILTERS)
+    if hidden is not None and said is None:
+        return {FILTERS: hidden, **attributes}
+    if said != hidden and (hidden is not None or (looks_like_filters(said) and (form.software or "compressor" in document))):
+        raise MetadataError(f"the attribute {FILTERS!r} says how chunks are encoded, which an edit cannot change")
+    return dict(attributes)
+
+
+def _or(document: Mapping[str, Any], name: str, default: Any, quirks: list[str]) -> Any:
+    """A member that must be there, and cannot be missed; of the type of its ``default``."""
+    if name not in document:
+        quirks.append(f"{name} is missing")
+    value = document.get(name, default)
+    return documents.mapping(value, name) if isinstance(default, dict) else value
+
+
+def _chunk_grid(document: Mapping[str, Any], form: Form, quirks: list[str]) -> tuple[Shape, str]:
+    grid = documents.mapping(documents.member(document, "chunk_grid"), "chunk_grid")
+    if documents.member(grid, "type") != "regular" or "extension" in grid:
+        raise MetadataUnsupported(f"chunk grid {shortened(grid['type'])} is not known")
+    quirks += form.check_members(grid, ("type", "chunk_shape", "separator", "dimension_separator"), "chunk_grid")
+    said = [place["dimension_separator"] for place in (grid, document) if "dimension_separator" in place]
+    if said:
+        quirks.append("dimension_separator, which the text does not have")
+    if "separator" in grid:
+        said.insert(0, grid["separator"])
+    else:
+        quirks.append("the separator of the chunk grid is missing")
+    if any(each not in _SEPARATORS for each in said):
+        raise MetadataError(f"the separator of chunk keys is '/' or '.', not {shortened(said)}")
+    if len(set(said)) > 1:
+        raise MetadataError(f"separator and dimension_separator do not say the same: {shortened(said)}")
+    return documents.shape(documents.member(grid, "chunk_shape"), "chunk_shape"), said[0] if said else "/"
+
+
+def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:
+    """Section "Determination of encoded representations": F is the dimensions reversed, before any codec."""
+    match value:
+        case "C":
+            return ()
+        case "F":
+            return (CodecSpec("transpose", {"order": list(reversed(range(ndim)))}),) if ndim > 1 else ()
+        case dict():
+            raise MetadataUnsupported(f"chunk memory layout {shortened(value.get('type'))} is not known")
+    raise MetadataError(f"chunk_memory_layout is 'C' or 'F', not {shortened(value)}")
+
+
+def _fill_value(document: Mapping[str, Any], stored: Stored, is_fallback: bool, quirks: list[str]) -> bytes | None:
+    value, data_type = documents.member(document, "fill_value"), document["data_type"]
+    named = data_type.get("type") if isinstance(data_type, dict) else data_type
+    try:
+        found = parse_fill(value, stored, as_text=isinstance(named, str) and named.startswith("S"))
+    except MetadataError:
+        if not is_fallback:
+            raise
+        # Only the extension could have interpreted it.
+        quirks.append(f"fill_value {shortened(value)} is none of the fallback type: undefined")
+        return None
+    if found is None:
+        quirks.append("fill_value is null: undefined")
+    return found
+
+
+def _about_objects(filters: list[Any] | None) -> str:
+    first = filters[0].get("id") if filters else None
+    if first == "pickle":
+        return "filter 'pickle' is refused: unpickling runs code that the store brings along"
+    return f"variable-length elements (filter {shortened(first)}) are not supported yet"
+
+
+def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[CodecSpec]]:
+    """``chunk_memory_layout``, the stored type, and the codecs behind `bytes`. Raises `NotRepresentable`."""
+    layout, stored, rest = "C", plain_type(data_type, big_endian=False), list(codecs)
+    if rest and rest[0].name == "transpose":
+        axes = list(rest.pop(0).configuration.get("order", ()))
+        if axes == list(reversed(range(ndim))) and ndim > 1:
+            layout = "F"
+        elif axes != list(range(ndim)):
+            raise NotRepresentable(f"Zarr v3 of 2022 stores dimensions in order or reversed, not in the order {axes}")
+    if rest and rest[0].name == "bytes":
+        stored = stored_by(rest.pop(0), data_type)
+    if any(spec.name in ("transpose", "bytes") for spec in rest):
+        raise NotRepresentable("Zarr v3 of 2022 has no codecs on elements before those on bytes")
+    return layout, stored, rest
+
+
+def _with_filters(attributes: Mapping[str, Any], filters: list[Any]) -> dict[str, Any]:
+    """The attributes with these hidden filters and no others: those of the array that this one was copied from are not its own."""
+    said = dict(attributes)
+    if looks_like_filters(said.get(FILTERS)) and said[FILTERS] != filters:
+        del said[FILTERS]
+    return {FILTERS: filters, **said} if filters else said

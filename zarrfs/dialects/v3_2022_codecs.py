@@ -1,0 +1,122 @@
+"""Codecs of the Zarr v3 core draft of 2022: the list ``codecs``, the member ``compressor``, and filters that hide in the attributes.
+
+Source: Zarr v3 core draft of 2022, "Chunk encoding", "codecs" (array metadata), codecs blosc, endian and gzip; stores of zarr-python 2.13
+to 2.16 and GDAL 3.6.
+
+    text        "codecs": [{"type": "https://purl.org/zarr/spec/codecs/gzip/1.0", "configuration": {"level": 1}}]
+    software    "compressor": {"codec": "https://purl.org/zarr/spec/codec/gzip/1.0", "configuration": {"level": 1}}
+                "attributes": {"filters": [{"id": "delta", "dtype": "<i4"}], ...}
+
+The chain, in the final v3's words and in the order of encoding: transpose (layout "F": the dimensions reversed), `bytes` (what the codec
+``endian`` says, else the type), the filters, the compressor. URIs are matched by the name in them. zarr-python wrote its zstd under a URI
+without a name, which it could not read itself: a nameless codec whose configuration is that of zstd is zstd.
+
+Filters are hidden ones in a document of the software's form alone: the text has no such thing, there they are the user's attribute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zarrfs.codecs import lookup
+from zarrfs.dialects import documents
+from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.v3_2022_entry import Form
+from zarrfs.dialects.v3_drafts import name_in_uri
+from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.model.codec_spec import CodecSpec
+
+FILTERS = "filters"
+"""The attribute in which filters hide."""
+
+_KINDS = ("codec", "codecs")
+_NAMELESS = re.compile(r"https?://purl\.org/zarr/spec/codecs?/?")
+_TEXT_URI = "https://purl.org/zarr/spec/codecs/{}/1.0"
+_SOFTWARE_URI = "https://purl.org/zarr/spec/codec/{}/1.0"
+# What zarr-python takes as a compressor; every other codec is a filter there.
+_COMPRESSORS = frozenset({"blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma"})
+_MAX_CODECS = 32
+
+
+def parse_codecs(document: Mapping[str, Any], form: Form, quirks: list[str]) -> tuple[str | None, tuple[CodecSpec, ...]]:
+    """What the codec ``endian`` says (None without one), and the codecs behind `bytes`, filters first.
+
+    Raises `MetadataError`, `MetadataUnsupported`.
+    """
+    listed = documents.array(document.get("codecs", []), "codecs")
+    compressor = document.get("compressor")
+    if listed and compressor is not None:
+        raise MetadataError("there are codecs and a compressor: which of them comes first is not defined")
+    if compressor is not None and not form.software:
+        quirks.append("a compressor in place of codecs")
+    hidden = hidden_filters(document, form) or []
+    if len(listed) + len(hidden) > _MAX_CODECS:
+        raise MetadataUnsupported(f"a chain of {len(listed) + len(hidden)} codecs is longer than zarrfs decodes ({_MAX_CODECS})")
+    if hidden:
+        quirks.append("filters are hidden in the attributes")
+    named = [_named(each, form, quirks) for each in (listed if compressor is None else [compressor])]
+    endian = None
+    if named and named[0][0] == "endian":
+        endian = _endian(named.pop(0)[1])
+    if any(name == "endian" for name, _ in named):
+        raise MetadataUnsupported("codec 'endian' behind another codec is not supported: it takes elements, not bytes")
+    specs = [lookup.from_numcodecs({**config, "id": name}) for name, config in named]
+    return endian, (*map(lookup.from_numcodecs, hidden), *specs)
+
+
+def format_codecs(endian: str | None, codecs: Sequence[CodecSpec], *, software: bool) -> tuple[dict[str, Any], list[Any]]:
+    """The members that name ``codecs`` (those behind `bytes`), and the filters to hide in the attributes. Raises `NotRepresentable`."""
+    said = []
+    for spec in codecs:
+        try:
+            config = lookup.to_numcodecs(spec)
+        except MetadataUnsupported as error:
+            raise NotRepresentable(f"codec {spec.name!r} has no form in Zarr v3 of 2022") from error
+        said.append((str(config.pop("id")), config))
+    if software:
+        compressor = said.pop() if said and said[-1][0] in _COMPRESSORS else None
+        member = {} if compressor is None else {"codec": _SOFTWARE_URI.format(compressor[0]), "configuration": compressor[1]}
+        return {"compressor": member} if member else {}, [{"id": name, **config} for name, config in said]
+    if endian is not None:
+        said.insert(0, ("endian", {"endian": endian}))
+    listed = [{"type": _TEXT_URI.format(name), "configuration": config} for name, config in said]
+    return {"codecs": listed} if listed else {}, []
+
+
+def hidden_filters(document: Mapping[str, Any], form: Form) -> list[Any] | None:
+    """The filters in the attributes of a ``document``; None where there are none, or the member is the user's."""
+    attributes = document.get("attributes")
+    filters = attributes.get(FILTERS) if isinstance(attributes, Mapping) else None
+    if not form.software and "compressor" not in document:
+        return None
+    return filters if looks_like_filters(filters) else None
+
+
+def looks_like_filters(value: Any) -> bool:
+    """Whether an attribute is what zarr-python takes for filters: a list of objects that have an ``id``."""
+    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) and "id" in each for each in value)
+
+
+def _named(value: Any, form: Form, quirks: list[str]) -> tuple[str, Mapping[str, Any]]:
+    """The name and the configuration of one codec."""
+    said = documents.mapping(value, "a codec")
+    uri = documents.string(said["codec"] if "codec" in said else documents.member(said, "type"), "the URI of a codec")
+    quirks += form.check_members(said, ("type", "codec", "configuration"), "a codec")
+    configuration = said.get("configuration")
+    config = {} if configuration is None else documents.mapping(configuration, f"the configuration of {shortened(uri)}")
+    name = name_in_uri(uri, _KINDS)
+    if name is None and _NAMELESS.fullmatch(uri) and config and config.keys() <= {"level", "checksum"}:
+        quirks.append("a codec without a name, read as zstd")
+        name = "zstd"
+    if name is None:
+        raise MetadataUnsupported(f"codec {shortened(uri)} is not known")
+    return name, config
+
+
+def _endian(config: Mapping[str, Any]) -> str:
+    endian = documents.member(config, "endian")
+    if endian not in ("big", "little") or len(config) > 1:
+        raise MetadataError(f"codec 'endian' is 'big' or 'little', not {shortened(dict(config))}")
+    return str(endian)

@@ -1,0 +1,66 @@
+"""The consolidated copy of zarr-python 2.16 in hierarchies of 2022: every document under one key, for stores that cannot list.
+
+No text has it; `zarr.consolidate_metadata` puts it below a group of its own, which is no node of the hierarchy:
+
+    meta/root/consolidated.group.json      {"attributes": {}}
+    meta/root/consolidated/.zmetadata      {"zarr_consolidated_format": 1, "metadata": {"meta/root/a.array.json": {...}, ...}}
+
+Its members are called as the keys of the documents are, from the root of the hierarchy. A node's own document wins, and a copy that
+cannot be read hides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zarrfs.dialects import documents
+from zarrfs.dialects.v3_2022_names import is_path
+from zarrfs.dialects.v3_drafts import DraftKeys
+from zarrfs.errors import MetadataError
+from zarrfs.keys import Key, NodePath, Prefix
+
+GROUP = NodePath("/consolidated")
+_KEY = "meta/root/consolidated/.zmetadata"
+
+
+def copy_key(prefix: Prefix) -> Key:
+    """The key of the copy in a hierarchy at ``prefix``."""
+    return prefix.key(_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidatedCopy:
+    """``documents`` by their names in the copy; ``children``: names of the nodes directly below each path that has any."""
+
+    documents: Mapping[str, dict[str, Any]]
+    children: Mapping[NodePath, frozenset[str]]
+
+    @classmethod
+    def parse(cls, key: Key, data: bytes, keys: DraftKeys) -> ConsolidatedCopy:
+        """The copy in ``data``, the value of ``key``. ``keys``: as if the root of the hierarchy was that of the store.
+
+        Raises `MetadataError`; a bad member is left out.
+        """
+        with documents.naming(key):
+            document = documents.parse_object(key, data)
+            version = document.get("zarr_consolidated_format")
+            if version != 1:
+                raise MetadataError(f"zarr_consolidated_format is {documents.shortened(version)}, not 1")
+            members = documents.mapping(documents.member(document, "metadata"), "metadata")
+        kept = {name: each for name, each in members.items() if isinstance(each, dict)}
+        return cls(kept, _children(kept, keys))
+
+
+def _children(members: Mapping[str, Any], keys: DraftKeys) -> dict[NodePath, frozenset[str]]:
+    """Every node with a document, and every path above one: an implicit group."""
+    below: dict[NodePath, set[str]] = {}
+    for name in members:
+        path = keys.node_of_document(name)
+        if path is None or not is_path(path) or path == GROUP:
+            continue
+        while path != "/" and path.name not in below.setdefault(path.parent, set()):
+            below[path.parent].add(path.name)
+            path = path.parent
+    return {path: frozenset(names) for path, names in below.items()}

@@ -1,0 +1,193 @@
+"""Data types of the Zarr v3 core draft of 2022, in both of its generations, and of its extensions.
+
+Source: Zarr v3 core draft of 2022, "Core data types", "data_type" (array metadata), extensions datetime, string and struct; stores of
+zarr-python 2.13 to 2.16 and GDAL 3.6.
+
+    text        "int32" "float64" "complex64" "bool" "r24"          the byte order is a codec's
+    software    "<i4" ">f8" "i1" "u1" "bool"                        the byte order is the type's
+    extensions  {"extension": URI, "type": "<M8[ns]", "fallback": "int64"}
+                "<M8[ns]" ">m8[D]" "S4" "|S4" "<U4" "<c8" [["name", "<U4"], ["age", "int32"]] "|O"
+
+Both generations are read in hierarchies of both forms. What an extension says counts by its ``type`` alone: software wrote URIs that lead
+nowhere ("TODO: bytestring array protocol URL"). A type that is not known is read as the first of its ``fallback`` that is, unless the
+user chose otherwise (``v3_2022.fallback=refuse``), and the node tells of it.
+
+`Stored` is a NumPy type with the byte order of stored elements; `zarrfs.dialects.v2_types` shares it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from zarrfs.dialects import documents
+from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.v2_types import Stored, dtype_from_json, dtype_to_json, stored_type
+from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.model.data_type import MAX_ITEMSIZE, DataType
+
+_CORE = {
+    "bool": "|b1",
+    **{f"int{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+    **{f"complex{bits}": f"<c{bits // 8}" for bits in (64, 128)},
+}
+_NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
+# NumPy's names where the byte order is left out, as it may be for these.
+_ORDERLESS = re.compile(r"[biu]1|S[0-9]+")
+_RAW = re.compile(r"r([1-9][0-9]{0,9})")
+_MAX_NESTING = 16
+
+# What the text calls its extensions, and what zarr-python wrote in place of it.
+_TEXT_URI = "https://purl.org/zarr/spec/extensions/data-types/{}/1.0"
+_SOFTWARE_URIS = {
+    "c": "https://zarr-specs.readthedocs.io/en/core-protocol-v3.0-dev/protocol/extensions/complex-dtypes/v1.0.html",
+    "M": "https://zarr-specs.readthedocs.io/en/latest/extensions/data-types/datetime/v1.0.html",
+    "m": "https://zarr-specs.readthedocs.io/en/latest/extensions/data-types/datetime/v1.0.html",
+    "S": "TODO: bytestring array protocol URL",
+    "U": "TODO: unicode array protocol URL",
+    "V": "TODO: structured array protocol URL",
+}
+
+
+class _Unknown(Exception):
+    """A type that is none of those above: its fallback counts."""
+
+
+def parse_type(value: Any, *, fallbacks: bool, quirks: list[str]) -> tuple[Stored, bool]:
+    """The stored type that the member ``data_type`` says, and whether that is a fallback; `object` for ``|O``, which the caller judges.
+
+    ``fallbacks``: whether they may be used. Raises `MetadataError` for what is no type, `MetadataUnsupported` for what is not known.
+    """
+    if not isinstance(value, dict):
+        try:
+            return _known(value, 0), False
+        except _Unknown:
+            raise MetadataUnsupported(f"data type {shortened(value)} is not known") from None
+    named = documents.member(value, "type")
+    try:
+        return _known(named, 0), False
+    except (_Unknown, MetadataUnsupported):
+        found = _fallback(value.get("fallback"))
+    if found is None:
+        raise MetadataUnsupported(f"data type {shortened(named)} is not known, and has no fallback that is")
+    name, stored = found
+    if not fallbacks:
+        raise MetadataUnsupported(
+            f"data type {shortened(named)} is not known, and its fallback {shortened(name)} is not to be used"
+        )
+    quirks.append(f"data type {shortened(named)} is not known, and read as its fallback {shortened(name)}")
+    return stored, True
+
+
+def format_type(stored: Stored, *, software: bool) -> Any:
+    """The member ``data_type`` for a stored type, in the words of a form. Raises `NotRepresentable`."""
+    little = stored.newbyteorder("<")
+    if little in _NAME_OF_CORE and not (software and stored.kind == "c"):
+        return _software_name(stored) if software else _NAME_OF_CORE[little]
+    if stored.names is None and stored.kind == "V" and not software:
+        return f"r{8 * stored.itemsize}"
+    return {
+        "extension": _SOFTWARE_URIS[stored.kind] if software else _TEXT_URI.format(_extension_of(stored)),
+        "type": _extension_type(stored, software),
+        "fallback": None if software else "int64" if stored.kind in "mM" else f"r{8 * stored.itemsize}",
+    }
+
+
+def is_in_type(stored: Stored) -> bool:
+    """Whether the text's name of the type says its byte order, so that no codec needs to."""
+    return stored.newbyteorder("<") not in _NAME_OF_CORE
+
+
+def plain_type(data_type: DataType, *, big_endian: bool) -> Stored:
+    """How ``data_type`` is stored. Raises `NotRepresentable` for types that NumPy lacks."""
+    try:
+        return stored_type(data_type, big_endian=big_endian)
+    except NotRepresentable as error:
+        raise NotRepresentable(f"Zarr v3 of 2022 has no data type {data_type.name}") from error
+
+
+def _known(value: Any, depth: int) -> Stored:
+    """Raises `_Unknown` for a name that is not known, `MetadataError` for what is no name."""
+    if isinstance(value, list):
+        return _structured(value, depth)
+    name = documents.string(value, "a data type")
+    if name in _CORE:
+        return np.dtype(_CORE[name])
+    raw = _RAW.fullmatch(name)
+    if raw is not None:
+        bits = int(raw[1])
+        if bits % 8:
+            raise MetadataError(f"raw type {shortened(name)}: the number of bits is a positive multiple of 8")
+        if bits // 8 > MAX_ITEMSIZE:
+            raise MetadataUnsupported(f"raw type {shortened(name)}: larger than zarrfs allows ({MAX_ITEMSIZE} bytes)")
+        return np.dtype(f"|V{bits // 8}")
+    try:
+        return dtype_from_json(f"|{name}" if _ORDERLESS.fullmatch(name) else name)
+    except MetadataUnsupported:
+        raise
+    except MetadataError as error:
+        raise _Unknown from error
+
+
+def _structured(fields: list[Any], depth: int) -> Stored:
+    """Extension struct: a list of names and types, as NumPy's ``descr``; a type may be of any generation, and a list again."""
+    if depth > _MAX_NESTING or not fields:
+        raise MetadataError("a structured type has at least one field, and is not nested deeply")
+    if len(fields) == 1 and isinstance(fields[0], list) and len(fields[0]) == 2 and fields[0][0] == "":
+        # How NumPy describes void, which has no fields.
+        return _known(fields[0][1], depth + 1)
+    pairs: list[Any] = []
+    total = 0
+    for item in fields:
+        if not isinstance(item, list) or len(item) not in (2, 3):
+            raise MetadataError(f"a field is a name and a type, not {shortened(item)}")
+        name = documents.string(item[0], "the name of a field")
+        inner = _known(item[1]["type"] if isinstance(item[1], dict) and "type" in item[1] else item[1], depth + 1)
+        lengths = documents.shape(item[2], "the shape of a field") if len(item) == 3 else ()
+        nbytes = inner.itemsize
+        for length in lengths:
+            nbytes *= length
+        total += nbytes
+        if nbytes == 0 or total > MAX_ITEMSIZE or inner.hasobject:
+            raise MetadataUnsupported(f"field {shortened(name)} has no size that zarrfs allows")
+        pairs.append((name, inner, lengths) if lengths else (name, inner))
+    try:
+        for name, *_ in pairs:
+            name.encode()
+        return np.dtype(pairs)
+    except (ValueError, TypeError) as error:
+        raise MetadataError(f"a structured type: {shortened(str(error))}") from error
+
+
+def _fallback(value: Any) -> tuple[Any, Stored] | None:
+    """The first of one or several fallbacks that is known."""
+    for each in value if isinstance(value, list) else [value]:
+        named = each.get("type") if isinstance(each, dict) else each
+        try:
+            stored = _known(named, 0)
+        except (_Unknown, MetadataError):
+            continue
+        if not stored.hasobject:
+            return named, stored
+    return None
+
+
+def _software_name(stored: Stored) -> str:
+    text = str(stored.str)
+    return "bool" if text == "|b1" else text.removeprefix("|")
+
+
+def _extension_of(stored: Stored) -> str:
+    return "datetime" if stored.kind in "mM" else "string" if stored.kind in "SU" else "struct"
+
+
+def _extension_type(stored: Stored, software: bool) -> Any:
+    if stored.names is None and stored.kind == "V":
+        return [["", str(stored.str)]]
+    if stored.kind == "S" and not software:
+        return str(stored.str).removeprefix("|")
+    return dtype_to_json(stored)
