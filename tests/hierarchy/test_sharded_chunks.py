@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
-from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
+from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid, StoreAccessDenied
 from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, shard_levels
 from zarrfs.hierarchy.chunks import ChunkStore
 from zarrfs.hierarchy.counters import HierarchyCounters
@@ -22,6 +23,7 @@ from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.model.shards import EMPTY, ShardSpec
 from zarrfs.stores.base import Store
+from zarrfs.stores.folder import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.observed import ObservedStore
 
@@ -304,3 +306,19 @@ def test_the_unit_of_a_chunk_is_its_outermost_shard() -> None:
     assert [chunks.unit((i,)) for i in (0, 5, 6, 11)] == [(0,), (0,), (1,), (1,)]
     assert chunks.keys((7,)) == ("a/c/1",)
     assert dataclasses.replace(array.metadata, shards=()).stored_grid_shape == (12,)
+
+
+@pytest.mark.logs("symbolic link")
+@trio_test
+async def test_a_link_where_a_shard_has_to_be_is_an_error_and_no_missing_chunk(tmp_path: Path) -> None:
+    array = node((8,), ShardSpec((4,)))
+    store = FolderStore(str(tmp_path))
+    chunks, _ = opened(store, array)
+    await chunks.update({(0,): b"a", (4,): b"b"})
+    (tmp_path / "a/c/0").rename(tmp_path / "elsewhere")
+    (tmp_path / "a/c/0").symlink_to(tmp_path / "elsewhere")
+    for each in (chunks, opened(store, array)[0]):
+        with pytest.raises(StoreAccessDenied):
+            await each.get((0,))
+        assert await each.get((4,)) == b"b"
+    await store.aclose()

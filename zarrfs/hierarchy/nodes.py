@@ -126,6 +126,11 @@ class Hierarchy:
         """The array that ``node`` describes, whether or not its documents are stored."""
         return Array(node, chunks_of(self._store, node, self._layers), self._counters)
 
+    @property
+    def waits(self) -> bool:
+        """Whether anything that was written to chunks waits for its shard."""
+        return bool(self._layers.pending)
+
     async def publish(self, place: Key | Prefix) -> None:
         """Store what was written to chunks and waits for the shard ``place``, or for those below it. Raises the first failure."""
         if self._layers.pending:

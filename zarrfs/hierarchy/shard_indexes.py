@@ -82,12 +82,12 @@ class ShardIndexes:
         return known
 
     async def of(
-        self, key: ShardKey, generation: Generation, read: Callable[[], Awaitable[KnownShard | None]]
+        self, key: ShardKey, generation: Generation | None, read: Callable[[], Awaitable[KnownShard | None]]
     ) -> KnownShard | None:
-        """The shard as it is at ``generation``, or as ``read()`` finds it now; None when that finds none."""
+        """The shard as it is at ``generation`` (None: whatever is known), or as ``read()`` finds it now; None when that finds none."""
         while True:
             known = self.get(key)
-            if known is not None and known.stat.generation == generation:
+            if known is not None and generation in (None, known.stat.generation):
                 return known
             underway = self._underway.get(key)
             if underway is None:

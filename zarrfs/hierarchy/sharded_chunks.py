@@ -298,7 +298,8 @@ class ShardedChunks(ChunkStore):
         for _ in range(_TRIES):
             fresh = known is None
             if known is None:
-                known = await self.shard(shard)
+                # Not only if it is there: what is there and is no value (a link in a folder) is an error to readers, no missing chunk.
+                known = await self._indexes.of(self._key(shard), None, lambda: self._read(shard))
             if known is None:
                 return [None] * len(places)
             values: list[Buffer | ChunkError | None] = [None] * len(places)
@@ -315,11 +316,13 @@ class ShardedChunks(ChunkStore):
                 # That a chunk is not there, or cannot be read, is not seen when others are got: it may be so no longer.
                 now = await self._parent.stat(shard)
                 if now is None or now.generation != known.stat.generation:
+                    self._indexes.discard(self._key(shard))
                     known = None
                     continue
             try:
                 parts = await self._parent.get_parts(shard, list(ranges.values()), known.stat.generation) if ranges else []
             except GenerationMismatch:
+                self._indexes.discard(self._key(shard))
                 known = None
                 continue
             for number, part in zip(ranges, parts, strict=True):

@@ -43,6 +43,10 @@ class Content(abc.ABC):
     async def snapshot(self) -> Snapshot | None:
         """The value as it is now; None when nothing is published."""
 
+    async def opened(self) -> Snapshot | None:
+        """As `snapshot`, for who is about to read the value."""
+        return await self.snapshot()
+
     @abc.abstractmethod
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         """A stage for a change of the value; ``empty``: for a change that begins with an empty file (O_TRUNC, creation)."""

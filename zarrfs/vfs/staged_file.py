@@ -34,7 +34,9 @@ class StagedFile(File):
         try:
             if flags.truncate and flags.write:
                 await staged.truncate(0)
-            snapshot = await self.content.snapshot() if staged.size is None else None
+            snapshot = None
+            if staged.size is None:
+                snapshot = await (self.content.snapshot() if flags.write else self.content.opened())
             if snapshot is None and staged.size is None:
                 raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
         except BaseException:
