@@ -37,7 +37,8 @@ def chunk(*coords: int) -> Key:
 
 
 def counted(store: ObservedStore) -> dict[str, int]:
-    return {name: count for name, count in asdict(store.counters).items() if count}
+    """What was read and written. How often a shard is looked up, to know whether it is still the same, is not this module's business."""
+    return {name: count for name, count in asdict(store.counters).items() if count and name != "stat"}
 
 
 def everything(grid_shape: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
@@ -204,7 +205,7 @@ async def test_chunks_of_a_shard_are_set_with_one_set() -> None:
     behind = ObservedStore(MemoryStore())
     store = sharded(behind)
     await store.set_partial_values([(chunk(0, place), 0, b"0123456789") for place in range(3)])
-    assert counted(behind) == {"stat": 2, "exclusive": 1, "set": 1, "bytes_written": 30 + 96}
+    assert counted(behind) == {"exclusive": 1, "set": 1, "bytes_written": 30 + 96}
 
 
 @trio_test
@@ -216,7 +217,7 @@ async def test_of_a_shard_that_is_replaced_whole_no_chunk_is_read() -> None:
     await store.set_partial_values([(key, 0, b"ten bytes!") for key in shard])
     # The index says how long the chunks are: one that is longer than what is set would keep its end.
     assert counted(behind) == {
-        "stat": 1, "get_partial_values": 1, "bytes_read": 96, "exclusive": 1, "set": 1, "bytes_written": 60 + 96
+        "get_partial_values": 1, "bytes_read": 96, "exclusive": 1, "set": 1, "bytes_written": 60 + 96
     }  # fmt: skip
     await store.set_partial_values([(key, 0, b"longer than before") for key in shard])
     assert behind.counters.get_partial_values == 1 and behind.counters.set == 2
@@ -245,7 +246,7 @@ async def test_shards_all_of_whose_chunks_go_are_not_read() -> None:
     whole = [chunk(row, column) for row, column in everything((2, 3))]
     await store.erase_values([*whole, whole[0], chunk(0, 3)])
     assert counted(behind) == {
-        "exclusive": 2, "erase": 1, "stat": 2, "get_partial_values": 2, "bytes_read": 96 + 1, "set": 1, "bytes_written": 96 + 1
+        "exclusive": 2, "erase": 1, "get_partial_values": 2, "bytes_read": 96 + 1, "set": 1, "bytes_written": 96 + 1
     }  # fmt: skip
     assert await contents(store) == {chunk(1, 5): b"y"}
     await store.erase(chunk(1, 5))
