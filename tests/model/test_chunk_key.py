@@ -59,3 +59,16 @@ def test_what_only_looks_like_a_key_is_none(key: str) -> None:
 )
 def test_the_default_encoding_needs_its_prefix(key: str, ndim: int) -> None:
     assert chunk_key.default().decode(key, ndim) is None
+
+
+@given(encodings, coordinates)
+def test_a_key_may_begin_as_it_does(encoding: ChunkKeyEncoding, coords: tuple[int, ...]) -> None:
+    parts = encoding.encode(coords).split("/")
+    for count in range(1, len(parts)):
+        assert encoding.may_begin("/".join(parts[:count]))
+
+
+@pytest.mark.parametrize("part", ["", "x", "c", "cx", "c01", "c1/x", "d1", "meta"])
+def test_what_no_key_begins_with(part: str) -> None:
+    assert not ChunkKeyEncoding("c", "/", "c0").may_begin(part)
+    assert not ChunkKeyEncoding("c", ".", "c0").may_begin("c1")

@@ -24,6 +24,10 @@ def why_left_out(node: Node) -> str | None:
 
 def stored_chunks(node: Node) -> set[tuple[int, ...]]:
     """Which chunks of an array its store holds; of a sharded one, the innermost."""
+    if node.get("chunks_per_shard"):
+        # The layouts of 2022: all of these are the innermost chunks.
+        missing = {tuple(coords) for coords in node["missing_chunks"]}
+        return set(np.ndindex(*node["chunk_grid_shape"])) - missing
     shapes = [node[name] for name in ("chunk_shape", "inner_chunk_shape", "innermost_chunk_shape") if node.get(name)]
     innermost = shapes[-1] if shapes else []
     missing = [[coords] for coords in node["missing_chunks"]]

@@ -163,7 +163,7 @@ class StoredChunks(ChunkStore):
             if stat is not None:
                 yield (), stat.size, stat.mtime_ns
             return
-        # Keys with a separator of "/" lie in nested prefixes; every part but the first can only be an index.
+        # Keys with a separator of "/" lie in nested prefixes.
         depth = len(self._grid_shape) if self._encoding.separator == "/" else 1
         depth += self._encoding.prefix.count("/")
         async for chunk in self._below(self._prefix, "", depth):
@@ -183,6 +183,6 @@ class StoredChunks(ChunkStore):
                 coords = self._encoding.decode(relative + name, ndim)
                 if coords is not None:
                     yield coords, size, mtime_ns
-            elif depth > 1 and (name.isdecimal() or f"{relative}{name}/" == self._encoding.prefix):
+            elif depth > 1 and self._encoding.may_begin(relative + name):
                 async for chunk in self._below(prefix.child(name), f"{relative}{name}/", depth - 1):
                     yield chunk

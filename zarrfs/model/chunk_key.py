@@ -49,6 +49,12 @@ class ChunkKeyEncoding:
             return None
         return tuple(map(int, parts))
 
+    def may_begin(self, part: str) -> bool:
+        """Whether a chunk key may begin with ``part`` and a slash."""
+        if self.prefix.startswith(f"{part}/"):
+            return True
+        return self.separator == "/" and part.startswith(self.prefix) and all(map(_is_index, part[len(self.prefix) :].split("/")))
+
 
 def _is_index(part: str) -> bool:
     return part.isascii() and part.isdecimal() and len(part) <= 19 and (part == "0" or part[0] != "0")
