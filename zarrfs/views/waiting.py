@@ -72,5 +72,8 @@ async def _become_chunk(form: NodeForm, chunk: NodeContent) -> None:
         finally:
             state.became_chunks.discard(chunk.ident)
             await snapshot.aclose()
+        known = context.temporaries.find(chunk.ident)
         context.temporaries.remove(chunk.ident)
+        if known is not None and known.mtime_was_set:
+            await chunk.set_mtime(known.mtime_ns)
     context.staging.changed(chunk.ident)
