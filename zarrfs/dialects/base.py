@@ -45,6 +45,8 @@ class Dialect(abc.ABC):
     dialects can share folders; else (2019, 2022) a hierarchy has an entry point, and owns what lies below its prefix."""
     names_fold_case: ClassVar[bool] = False
     """Whether names of new nodes must differ from those of their siblings in more than case."""
+    has_groups: ClassVar[bool] = True
+    """Whether groups have documents; else (v0, v1) a group is a folder that holds arrays, or an empty one, and has no attributes."""
     chunk_key_encoding: ClassVar[ChunkKeyEncoding]
     """How new arrays of this dialect name their chunks."""
     new_codecs: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("zstd", {"level": 0, "checksum": False}),)
@@ -159,6 +161,10 @@ class Layout(abc.ABC):
 
         The order is the order in which they are to be set: what makes the node appear comes last. Raises `NotRepresentable`.
         """
+
+    def kept_prefixes(self, node: GroupNode | ArrayNode) -> tuple[Prefix, ...]:
+        """Prefixes that a new node has even while nothing is in them, where a store can hold such."""
+        return () if self.dialect.has_groups or isinstance(node, ArrayNode) else (self.listing_prefix(node.path),)
 
     def entry_documents(self) -> dict[Key, bytes]:
         """Documents that the hierarchy has beside those of its nodes, as they are when it is made. They are set before the first node."""

@@ -11,7 +11,7 @@ locks that hold between processes (`Store.exclusive`, of a document of the root)
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -61,7 +61,7 @@ class NodeEditor:
                 return layouts[node.dialect]
         if owner is not None:
             return owner
-        name = await self._dialect_below_root()
+        name = await self._dialect_beside(path)
         layout = layouts.get(name) if name is not None else self._hierarchy.new_layout(self._new_dialect)
         if layout is None:
             raise MetadataError(f"{path}: no node of {self._new_dialect} can be made in this store", key=path)
@@ -170,6 +170,7 @@ class NodeEditor:
                 # Nobody writes chunks of an array without documents: what waits now is the last.
                 await self._hierarchy.drop(prefix)
                 await self._store.erase_prefix(prefix)
+            self._hierarchy.lose_groups(path)
 
     async def rename(self, path: NodePath, new_path: NodePath) -> None:
         """Move the node at ``path``, with all below it, in one step of the store; consolidated copies follow.
@@ -180,7 +181,7 @@ class NodeEditor:
         if path == new_path:
             return
         layout = await self.layout_for(path)
-        if path == ROOT or layout.chunk_prefix(path) != layout.listing_prefix(path):
+        if path == ROOT or not layout.per_node:
             raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
         if new_path.startswith(path + "/"):
             raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)
@@ -192,12 +193,12 @@ class NodeEditor:
             if (await self.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
                 raise AcrossViews(f"{new_path} is in a hierarchy of another dialect than {path}", key=path)
             await self._check_place(layout, new_path)
-            await self._hierarchy.publish(layout.chunk_prefix(path))
+            await self._hierarchy.publish(layout.listing_prefix(path))
             await self._make_parents(layout, new_path)
             await self._keep_parent(path)
             await self._out_of_copies(path)
             try:
-                await self._store.rename_prefix(layout.chunk_prefix(path), layout.chunk_prefix(new_path))
+                await self._store.rename_prefix(layout.listing_prefix(path), layout.listing_prefix(new_path))
             except StoreUnsupported as error:
                 await self._into_copies(layout, path)
                 raise AcrossViews(f"{path}: this store cannot rename a folder in one step", key=path) from error
@@ -214,16 +215,24 @@ class NodeEditor:
         async with self._lock, self._store.exclusive(layout.document_keys(ROOT)[0]):
             yield
 
-    async def _dialect_below_root(self) -> str | None:
-        """The dialect of the first node with documents that is found under groups without; None where there is none."""
-        pending, searched = [ROOT], 0
-        while pending and searched < _SEARCHED:
-            for _, node in await self._hierarchy.children(pending.pop(0)):
-                searched += 1
-                if not _is_implicit(node) and node.dialect:
-                    return node.dialect
-                if isinstance(node, GroupNode):
-                    pending.append(node.path)
+    async def _dialect_beside(self, path: NodePath) -> str | None:
+        """The dialect of the first node with documents that is found under groups without: under that which is nearest to ``path``
+        where there is one, else further up; None where there is none."""
+        searched: set[NodePath] = set()
+        count = 0
+        for above in (path, *reversed(tuple(path.ancestors()))):
+            pending = [above] if await self._hierarchy.node(above) is not None else []
+            while pending and count < _SEARCHED:
+                here = pending.pop(0)
+                if here in searched:
+                    continue
+                searched.add(here)
+                for _, node in await self._hierarchy.children(here):
+                    count += 1
+                    if not _is_implicit(node) and node.dialect:
+                        return node.dialect
+                    if isinstance(node, GroupNode):
+                        pending.append(node.path)
         return None
 
     async def _check_place(self, layout: Layout, path: NodePath) -> None:
@@ -273,6 +282,9 @@ class NodeEditor:
     async def _place(self, layout: Layout, node: GroupNode | ArrayNode, *, over: bool = False) -> None:
         """Write a node's documents. Others of the same layout that lie there do not belong to it: they go first, or, where they are
         those of a node that is replaced (``over``), last."""
+        if isinstance(node, GroupNode) and not layout.dialect.has_groups and not node.attributes:
+            await self._place_folder(layout, node)
+            return
         written = layout.format(node)
         stale = [key for key in await self._hierarchy.documents(layout.document_keys(node.path)) if key not in written]
         if not over:
@@ -283,8 +295,19 @@ class NodeEditor:
             await self._store.set(key, value)
         if over:
             await self._store.erase_values(stale)
+        for prefix in layout.kept_prefixes(node):
+            with suppress(StoreUnsupported):
+                await self._store.make_prefix(prefix)
         documents = await self._hierarchy.documents(layout.consolidated_keys(node.path))
         await self._set_changed(documents, layout.copies_with([node.path], documents | written))
+
+    async def _place_folder(self, layout: Layout, group: GroupNode) -> None:
+        """Make a group of a dialect that has none: an empty folder of the store, or of the mount."""
+        try:
+            for prefix in layout.kept_prefixes(group):
+                await self._store.make_prefix(prefix)
+        except StoreUnsupported:
+            self._hierarchy.keep_group(group.path)
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -49,8 +50,9 @@ class NewArrays:
     ) -> ArrayNode:
         """A new array at ``path`` in the words of ``layout``.
 
-        ``chunk_shape`` where the maker chose one; ``order``: ``C`` or ``F``, of the elements within a chunk; ``fill_value``: one element,
-        zeros when None. Raises `NotRepresentable` and `MetadataError` for an array that the layout or the codecs cannot hold.
+        ``chunk_shape`` where the maker chose one; ``order``: ``C`` or ``F``, of the elements within a chunk, where the layout has such an
+        order; ``fill_value``: one element; where nobody asked for one (None), zeros, or an undefined one where the layout cannot say
+        zeros of this type. Raises `NotRepresentable` and `MetadataError` for an array that the layout or the codecs cannot hold.
         """
         if order not in ("C", "F"):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
@@ -60,20 +62,31 @@ class NewArrays:
         transpose = (
             (CodecSpec("transpose", {"order": list(reversed(range(len(shape))))}),) if order == "F" and len(shape) > 1 else ()
         )
-        metadata = ArrayMetadata(
-            shape=shape,
-            data_type=data_type,
-            chunk_grid=RegularGrid.checked(chunk_shape, shape),
-            chunk_key_encoding=layout.dialect.chunk_key_encoding,
-            fill_value=bytes(data_type.itemsize) if fill_value is None else fill_value,
-            codecs=CodecChain.build((*transpose, CodecSpec("bytes", {"endian": "little"}), *codecs), data_type).specs,
-        )
-        node = ArrayNode(path=path, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
-        # Whether the layout has words for it is found out now, not when the chunks are stored. What it will read back is what counts.
-        parsed = layout.parse(path, layout.format(node))
-        if not isinstance(parsed, ArrayNode) or parsed.metadata.data_type != data_type:
-            raise NotRepresentable(f"{layout.dialect.name} has no words for this array of {data_type.name}", key=path)
-        return parsed
+        zeros = bytes(data_type.itemsize)
+        fills = (fill_value,) if fill_value is not None else (zeros, None)
+        # What is liked best comes first: of a chunk's layout and of a fill value that nobody chose there are others that do.
+        refused: NotRepresentable | None = None
+        for first, fill in itertools.product((transpose, ()) if transpose else ((),), fills):
+            metadata = ArrayMetadata(
+                shape=shape,
+                data_type=data_type,
+                chunk_grid=RegularGrid.checked(chunk_shape, shape),
+                chunk_key_encoding=layout.dialect.chunk_key_encoding,
+                fill_value=fill,
+                codecs=CodecChain.build((*first, CodecSpec("bytes", {"endian": "little"}), *codecs), data_type).specs,
+            )
+            node = ArrayNode(path=path, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
+            # Whether the layout has words for it is found out now, not when the chunks are stored. What it will read back is what counts.
+            try:
+                parsed = layout.parse(path, layout.format(node))
+            except NotRepresentable as error:
+                refused = refused or error
+                continue
+            if not isinstance(parsed, ArrayNode) or parsed.metadata.data_type != data_type:
+                raise NotRepresentable(f"{layout.dialect.name} has no words for this array of {data_type.name}", key=path)
+            return parsed
+        assert refused is not None
+        raise refused
 
     def _chunk_shape(self, shape: Shape, itemsize: int) -> Shape:
         """The chosen lengths where there is one for each dimension, no longer than the array."""

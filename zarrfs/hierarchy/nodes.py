@@ -92,6 +92,7 @@ class Hierarchy:
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
         self._roots = Roots(dialects if dialects is not None else all_dialects(), self._documents, ttl=ttl)
         self._hidden: set[NodePath] = set()
+        self._empty_groups: set[NodePath] = set()
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:
@@ -150,6 +151,17 @@ class Hierarchy:
         self._hidden.discard(path)
         self._expire(path)
 
+    def keep_group(self, path: NodePath) -> None:
+        """There is a group at ``path``, in this mount only: neither its dialect nor the store can say so while nothing is in it."""
+        self._empty_groups.add(path)
+        self._expire(path)
+
+    def lose_groups(self, path: NodePath) -> None:
+        """Undo `keep_group`, for ``path`` and all below it."""
+        for each in [each for each in self._empty_groups if each.prefix.startswith(path.prefix)]:
+            self._empty_groups.discard(each)
+            self._expire(each)
+
     def documents_mtime_ns(self, path: NodePath) -> int | None:
         """When the newest document of a node that was looked up was written, where the store keeps times."""
         known = self._known.get(path)
@@ -165,7 +177,7 @@ class Hierarchy:
 
     async def children(self, path: NodePath) -> list[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
-        names: set[str] = set()
+        names = {each.name for each in self._empty_groups if each.parent == path != each}
         listed: dict[Prefix, tuple[list[str], list[str]]] = {}
         for layout in await self._roots.layouts_at(path):
             if self._store.listable:
@@ -384,7 +396,7 @@ class Hierarchy:
                 return node, digest.digest(), newest
         if await self._is_below_unknown_root(path, read):
             return await self._read(path)
-        if path == ROOT or await self._is_prefix(layouts, path):
+        if path == ROOT or path in self._empty_groups or await self._is_prefix(layouts, path):
             # A hierarchy with an entry point has a root group, said or not.
             owner = next((layout for layout in layouts if not layout.per_node), layouts[0])
             return GroupNode(path=path, dialect=owner.dialect.name, explicit=False), digest.digest(), None
