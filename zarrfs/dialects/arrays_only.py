@@ -1,0 +1,251 @@
+"""What v0 and v1 have in common: a folder is an array, and there is nothing else.
+
+Each array has a document of what it is and one of its attributes, both JSON objects in its own folder. There are no groups: a folder
+above arrays is one only by what lies in it, and has neither documents nor attributes. So `Layout.format` refuses groups, and an empty
+one is a folder of the store, or of the mount (`Dialect.has_groups`).
+
+The software wrote both documents with Python's ``json``: indented by four, members sorted, in ASCII.
+"""
+
+from __future__ import annotations
+
+import abc
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from zarrfs.codecs import lookup
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.dialects import documents as json_documents
+from zarrfs.dialects.bare_fill import fill_from_json, fill_to_json
+from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
+from zarrfs.dialects.documents import dump, member, merged, naming, parse_object, patched
+from zarrfs.dialects.v2_array import bytes_codec, stored_by
+from zarrfs.dialects.v2_types import Stored, dtype_from_json, dtype_to_json, stored_type
+from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
+from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import DataType, from_numpy
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, check_chunk_nbytes
+
+_INDENT = 4
+
+
+@dataclass(frozen=True)
+class ArraysOnlyLayout(Layout):
+    """See the module's text. ``array_name`` and ``attributes_name``: of the two documents."""
+
+    array_name: ClassVar[str]
+    attributes_name: ClassVar[str]
+    always_attributes: ClassVar[bool] = False
+    """Whether an array has a document of its attributes even when it has none."""
+
+    dialect: Dialect
+    prefix: Prefix
+
+    @abc.abstractmethod
+    def parse_array(self, document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
+        """What the array's document says, and its quirks. Raises `MetadataError`, `MetadataUnsupported`."""
+
+    @abc.abstractmethod
+    def format_array(self, metadata: ArrayMetadata) -> dict[str, Any]:
+        """The array's document. Raises `NotRepresentable`."""
+
+    def read_array(self, key: Key, documents: Documents) -> dict[str, Any] | None:
+        """The array's document, which is there, as JSON; None where it is none of this dialect. Raises `MetadataError`."""
+        return parse_object(key, documents[key])
+
+    def document_keys(self, path: NodePath) -> tuple[Key, ...]:
+        folder = self.listing_prefix(path)
+        return folder.key(self.array_name), folder.key(self.attributes_name)
+
+    def parse(self, path: NodePath, documents: Documents) -> Node | None:
+        key, attributes_key = self.document_keys(path)
+        if key not in documents or (document := self.read_array(key, documents)) is None:
+            return None
+        with naming(key):
+            metadata, quirks = self.parse_array(document)
+        if attributes_key in documents:
+            attributes = parse_object(attributes_key, documents[attributes_key])
+        else:
+            attributes = {}
+            quirks += (f"{self.attributes_name} is missing",) if self.always_attributes else ()
+        return ArrayNode(
+            path=path,
+            dialect=self.dialect.name,
+            metadata=metadata,
+            chunk_prefix=self.chunk_prefix(path),
+            attributes=attributes,
+            quirks=quirks,
+        )
+
+    def listing_prefix(self, path: NodePath) -> Prefix:
+        return Prefix(self.prefix + path.prefix)
+
+    def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
+        return {name for name in prefixes if self._against(name) is None}
+
+    def chunk_prefix(self, path: NodePath) -> Prefix:
+        return self.listing_prefix(path)
+
+    def node_of_document(self, key: Key) -> NodePath | None:
+        if not key.startswith(self.prefix):
+            return None
+        parent, slash, name = key[len(self.prefix) :].rpartition("/")
+        if name not in (self.array_name, self.attributes_name) or (slash and not parent):
+            return None
+        try:
+            return NodePath(f"/{parent}")
+        except NameInvalid:
+            return None
+
+    def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+        if isinstance(node, GroupNode):
+            raise NotRepresentable(f"{node.path}: {self.dialect.name} has no groups, and so no attributes of groups", key=node.path)
+        key, attributes_key = self.document_keys(node.path)
+        written = {}
+        if node.attributes or self.always_attributes:
+            written[attributes_key] = dump(dict(node.attributes), indent=_INDENT, sort_keys=True)
+        written[key] = dump(self.format_array(node.metadata), indent=_INDENT, sort_keys=True)
+        return written
+
+    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
+        return ()
+
+    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return ()
+
+    def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
+        node = self.parse(path, documents)
+        if not isinstance(node, ArrayNode):
+            raise MetadataError(f"{path} has no documents that could be changed", key=path)
+        key, attributes_key = self.document_keys(path)
+        amended: dict[Key, bytes] = {}
+        if edit.attributes is not None:
+            if attributes_key in documents:
+                before = documents[attributes_key]
+                after = _attributes_changed(attributes_key, before, node.attributes, edit.attributes)
+                if after != before:
+                    amended[attributes_key] = after
+            elif edit.attributes or self.always_attributes:
+                amended[attributes_key] = dump(dict(edit.attributes), indent=_INDENT, sort_keys=True)
+        if edit.shape is not None:
+            changed = patched(key, documents[key], ["shape"], list(edit.shape))
+            with naming(key):
+                self.parse_array(parse_object(key, changed))
+            amended[key] = changed
+        return amended
+
+    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
+        return {}
+
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        return {}
+
+    def check_name(self, name: str) -> None:
+        reason = self._against(name)
+        if reason is not None:
+            raise NameInvalid(f"an array of {self.dialect.name} cannot be called {name!r}: {reason}", key=name)
+
+    def _against(self, name: str) -> str | None:
+        """Why no array can have this name; None when it can."""
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            return "no folder can"
+        if "\\" in name:
+            return "a backslash separates folders elsewhere"
+        return None
+
+
+def parse_common(
+    document: Mapping[str, Any], chunk_key_encoding: ChunkKeyEncoding, compressors: Iterable[Mapping[str, Any]], *, reverse: bool
+) -> ArrayMetadata:
+    """The members that v0 and v1 share. ``compressors``: in numcodecs' words; ``reverse``: the first dimension varies fastest.
+
+    Raises `MetadataError`, `MetadataUnsupported`.
+    """
+    shape = json_documents.shape(member(document, "shape"), "shape")
+    chunks = json_documents.shape(member(document, "chunks"), "chunks")
+    grid = RegularGrid.checked(chunks, shape)
+    stored = dtype_from_json(member(document, "dtype"))
+    if stored.hasobject:
+        raise MetadataUnsupported("dtype: elements that are Python objects are pickled, and pickle is refused")
+    data_type = from_numpy(stored)
+    check_chunk_nbytes(chunks, data_type)
+    transpose = (CodecSpec("transpose", {"order": list(reversed(range(len(shape))))}),) if reverse and len(shape) > 1 else ()
+    codecs = (*transpose, bytes_codec(stored), *map(lookup.from_numcodecs, compressors))
+    CodecChain.build(codecs, data_type).check(chunks)
+    return ArrayMetadata(
+        shape=shape,
+        data_type=data_type,
+        chunk_grid=grid,
+        chunk_key_encoding=chunk_key_encoding,
+        fill_value=fill_from_json(stored, member(document, "fill_value")),
+        codecs=codecs,
+    )
+
+
+def format_common(metadata: ArrayMetadata, dialect: Dialect) -> tuple[dict[str, Any], bool, list[dict[str, Any]]]:
+    """The members that v0 and v1 share, whether the first dimension varies fastest, and the compressors in numcodecs' words.
+
+    Raises `NotRepresentable` for other grids and chunk keys, for shards, and for types and chains that NumPy and these layouts lack.
+    """
+    name = dialect.name
+    if not isinstance(metadata.chunk_grid, RegularGrid):
+        raise NotRepresentable(f"{name} has regular chunk grids alone")
+    if metadata.shards:
+        raise NotRepresentable(f"{name} has no shards")
+    if metadata.chunk_key_encoding != dialect.chunk_key_encoding:
+        raise NotRepresentable(f"{name} has no chunk keys like {metadata.chunk_key_encoding.encode((0,) * metadata.ndim)!r}")
+    reverse, stored, compressors = _split(metadata.codecs, metadata.data_type, metadata.ndim, name)
+    common = {
+        "shape": list(metadata.shape),
+        "chunks": list(metadata.chunk_grid.chunks),
+        "dtype": _dtype_to_json(stored, name),
+        "fill_value": fill_to_json(stored, metadata.fill_value),
+    }
+    return common, reverse, compressors
+
+
+def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int, name: str) -> tuple[bool, Stored, list[dict[str, Any]]]:
+    reverse, stored, rest = False, stored_type(data_type, big_endian=False), list(codecs)
+    if rest and rest[0].name == "transpose":
+        axes = list(rest.pop(0).configuration.get("order", ()))
+        if axes != list(range(ndim)):
+            if axes != list(reversed(range(ndim))):
+                raise NotRepresentable(f"{name} does not store dimensions in the order {axes}")
+            reverse = True
+    if rest and rest[0].name == "bytes":
+        stored = stored_by(rest.pop(0), data_type)
+    compressors = []
+    for spec in rest:
+        try:
+            compressors.append(lookup.to_numcodecs(spec))
+        except MetadataUnsupported as error:
+            raise NotRepresentable(f"{name} does not know codec {spec.name!r}") from error
+    return reverse, stored, compressors
+
+
+def _dtype_to_json(stored: Stored, name: str) -> str | list[Any]:
+    descr = dtype_to_json(stored)
+    if isinstance(descr, list) and not _of_pairs(descr):
+        raise NotRepresentable(f"{name} has no fields that are arrays: a field is [name, type]")
+    return descr
+
+
+def _of_pairs(descr: list[Any]) -> bool:
+    return all(len(field) == 2 and (isinstance(field[1], str) or _of_pairs(field[1])) for field in descr)
+
+
+def _attributes_changed(key: Key, data: bytes, before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
+    """The document with the members that differ: the others keep every byte."""
+    changes = {name: value for name, value in after.items() if name not in before or _differ(before[name], value)}
+    gone = before.keys() - after.keys()
+    return merged(key, data, [], changes, gone) if changes or gone else data
+
+
+def _differ(one: Any, other: Any) -> bool:
+    # Not ==, to which 1, 1.0 and true are the same, and NaN is not itself.
+    return json.dumps(one) != json.dumps(other)

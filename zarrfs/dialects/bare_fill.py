@@ -1,0 +1,93 @@
+"""Fill values as v0 and v1 write them: bare JSON scalars.
+
+Source: v0 and v1, ``fill_value`` ("a scalar value"). Neither text says more; zarr 0.4 to 1.1 hand the scalar to NumPy's ``ndarray.fill``,
+and write what they were given with Python's ``json``. So here, other than in v2:
+
+    NaN  Infinity  -Infinity   bare tokens, not strings (the strings of v2 are read as well)
+    "abc"                      a fixed-length string as text, ASCII, not base64; a longer text is cut, as by NumPy
+    0                          of a string type the text "0"; of a structured type each field set to 0; of a complex one 0+0j
+    null                       undefined
+
+What such a scalar cannot be (other complex values, other elements with fields, raw bytes) raises `NotRepresentable`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zarrfs.dialects import v2_types
+from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.v2_types import Stored
+from zarrfs.errors import MetadataError, NotRepresentable
+from zarrfs.model import fill_value as fills
+from zarrfs.model.data_type import from_numpy, little_endian
+
+
+def fill_from_json(stored: Stored, value: Any) -> bytes | None:
+    """The fill value, one element in memory order (little-endian); None for null. Raises `MetadataError`."""
+    if value is None:
+        return None
+    match stored.kind:
+        case "S" | "U":
+            return _string(stored, value)
+        case "V":
+            return _fields(stored, value)
+    return v2_types.fill_from_json(stored, value)
+
+
+def fill_to_json(stored: Stored, fill_value: bytes | None) -> Any:
+    """The member ``fill_value``; the payload of a NaN is lost. Raises `NotRepresentable`."""
+    if fill_value is None:
+        return None
+    value = _scalar(stored, fill_value)
+    try:
+        says_it = fill_from_json(stored, value) == fill_value or value != value
+    except MetadataError:
+        says_it = False
+    if not says_it:
+        raise NotRepresentable(f"no JSON scalar says the fill value {fill_value[:16].hex()} of type {from_numpy(stored).name}")
+    return value
+
+
+def _scalar(stored: Stored, fill_value: bytes) -> Any:
+    data_type = from_numpy(stored)
+    match stored.kind:
+        case "S":
+            return fill_value.rstrip(b"\0").decode("ascii", "replace")
+        case "V":
+            return 0
+        case "f":
+            return float(np.frombuffer(fill_value, data_type.dtype)[0])
+        case "c":
+            number = np.frombuffer(fill_value, data_type.dtype)[0]
+            if number.imag != 0 or np.signbit(number.imag):
+                raise NotRepresentable(f"no scalar of JSON says the fill value {number} before Zarr v2")
+            return float(number.real)
+    return fills.to_json(data_type, fill_value)
+
+
+def _string(stored: Stored, value: Any) -> bytes:
+    if type(value) in (int, float):
+        value = str(value)
+    if not isinstance(value, str) or (stored.kind == "S" and not value.isascii()):
+        raise _refused(stored, value)
+    if stored.kind == "S":
+        return value.encode("ascii")[: stored.itemsize].ljust(stored.itemsize, b"\0")
+    return fills.from_json(from_numpy(stored), value[: stored.itemsize // 4])
+
+
+def _fields(stored: Stored, value: Any) -> bytes:
+    if stored.names is None or type(value) not in (int, float):
+        raise _refused(stored, value)
+    element = np.zeros((), stored)
+    try:
+        element.fill(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _refused(stored, value) from error
+    return element.astype(little_endian(stored)).tobytes()
+
+
+def _refused(stored: Stored, value: Any) -> MetadataError:
+    return MetadataError(f"fill_value {shortened(value)} is none of type {from_numpy(stored).name}")

@@ -1,0 +1,110 @@
+"""The layout before Zarr 1.0: ``__zmeta__``, ``__zattr__`` and ``__zdata__/0.0.blosc`` in the folder of each array.
+
+Source: "zarr - Persistence" (the documentation of zarr 0.3 and 0.4), the one text there is. It has no version of its own; here it is v0.
+
+    t2m/__zmeta__             {"chunks": [100], "clevel": 5, "cname": "lz4", "dtype": "<f4", "fill_value": NaN, ...}
+    t2m/__zattr__             {"units": "K"}
+    t2m/__zdata__/0.blosc     a Blosc container; there is no other compressor, in C order alone
+
+What the software does beyond the text:
+
+* ``fill_value`` may be null, and NaN and the infinities are bare tokens (`zarrfs.dialects.bare_fill`); ``dtype`` may be a list of fields.
+* ``__zattr__`` is there once an attribute was set. Locks (``__zattr__.lock``, ``__zdata__/0.blosc.lock``) may lie beside what they lock;
+  they are neither nodes nor chunks.
+* zarr 0.3.0 pickled ``__zmeta__``. It is known by its first bytes, refused, and never unpickled.
+
+An array of no dimensions, which the software could not make, has its chunk under ``0.blosc``, as v2 would name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from zarrfs.dialects.arrays_only import ArraysOnlyLayout, format_common, parse_common
+from zarrfs.dialects.base import Dialect, Documents
+from zarrfs.dialects.documents import integer, member, parse_object, shortened, string
+from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
+
+ZMETA = "__zmeta__"
+ZATTR = "__zattr__"
+ZDATA = "__zdata__"
+# Protocol 0, as zarr 0.3.0 wrote it, of a dict or an object; and every later one, which begins with its number.
+_PICKLES = (b"(dp", b"(lp", b"c", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
+_SHUFFLES = (0, 1, 2)
+
+
+class V0(Dialect):
+    """The layout before Zarr 1.0."""
+
+    name = "v0"
+    # After every other one: where documents of two layouts lie in one folder, the newer was written later.
+    priority = 300
+    has_groups = False
+    chunk_key_encoding = ChunkKeyEncoding(prefix="", separator=".", scalar="0.blosc", suffix=".blosc")
+    new_codecs = (CodecSpec("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}),)
+
+    def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
+        return prefix.key(ZMETA), prefix.key(ZATTR)
+
+    def open(self, prefix: Prefix, documents: Documents) -> V0Layout | None:
+        return V0Layout(self, prefix) if prefix.key(ZMETA) in documents else None
+
+    def create(self, prefix: Prefix) -> V0Layout:
+        return V0Layout(self, prefix)
+
+
+@dataclass(frozen=True)
+class V0Layout(ArraysOnlyLayout):
+    """Arrays of v0."""
+
+    array_name: ClassVar[str] = ZMETA
+    attributes_name: ClassVar[str] = ZATTR
+
+    def chunk_prefix(self, path: NodePath) -> Prefix:
+        return self.listing_prefix(path).child(ZDATA)
+
+    def kept_prefixes(self, node: GroupNode | ArrayNode) -> tuple[Prefix, ...]:
+        # The software lists it without asking whether it is there.
+        return (self.chunk_prefix(node.path),) if isinstance(node, ArrayNode) else ()
+
+    def read_array(self, key: Key, documents: Documents) -> dict[str, Any]:
+        if documents[key].startswith(_PICKLES):
+            raise MetadataUnsupported(
+                f"{key}: a pickle, as zarr 0.3.0 wrote it; unpickling would run code that the store brings along, and is refused",
+                key=key,
+            )
+        return parse_object(key, documents[key])
+
+    def parse_array(self, document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
+        shuffle = member(document, "shuffle")
+        if type(shuffle) is not int or shuffle not in _SHUFFLES:
+            raise MetadataError(f"shuffle is 0, 1 or 2, not {shortened(shuffle)}")
+        blosc = {
+            "id": "blosc",
+            "cname": string(member(document, "cname"), "cname"),
+            "clevel": integer(member(document, "clevel"), "clevel"),
+            "shuffle": shuffle,
+        }
+        return parse_common(document, self.dialect.chunk_key_encoding, [blosc], reverse=False), ()
+
+    def format_array(self, metadata: ArrayMetadata) -> dict[str, Any]:
+        common, reverse, compressors = format_common(metadata, self.dialect)
+        if reverse:
+            raise NotRepresentable("v0 stores chunks in C order alone")
+        if len(compressors) != 1 or compressors[0]["id"] != "blosc":
+            raise NotRepresentable("v0 compresses chunks with blosc, and nothing else")
+        if compressors[0]["blocksize"] != 0 or compressors[0]["shuffle"] not in _SHUFFLES:
+            raise NotRepresentable("v0 says of blosc its compressor, level and shuffle alone")
+        return common | {name: compressors[0][name] for name in ("cname", "clevel", "shuffle")}
+
+    def _against(self, name: str) -> str | None:
+        return f"{name} is a part of an array" if name in (ZMETA, ZATTR, ZDATA) else super()._against(name)
+
+
+PLUGIN = V0()
