@@ -82,11 +82,15 @@ class ChunkStoring:
             return
         await self._complete(unit)
         encoded: dict[Coords, Buffer | None] = {}
+        portions = list(self._portions(unit))
 
         async def encode(portion: Sequence[Coords]) -> None:
             encoded.update(await self._encoded(unit, portion))
 
-        await for_each(list(self._portions(unit)), encode, CPU_THREADS)
+        if len(portions) == 1:
+            await encode(portions[0])
+        else:
+            await for_each(portions, encode, CPU_THREADS)
         if self.single:
             update = {coords: data for coords, data in encoded.items() if data is not None or self._may_be_stored(coords)}
         elif self._is_new:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,43 +63,60 @@ class DirtyUnit:
 
 
 class DirtyRun:
-    """Some chunks of one unit that were added together: ``memory`` has their elements at full shape, along its first axis.
+    """Some chunks that were added together: ``memory`` has their elements at full shape, along its first axis; ``units`` each one's.
 
     Of each is known which elements inside the array were written, counted in the order of the file that is written (C order of
     ``inside``, or of its transpose).
     """
 
-    __slots__ = ("_fronts", "_nbytes_left", "_spans", "file_place", "form", "memory", "size", "unit")
+    __slots__ = ("_fronts", "_gone", "_spans", "file_place", "form", "memory", "size", "units")
 
-    def __init__(self, unit: DirtyUnit, form: RunForm, memory: Elements, file_place: _Place | None) -> None:
-        self.unit = unit
+    def __init__(self, units: Sequence[DirtyUnit], form: RunForm, memory: Elements, file_place: _Place | None) -> None:
+        self.units = units
         self.form = form
         self.memory = memory
         self.file_place = file_place
         self.size = math.prod(form.inside)
         # A pass writes the elements of a chunk from the first to the last: then one number tells which.
-        self._fronts = [0] * len(memory)
+        self._fronts = [0] * len(units)
         self._spans: dict[int, Spans] = {}
-        self._nbytes_left = memory.nbytes
+        self._gone: set[int] = set()
         if self.size == 0:
-            unit.whole += len(memory)
+            for unit in units:
+                unit.whole += 1
 
-    def wrote(self, place: int, count: int, start: int, stop: int) -> bool:
-        """Elements ``start`` to ``stop`` of ``count`` chunks from ``place`` on were written; whether that made the unit complete."""
-        unit, fronts = self.unit, self._fronts
-        before = unit.whole
+    def reach(self, place: int, most: int, busy: Container[Coords]) -> int:
+        """How many chunks from ``place`` on, at most so many, are still dirty and in none of the ``busy`` units; the first is."""
+        stop = min(place + most, len(self.units))
+        if self._gone or busy:
+            for each in range(place + 1, stop):
+                if each in self._gone or self.units[each].coords in busy:
+                    return each - place
+        return stop - place
+
+    def wrote(self, place: int, count: int, start: int, stop: int) -> list[DirtyUnit]:
+        """Elements ``start`` to ``stop`` of ``count`` chunks from ``place`` on were written; the units that became complete by that."""
+        fronts = self._fronts
         front = fronts[place]
+        completed: list[DirtyUnit] = []
         if front >= start and (count == 1 or fronts[place : place + count].count(front) == count):
             if stop > front:
                 fronts[place : place + count] = [stop] * count
                 if stop == self.size:
-                    unit.whole += count
+                    for each in range(place, place + count):
+                        self._became_whole(each, completed)
         else:
             for each in range(place, place + count):
-                self._wrote(each, start, stop)
-        return unit.whole > before and unit.complete
+                self._wrote(each, start, stop, completed)
+        return completed
 
-    def _wrote(self, place: int, start: int, stop: int) -> None:
+    def _became_whole(self, place: int, completed: list[DirtyUnit]) -> None:
+        unit = self.units[place]
+        unit.whole += 1
+        if unit.complete:
+            completed.append(unit)
+
+    def _wrote(self, place: int, start: int, stop: int, completed: list[DirtyUnit]) -> None:
         front = self._fronts[place]
         if front >= start:
             front = max(front, stop)
@@ -114,9 +131,9 @@ class DirtyRun:
                 front = self.size
             else:
                 front = _IN_SPANS
-        if front == self.size != self._fronts[place]:
-            self.unit.whole += 1
-        self._fronts[place] = front
+        before, self._fronts[place] = self._fronts[place], front
+        if front == self.size != before:
+            self._became_whole(place, completed)
 
     def covers(self, place: int, start: int, stop: int) -> bool:
         """Whether elements ``start`` to ``stop`` of a chunk were all written."""
@@ -132,10 +149,12 @@ class DirtyRun:
         """Whether every element of a chunk that is inside the array was written."""
         return self._fronts[place] == self.size
 
-    def left(self) -> bool:
-        """One chunk of it is not dirty any more; whether others are."""
-        self._nbytes_left -= self.form.chunk_nbytes
-        return self._nbytes_left > 0
+    def removed(self, place: int) -> bool:
+        """A chunk is not dirty any more; whether none is."""
+        unit = self.units[place]
+        unit.whole -= self.is_whole(place)
+        self._gone.add(place)
+        return len(self._gone) == len(self.units)
 
 
 class DirtyChunk(NamedTuple):
@@ -143,6 +162,11 @@ class DirtyChunk(NamedTuple):
 
     run: DirtyRun
     place: int
+
+    @property
+    def unit(self) -> DirtyUnit:
+        """The unit that it lies in."""
+        return self.run.units[self.place]
 
     @property
     def elements(self) -> Elements:
@@ -196,33 +220,32 @@ class DirtyChunks:
         found = self.units.get(coords)
         return found if found is not None else DirtyUnit(coords, count)
 
-    def add_in_memory(self, coords: Sequence[Coords], unit: DirtyUnit, form: RunForm) -> DirtyRun | None:
-        """New dirty chunks of one unit whose elements are not defined yet; None when there is no memory for them."""
+    def add_in_memory(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunForm) -> DirtyRun | None:
+        """New dirty chunks, and the unit of each, whose elements are not defined yet; None when there is no memory for them."""
         if not self._budget.take(len(coords) * form.chunk_nbytes):
             return None
-        return self._added(coords, DirtyRun(unit, form, np.empty((len(coords), *form.shape), form.dtype), None))
+        return self._added(coords, DirtyRun(units, form, np.empty((len(coords), *form.shape), form.dtype), None))
 
-    async def add_in_file(self, coords: Sequence[Coords], unit: DirtyUnit, form: RunForm) -> DirtyRun:
+    async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunForm) -> DirtyRun:
         """New dirty chunks in a file. Raises `StoreFull` when there is no room for them."""
         nbytes = len(coords) * form.chunk_nbytes
         mapping, offset = place = await self._place(nbytes)
         self.used(nbytes)
         shape = (len(coords), *form.shape)
         elements: Elements = np.frombuffer(mapping, form.dtype, math.prod(shape), offset).reshape(shape)
-        return self._added(coords, DirtyRun(unit, form, elements, place))
+        return self._added(coords, DirtyRun(units, form, elements, place))
 
     def remove(self, coords: Coords) -> None:
         """The chunk is stored, or of no use any more. Whoever reads it now keeps its elements, but they may be another's soon."""
         chunk = self._chunks.pop(coords, None)
         if chunk is None:
             return
-        run, unit = chunk.run, chunk.run.unit
+        run, unit = chunk.run, chunk.unit
         self.nbytes -= run.form.chunk_nbytes
-        unit.whole -= chunk.whole
         del unit.chunks[coords]
         if not unit.chunks:
             self.units.pop(unit.coords, None)
-        if run.left():
+        if not run.removed(chunk.place):
             return
         nbytes = run.memory.nbytes
         if run.file_place is None:
@@ -249,9 +272,9 @@ class DirtyChunks:
         self._unused = None
 
     def _added(self, coords: Sequence[Coords], run: DirtyRun) -> DirtyRun:
-        for index, each in enumerate(coords):
-            self._chunks[each] = run.unit.chunks[each] = DirtyChunk(run, index)
-        self.units[run.unit.coords] = run.unit
+        for place, (each, unit) in enumerate(zip(coords, run.units, strict=True)):
+            self._chunks[each] = unit.chunks[each] = DirtyChunk(run, place)
+            self.units[unit.coords] = unit
         self.nbytes += run.memory.nbytes
         return run
 

@@ -37,8 +37,10 @@ from zarrfs.threads import CPU_THREADS
 log = logging.getLogger(__name__)
 
 _WIDTH = CPU_THREADS + 1
-# Neighbours that are added together take no more memory: it is free again when the last of them is stored.
-_RUN_NBYTES = 4 * 1024 * 1024
+# Neighbours that are added together take no more memory, which is free again when the last of them is stored; those of one unit are
+# stored together.
+_RUN_NBYTES = 1024 * 1024
+_UNIT_RUN_NBYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,10 @@ class ArrayWriter:
         """A chunk as the file sees it."""
         return elements.T if self._order.fortran else elements
 
+    def _views(self, memory: Elements) -> Elements:
+        """Chunks, along the first axis, as the file sees them."""
+        return memory.transpose(0, *range(memory.ndim - 1, 0, -1)) if self._order.fortran else memory
+
     def _inside(self, coords: Coords) -> Shape:
         """The shape of the part of a chunk that lies within the array, as the file sees it."""
         metadata = self.array.metadata
@@ -201,22 +207,20 @@ class ArrayWriter:
         """Put the elements of a run of chunks in."""
         done = 0
         while done < run.count:
-            coords = self._along(run.coords, done)
-            chunk = await self._writable(coords) or await self._add(self._neighbours(run, done))
-            there, place = chunk
-            count = min(run.count - done, len(there.memory) - place)
+            there, place = await self._writable(self._along(run.coords, done)) or await self._add(self._neighbours(run, done))
+            count = there.reach(place, run.count - done, self._storing)
             if run.count == 1:
-                part(self._view(chunk.elements), run.chunk_selection)[...] = source
+                part(self._view(there.memory[place, ...]), run.chunk_selection)[...] = source
             else:
                 length = source.shape[-1] // run.count
                 piece = source[..., done * length : (done + count) * length]
-                piece = np.moveaxis(piece.reshape(*piece.shape[:-1], count, length), -2, 0)
-                memory = there.memory[place : place + count]
-                if self._order.fortran:
-                    memory = memory.transpose(0, *range(memory.ndim - 1, 0, -1))
-                memory[(slice(None), *run.chunk_selection)] = piece
-            if there.wrote(place, count, *_span(run.chunk_selection, there.form.inside)) and self._start_soon is not None:
-                self._ready.append(there.unit.coords)
+                if count == 1:
+                    self._view(there.memory[place, ...])[run.chunk_selection] = piece
+                else:
+                    self._views(there.memory[place : place + count])[(slice(None), *run.chunk_selection)] = _in_parts(piece, count)
+            completed = there.wrote(place, count, *_span(run.chunk_selection, there.form.inside))
+            if completed and self._start_soon is not None:
+                self._ready.extend(unit.coords for unit in completed)
             done += count
 
     def _along(self, coords: Coords, number: int) -> Coords:
@@ -227,37 +231,39 @@ class ArrayWriter:
 
     async def _writable(self, coords: Coords) -> DirtyChunk | None:
         """The chunk, if it is dirty, when nobody is storing it."""
-        while (chunk := self._dirty.get(coords)) is not None and (event := self._storing.get(chunk.run.unit.coords)) is not None:
-            await event.wait()
+        while (chunk := self._dirty.get(coords)) is not None and (underway := self._storing.get(chunk.unit.coords)) is not None:
+            await underway.wait()
         return chunk
 
     def _neighbours(self, run: ChunkRun, done: int) -> list[Coords]:
         """The next chunk of a run that is not dirty, and those behind it that can lie together with it."""
         chosen = [self._along(run.coords, done)]
-        if self._storage.single or run.count == 1:
-            return chosen
+        limit = _RUN_NBYTES if self._storage.single else _UNIT_RUN_NBYTES
+        most = limit // max(1, self.array.metadata.chunk_nbytes(chosen[0]))
         unit = self.array.chunks.unit(chosen[0])
-        most = max(1, _RUN_NBYTES // max(1, self.array.metadata.chunk_nbytes(chosen[0])))
         for number in range(done + 1, min(run.count, done + most)):
             coords = self._along(run.coords, number)
-            if self._dirty.get(coords) is not None or self.array.chunks.unit(coords) != unit:
+            if self._dirty.get(coords) is not None or not (self._storage.single or self.array.chunks.unit(coords) == unit):
                 break
             chosen.append(coords)
         return chosen
 
     async def _add(self, coords: Sequence[Coords]) -> DirtyChunk:
-        """Neighbours of one unit become dirty; the first of them."""
+        """Neighbours become dirty; the first of them."""
         metadata = self.array.metadata
         form = RunForm(metadata.chunk_grid.chunk_shape(coords[0]), self._inside(coords[0]), metadata.data_type.dtype)
-        unit_coords = self.array.chunks.unit(coords[0])
+        count = math.prod(map(len, self._storage.ranges(coords[0])))
         while True:
-            unit = self._dirty.unit(unit_coords, math.prod(map(len, self._storage.ranges(coords[0]))))
-            run = self._dirty.add_in_memory(coords, unit, form)
+            # Those that were dirty may be stored by now.
+            units = [self._dirty.unit(self.array.chunks.unit(coords[0]), count)] * len(coords)
+            if self._storage.single:
+                units = [self._dirty.unit(each, 1) for each in coords]
+            run = self._dirty.add_in_memory(coords, units, form)
             if run is not None:
                 break
             self._store_ahead()
             if not self._storing:
-                run = await self._dirty.add_in_file(coords, unit, form)
+                run = await self._dirty.add_in_file(coords, units, form)
                 break
             await next(iter(self._storing.values())).wait()
         return DirtyChunk(run, 0)
@@ -317,6 +323,13 @@ def _span(selection: Selection, inside: Shape) -> tuple[int, int]:
         start = start * extent + cut.start
         stop = stop * extent + cut.stop - 1
     return start, stop + 1
+
+
+def _in_parts(elements: Elements, count: int) -> Elements:
+    """``elements`` cut into so many parts along the last axis, which lie along a new first one; a view."""
+    *rows, length = elements.shape
+    cut = elements.reshape(*rows, count, length // count)
+    return cut.transpose(cut.ndim - 2, *range(cut.ndim - 2), cut.ndim - 1)
 
 
 def _transposed(grid: ChunkGrid) -> ChunkGrid:
