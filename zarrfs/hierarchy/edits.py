@@ -165,8 +165,12 @@ class NodeEditor:
             for each in await self._hierarchy.layouts(path):
                 await self._erase_documents(each, path)
             # Of a hierarchy of its own, with its entry point and whatever else is in its folder.
+            if isinstance(node, ArrayNode) and not node.metadata.shape:
+                # The key of its chunk may lie beside its prefix.
+                await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
             is_root = not layout.per_node and layout.prefix == path.prefix
-            for prefix in dict.fromkeys((layout.listing_prefix(path), layout.chunk_prefix(path), *((path.prefix,) * is_root))):
+            places = (*layout.listing_prefixes(path), layout.chunk_prefix(path), *((path.prefix,) * is_root))
+            for prefix in dict.fromkeys(places):
                 # Nobody writes chunks of an array without documents: what waits now is the last.
                 await self._hierarchy.drop(prefix)
                 await self._store.erase_prefix(prefix)
@@ -212,7 +216,7 @@ class NodeEditor:
 
     @asynccontextmanager
     async def _editing(self, layout: Layout) -> AsyncIterator[None]:
-        async with self._lock, self._store.exclusive(layout.document_keys(ROOT)[0]):
+        async with self._lock, self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
             yield
 
     async def _dialect_beside(self, path: NodePath) -> str | None:
@@ -244,6 +248,16 @@ class NodeEditor:
                 layout.check_name(above.name)
         if path != ROOT:
             layout.check_name(path.name)
+        if layout.dialect.names_fold_case:
+            await self._check_siblings(path)
+
+    async def _check_siblings(self, path: NodePath) -> None:
+        """Raise `EntryExists` where a node on the way to ``path``, or there, would differ from one beside it in case alone."""
+        for each in (*path.ancestors(), path):
+            if each != ROOT and await self._hierarchy.node(each) is None:
+                for name, _ in await self._hierarchy.children(each.parent):
+                    if name.lower() == each.name.lower():
+                        raise EntryExists(f"{each} would differ from its sibling {name!r} in case alone", key=path)
 
     async def _is_taken(self, node: GroupNode | ArrayNode) -> bool:
         """Whether documents are there (asked of the store itself), or an array would lie over other nodes."""
@@ -269,11 +283,11 @@ class NodeEditor:
         if parent == ROOT or node is None or not _is_implicit(node):
             return
         layout = await self.layout_for(path)
-        above = layout.listing_prefix(parent)
-        going = {*layout.document_keys(path), layout.listing_prefix(path), layout.chunk_prefix(path)}
-        async for name, is_prefix, _, _ in self._store.list_dir(above):
-            if (above.child(name) if is_prefix else above.key(name)) not in going:
-                return
+        going = {*layout.document_keys(path), *layout.listing_prefixes(path), layout.chunk_prefix(path)}
+        for above in layout.listing_prefixes(parent):
+            async for name, is_prefix, _, _ in self._store.list_dir(above):
+                if (above.child(name) if is_prefix else above.key(name)) not in going:
+                    return
         await self._make_parents(layout, parent)
         await self._place(layout, GroupNode(path=parent, dialect=layout.dialect.name))
 
