@@ -296,11 +296,10 @@ def _located(store: str, mountpoint: str = "") -> tuple[str, str]:
     """The store and the mountpoint with absolute paths: the daemon runs elsewhere."""
     import os
 
-    path = _local_path(store)
-    if path is not None:
-        # As it was written, where that is possible: whole-array files are named after the store, not after what a symlink hides.
-        store = os.path.abspath(store) if os.path.realpath(store) == path else path
-    return store, os.path.abspath(mountpoint) if mountpoint else ""
+    # As it was written: whole-array files are named after the store, not after what a symlink hides.
+    from zarrfs.stores.opening import absolute
+
+    return absolute(store), os.path.abspath(mountpoint) if mountpoint else ""
 
 
 def _local_path(store: str) -> str | None:

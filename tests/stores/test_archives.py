@@ -18,10 +18,10 @@ from tests.stores.readable import Filled, ReadableConformance
 from tests.support.archives import MAKERS
 from tests.support.stores import contents, names
 from zarrfs import registry
-from zarrfs.errors import StoreError, StoreNotFound, StoreReadOnly, StoreUnsupported
+from zarrfs.errors import StoreError, StoreNotFound, StoreReadOnly, StoreUnsupported, UsageError
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
-from zarrfs.stores.opening import local_path, open_store
+from zarrfs.stores.opening import absolute, local_path, open_store
 
 every_kind = pytest.mark.parametrize("kind", MAKERS)
 
@@ -195,3 +195,49 @@ def test_an_archive_is_a_dictionary(kind: str, values: dict[str, bytes], data: s
 
 def test_where_an_archive_lies(tmp_path: Path) -> None:
     assert local_path(str(tmp_path / "x.zip")) == os.path.realpath(tmp_path / "x.zip")
+
+
+@every_kind
+@trio_test
+async def test_a_part_of_an_archive(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"a": b"1", "in/a": b"2", "in/side/b": b"3", "in/side/c/d": b"4", "in/side-": b"5"}
+    path = MAKERS[kind](tmp_path, values)
+    scheme = kind.partition("-")[0]
+    monkeypatch.chdir(tmp_path)
+    for url in (f"{path}|{scheme}:in/side", f"{path.name}|{scheme}:/in/side/", f"{scheme}:{path.name}|{scheme}:in/side"):
+        assert local_path(url) == str(path.resolve())
+        store = await open_store(url)
+        assert await contents(store) == {"b": b"3", "c/d": b"4"}
+        assert [key async for key in store.list_prefix(Prefix("c/"))] == ["c/d"]
+        assert await names(store) == {("b", False): 1, ("c", True): 0}
+        assert await store.prefix_exists(Prefix("c/")) and not await store.prefix_exists(Prefix("in/"))
+        assert await store.get(Key("a")) is None and await store.get(Key("../a")) is None
+        await store.aclose()
+    whole = await open_store(f"{path}|{scheme}:")
+    assert await contents(whole) == values
+    await whole.aclose()
+    with pytest.raises(StoreNotFound, match="nothing under nothere"):
+        await open_store(f"{path}|{scheme}:nothere")
+
+
+@pytest.mark.parametrize("url", ["x.zip|zip:a|zip:b", "x.zip|zip", "x|memory:", "sqlite:x|zip:a", "memory:|zip:a", "x|nosuch:a"])
+@trio_test
+async def test_layers_that_make_no_sense(url: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        await open_store(url)
+    assert "\n" not in str(raised.value) and url in str(raised.value)
+
+
+def test_a_path_in_a_url_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a|zip:b").touch()
+    for url, expected in {
+        "x.zip": f"{tmp_path}/x.zip",
+        "zip:x.zip": f"zip:{tmp_path}/x.zip",
+        "x.zip|zip:a/b": f"{tmp_path}/x.zip|zip:a/b",
+        "zip:x.zip|ZIP:": f"{tmp_path}/x.zip|zip:",
+        "a|zip:b": f"{tmp_path}/a|zip:b",
+        "memory:": "memory:",
+        f"file://{tmp_path}/a%20b": f"{tmp_path}/a b",
+    }.items():
+        assert absolute(url) == expected

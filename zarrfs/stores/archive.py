@@ -19,7 +19,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, StoreNotFound, StoreReadOnly
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
+from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +65,6 @@ class ArchiveStore(Store):
         self._archive = archive
         self._inside = Prefix(inside.strip("/") + "/" if inside.strip("/") else "")
         self.url = archive.path + (f"|{self._inside}" if self._inside else "")
-
-    @classmethod
-    async def open(cls, make: Callable[[str], Archive], location: str) -> ArchiveStore:
-        """The store in the archive that ``make(location)`` opens, in a thread."""
-        return cls(await threads.io(make, location))
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -133,11 +128,6 @@ class ArchiveStore(Store):
         return name is not None and await self._wait(self._any_under, name)
 
     # --- life ---------------------------------------------------------------------------------------------------------------
-
-    async def check_inside(self) -> None:
-        """Raise `StoreNotFound` when nothing lies at the prefix inside of the archive that was asked for."""
-        if self._inside and not await self.prefix_exists(Prefix("")):
-            raise StoreNotFound(f"there is nothing under {self._inside} in {self._archive.path}", key=self.url)
 
     async def aclose(self) -> None:
         await self._wait(self._archive.close)
@@ -215,6 +205,22 @@ class ArchiveStore(Store):
 
     def _read_only(self, place: str) -> StoreReadOnly:
         return StoreReadOnly(f"{self.url} is read-only: archives are not written", key=place)
+
+
+def archive_plugin(name: str, make: Callable[[str], Archive], claims: Callable[[str], bool], *, priority: int) -> StorePlugin:
+    """The plug-in of archives that ``make(path)`` opens, which runs in a thread."""
+
+    async def open_inside(path: str, prefix: str, read_only: bool) -> Store:
+        store = ArchiveStore(await threads.io(make, path), prefix)
+        if prefix.strip("/") and not await store.prefix_exists(Prefix("")):
+            await store.aclose()
+            raise StoreNotFound(f"there is nothing under {prefix} in {path}", key=path)
+        return store
+
+    async def open_whole(path: str, read_only: bool) -> Store:
+        return await open_inside(path, "", read_only)
+
+    return StorePlugin(name, (name,), open_whole, claims=claims, priority=priority, open_inside=open_inside)
 
 
 class NameIndex:

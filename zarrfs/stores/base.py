@@ -334,6 +334,8 @@ class StorePlugin:
     says so, in order of ``priority`` (low first). ``open(location, read_only)``, where location is the path or what follows
     ``scheme:``, gives the store; it raises `StoreNotFound`, `StoreAccessDenied`. ``example(folder)`` gives the URL of a new, empty,
     writable store that keeps what it keeps below ``folder``: the conformance suite runs over every plug-in that has one.
+    ``open_inside(path, prefix, read_only)`` gives what lies under a prefix of it (``x.zip|zip:prefix``): of archives, whose locations
+    are paths.
     """
 
     name: str
@@ -342,6 +344,7 @@ class StorePlugin:
     claims: Callable[[str], bool] | None = None
     priority: int = 100
     example: Callable[[str], str] | None = None
+    open_inside: Callable[[str, str, bool], Awaitable[Store]] | None = None
 
 
 def _locks_of(store: Store) -> LockTable:

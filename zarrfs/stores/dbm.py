@@ -16,9 +16,9 @@ from collections.abc import Generator, Sequence
 
 from zarrfs.errors import StoreError, StoreNotFound, StoreUnsupported, UsageError
 from zarrfs.keys import ByteRange
-from zarrfs.stores.archive import Archive, ArchiveStore, Entry, NameIndex, is_key
+from zarrfs.stores.archive import Archive, Entry, NameIndex, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
-from zarrfs.stores.base import Buffer, KeyStat, Store, StorePlugin
+from zarrfs.stores.base import Buffer, KeyStat
 from zarrfs.stores.dbm_index import is_index, places
 
 _SUFFIXES = (".dat", ".dir", ".bak")
@@ -122,8 +122,4 @@ def _archive(path: str) -> Archive:
     raise StoreNotFound(f"there is no DBM {path}: it would be the files {path}.dat and {path}.dir", key=path)
 
 
-async def _open(location: str, read_only: bool) -> Store:
-    return await ArchiveStore.open(_archive, location)
-
-
-PLUGIN = StorePlugin("dbm", ("dbm",), _open, claims=_claims, priority=400)
+PLUGIN = archive_plugin("dbm", _archive, _claims, priority=400)

@@ -22,9 +22,9 @@ from typing import Any
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange
-from zarrfs.stores.archive import Archive, ArchiveStore, Entry, is_key
+from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
-from zarrfs.stores.base import Buffer, KeyStat, Store, StorePlugin
+from zarrfs.stores.base import Buffer, KeyStat
 
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
 _FOREIGN = _MAGIC[::-1]
@@ -156,8 +156,4 @@ def _claims(path: str) -> bool:
     return any(begins_with(data, magic, at) for magic in (_MAGIC, _FOREIGN) for at in (12, _AT))
 
 
-async def _open(location: str, read_only: bool) -> Store:
-    return await ArchiveStore.open(LmdbArchive, location)
-
-
-PLUGIN = StorePlugin("lmdb", ("lmdb",), _open, claims=_claims, priority=250)
+PLUGIN = archive_plugin("lmdb", LmdbArchive, _claims, priority=250)

@@ -23,9 +23,9 @@ from urllib.parse import quote
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported
 from zarrfs.keys import ByteRange
-from zarrfs.stores.archive import Archive, ArchiveStore, Entry, is_key
+from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
-from zarrfs.stores.base import Buffer, Generation, KeyStat, Store, StorePlugin
+from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 _MAGIC = b"SQLite format 3\0"
 _KEPT = 8
@@ -291,8 +291,4 @@ def _claims(path: str) -> bool:
     return begins_with(path, _MAGIC)
 
 
-async def _open(location: str, read_only: bool) -> Store:
-    return await ArchiveStore.open(SqliteArchive, location)
-
-
-PLUGIN = StorePlugin("sqlite", ("sqlite",), _open, claims=_claims, priority=200)
+PLUGIN = archive_plugin("sqlite", SqliteArchive, _claims, priority=200)

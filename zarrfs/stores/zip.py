@@ -13,9 +13,9 @@ from collections.abc import Generator, Sequence
 
 from zarrfs.errors import StoreError, UsageError
 from zarrfs.keys import ByteRange
-from zarrfs.stores.archive import Archive, ArchiveStore, Entry, is_key
+from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
-from zarrfs.stores.base import Buffer, KeyStat, Store, StorePlugin
+from zarrfs.stores.base import Buffer, KeyStat
 from zarrfs.stores.zip_directory import LOCAL_MAGIC, Member, ZipDirectory, find_end
 from zarrfs.stores.zip_members import MemberReader
 
@@ -72,8 +72,4 @@ def _claims(path: str) -> bool:
         return False
 
 
-async def _open(location: str, read_only: bool) -> Store:
-    return await ArchiveStore.open(ZipArchive, location)
-
-
-PLUGIN = StorePlugin("zip", ("zip",), _open, claims=_claims, priority=300)
+PLUGIN = archive_plugin("zip", ZipArchive, _claims, priority=300)
