@@ -37,7 +37,7 @@ class NodeView(View):
                 gone = change.kind in ("erase", "unknown") or form.ident(node.path, key) in form.state.became_chunks
                 yield Affected((*folder, *key.split("/")), gone=gone, content=change.kind != "times")
             else:
-                if change.is_prefix and change.kind == "erase":
+                if change.is_prefix and change.kind == "erase" and node.path.prefix.startswith(change.place):
                     form.state.forget_below(form.ident(node.path, ""))
                 yield Affected(folder, gone=True)
                 for document in form.documents:
