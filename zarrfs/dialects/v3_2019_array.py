@@ -35,8 +35,7 @@ from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, check_chunk_nbytes
 
 CHUNK_KEYS = replace(chunk_key.v2("."), scalar="")
-"""``1.2``; for a 0-dimensional array nothing: ``data/P/`` and an empty identifier, which as a file, and in every other store that the
-prototype wrote to, is the key ``data/P``."""
+"""``1.2``; for a 0-dimensional array nothing. ``data/P/`` with an empty identifier is no key; what zarrita stored by it is ``data/P``."""
 
 CODEC = "https://purl.org/zarr/spec/codec/{}/1.0"
 

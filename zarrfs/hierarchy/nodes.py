@@ -2,7 +2,7 @@
 
 Dialects say which keys hold documents and what they mean; this module gets the documents, remembers the nodes for a while, and hands
 out arrays ready to be read. Hierarchies of several dialects may share a store: at each path every dialect that can lie there is asked,
-that of the parent first, and the first whose documents are there wins.
+in the order of their priority, and the first whose documents are there wins.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import trio
 
 from zarrfs.dialects.base import Dialect, Layout
-from zarrfs.dialects.documents import MAX_NBYTES
-from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, ZarrfsError
+from zarrfs.errors import MetadataError, MetadataUnsupported, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each
@@ -28,7 +27,8 @@ from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
 from zarrfs.hierarchy.scalars import with_stored_scalar
-from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
+from zarrfs.hierarchy.stored_documents import StoredDocuments
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
@@ -90,7 +90,8 @@ class Hierarchy:
         self._known: OrderedDict[NodePath, _Known] = OrderedDict()
         self._underway: dict[NodePath, trio.Event] = {}
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
-        self._roots = Roots(dialects if dialects is not None else all_dialects(), self._documents, ttl=ttl)
+        self._stored = StoredDocuments(store)
+        self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored.get, ttl=ttl)
         self._hidden: set[NodePath] = set()
         self._empty_groups: set[NodePath] = set()
         self._epoch = 0
@@ -114,6 +115,22 @@ class Hierarchy:
         """The layouts that a node at ``path`` may have, in the order in which they are asked."""
         return await self._roots.layouts_at(path)
 
+    async def others_at(self, path: NodePath) -> list[str]:
+        """The dialects of what lies at ``path`` beside the node that counts: documents of other nodes, or another hierarchy's root."""
+        node = await self.node(path)
+        found = await self._stored.describing(path, await self._roots.layouts_at(path))
+        found += await self._roots.hidden_at(path)
+        return [name for name in dict.fromkeys(found) if node is None or name != node.dialect]
+
+    def folder_of(self, path: NodePath) -> Prefix:
+        """What is to the store the folder of a node that was looked up: where an array's chunks, or a group's members lie."""
+        known = self._known.get(path)
+        node = known.node if known is not None else None
+        if isinstance(node, ArrayNode):
+            return node.chunk_prefix
+        layout = self._roots.layout_of(node) if node is not None else None
+        return layout.listing_prefix(path) if layout is not None else path.prefix
+
     def new_layout(self, dialect: str) -> Layout | None:
         """A layout of a dialect with its root at that of the store, where there is none; None for a name that is not known."""
         return self._roots.new(dialect)
@@ -121,7 +138,7 @@ class Hierarchy:
     async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
         """What the store holds under ``keys`` now, without those that hold nothing; of what is too long to be a document, as much as
         shows that."""
-        return await self._documents(tuple(dict.fromkeys(keys)))
+        return await self._stored.get(tuple(dict.fromkeys(keys)))
 
     def array_of(self, node: ArrayNode) -> Array:
         """The array that ``node`` describes, whether or not its documents are stored."""
@@ -171,24 +188,13 @@ class Hierarchy:
         """The newest time that is known of the array at ``path`` without asking for every chunk: of its documents, of the names in its
         folder, and of chunks that were changed through this mount."""
         known = await self._lookup(path)
-        prefix = known.node.chunk_prefix if isinstance(known.node, ArrayNode) else path.prefix
-        times = (known.documents_ns, known.chunks_ns, await self._store.prefix_mtime_ns(prefix))
+        times = (known.documents_ns, known.chunks_ns, await self._store.prefix_mtime_ns(self.folder_of(path)))
         return max((each for each in times if each is not None), default=None)
 
     async def children(self, path: NodePath) -> list[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
         names = {each.name for each in self._empty_groups if each.parent == path != each}
-        listed: dict[Prefix, tuple[list[str], list[str]]] = {}
-        for layout in await self._roots.layouts_at(path):
-            if self._store.listable:
-                prefix = layout.listing_prefix(path)
-                if prefix not in listed:
-                    keys, prefixes = listed[prefix] = [], []
-                    async for name, is_prefix, _, _ in self._store.list_dir(prefix):
-                        (prefixes if is_prefix else keys).append(name)
-                names |= layout.child_names(path, *listed[prefix])
-            else:
-                names |= layout.consolidated_names(path) or set()
+        names |= await self._stored.child_names(path, await self._roots.layouts_at(path))
         found: dict[str, Node] = {}
 
         async def add(name: str) -> None:
@@ -219,10 +225,7 @@ class Hierarchy:
         while above:
             self._expire_implied(above)
             above = Prefix(above[: above.rstrip("/").rfind("/") + 1])
-        try:
-            return [NodeChange(NodePath("/" + prefix[:-1]))]
-        except NameInvalid:
-            return []
+        return [NodeChange(path) for path in self._roots.groups_at(prefix)]
 
     def forget_all(self) -> None:
         """Forget everything that was learnt of the store."""
@@ -253,7 +256,8 @@ class Hierarchy:
             if path is not None:
                 self._expire(path)
                 changes.append(NodeChange(path))
-        prefix = key.parent
+        # A chunk's key may be its array's prefix without the slash.
+        prefix = Prefix(f"{key}/")
         while True:
             path = self._by_chunk_prefix.get(prefix)
             known = self._known.get(path) if path is not None else None
@@ -288,8 +292,8 @@ class Hierarchy:
         concerned = set()
         for path, known in self._known.items():
             chunk_prefix = known.node.chunk_prefix if isinstance(known.node, ArrayNode) else None
-            below = path.prefix.startswith(prefix) or prefix.startswith(path.prefix)
-            if below or (chunk_prefix is not None and (chunk_prefix.startswith(prefix) or prefix.startswith(chunk_prefix))):
+            places = self._roots.prefixes_of(path) | ({chunk_prefix} if chunk_prefix is not None else set())
+            if any(place.startswith(prefix) or prefix.startswith(place) for place in places):
                 concerned.add(path)
         for path in concerned:
             self._expire(path)
@@ -308,12 +312,10 @@ class Hierarchy:
 
     def _expire_implied(self, prefix: Prefix) -> None:
         """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
-        try:
-            known = self._known.get(NodePath("/" + prefix[:-1]))
-        except NameInvalid:
-            return
-        if known is not None and (known.node is None or (isinstance(known.node, GroupNode) and not known.node.explicit)):
-            known.expires = float("-inf")
+        for path in self._roots.groups_at(prefix):
+            known = self._known.get(path)
+            if known is not None and (known.node is None or (isinstance(known.node, GroupNode) and not known.node.explicit)):
+                known.expires = float("-inf")
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
@@ -363,14 +365,13 @@ class Hierarchy:
         """The node, a digest of its documents, and the newest time of them."""
         digest = hashlib.blake2b(digest_size=16)
         newest: int | None = None
-        layouts = await self._layouts_for(path)
+        layouts = await self._roots.layouts_at(path)
         read: dict[Key, bytes | None] = {}
-        for layout in layouts:
-            keys = layout.document_keys(path)
-            documents = await self._documents(keys)
-            read |= {key: documents.get(key) for key in keys}
-            if not documents and self._store.listable:
-                # A consolidated copy serves stores that cannot list; here it may tell of nodes that are gone.
+        async for layout, documents in self._stored.by_layout(path, layouts, read, self._expected(path)):
+            begins = self._roots.begins_at(layout, path)
+            # A consolidated copy serves stores that cannot list; elsewhere it may tell of nodes that are gone.
+            tells = bool(documents) or not self._store.listable
+            if not tells and not begins:
                 continue
             for key, value in documents.items():
                 digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "surrogateescape"))
@@ -379,7 +380,9 @@ class Hierarchy:
                 if stat is not None and stat.mtime_ns is not None:
                     newest = max(newest or 0, stat.mtime_ns)
             try:
-                node = layout.parse(path, documents)
+                if begins:
+                    layout.check()
+                node = layout.parse(path, documents) if tells else None
             except MetadataError as error:
                 self._counters.nodes_parsed += 1
                 bad = not isinstance(error, MetadataUnsupported)
@@ -396,9 +399,11 @@ class Hierarchy:
                 return node, digest.digest(), newest
         if await self._is_below_unknown_root(path, read):
             return await self._read(path)
-        if path == ROOT or path in self._empty_groups or await self._is_prefix(layouts, path):
-            # A hierarchy with an entry point has a root group, said or not.
-            owner = next((layout for layout in layouts if not layout.per_node), layouts[0])
+        # A hierarchy with an entry point has a root group, said or not.
+        expected = self._expected(path)
+        owner = self._roots.opened_at(path) or await self._stored.implied_by(path, layouts, expected)
+        if path == ROOT or path in self._empty_groups or owner is not None:
+            owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
             return GroupNode(path=path, dialect=owner.dialect.name, explicit=False), digest.digest(), None
         return None, digest.digest(), None
 
@@ -406,25 +411,19 @@ class Hierarchy:
         """Whether ``path``, at which nothing was found, is in a hierarchy of which only its root tells, found by this."""
         found = len(self._roots.known)
         for above in path.ancestors():
-            if not isinstance(node := (await self._lookup(above)).node, GroupNode) or node.explicit:
+            if isinstance((await self._lookup(above)).node, ArrayNode):
                 break
-        return await self._roots.look_at(path, read) or len(self._roots.known) > found
+        if await self._roots.look_at(path, read):
+            # What was taken for nodes in its folders is something else.
+            for each in [each for each in self._known if each.prefix.startswith(path.prefix)]:
+                self._known[each].expires = float("-inf")
+            return True
+        return len(self._roots.known) > found
 
-    async def _is_prefix(self, layouts: Iterable[Layout], path: NodePath) -> bool:
-        return self._store.listable and any(
-            [await self._store.prefix_exists(prefix) for prefix in {layout.listing_prefix(path) for layout in layouts}]
-        )
-
-    async def _documents(self, keys: tuple[Key, ...]) -> dict[Key, bytes]:
-        # One byte more than may be: a document that is too long is refused by its reader, and never read whole.
-        values = await self._store.get_partial_values([(key, ByteRange(0, MAX_NBYTES + 1)) for key in keys])
-        return {key: bytes(value) for key, value in zip(keys, values, strict=True) if value is not None}
-
-    async def _layouts_for(self, path: NodePath) -> list[Layout]:
-        layouts = await self._roots.layouts_at(path)
-        parent = self._known.get(path.parent) if path != ROOT else None
-        preferred = parent.node.dialect if parent is not None and parent.node is not None else None
-        return sorted(layouts, key=lambda layout: layout.dialect.name != preferred)
+    def _expected(self, path: NodePath) -> str | None:
+        """The dialect that a node at ``path`` probably has."""
+        parent = self._known.get(path.parent)
+        return parent.node.dialect if parent is not None and parent.node is not None else None
 
 
 def _is_same_array(before: ArrayNode, now: Node | None) -> bool:

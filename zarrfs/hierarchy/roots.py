@@ -3,19 +3,24 @@
 Hierarchies of dialects whose nodes carry their own documents (v0, v1, v2, final v3) have no bounds: their nodes are looked for
 everywhere. Those of other dialects (2019, 2022) have an entry point, at the root of the store or in any folder that is no node of another
 hierarchy, and folders of their own below it, in which nobody looks for other nodes.
+
+Layouts are asked in the order of their dialects' ``priority``, whatever was found before: which of several arrays at one path counts does
+not depend on who asked for what (docs/design/010-layouts.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import trio
 
 from zarrfs import registry
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.rooted import RootedLayout
-from zarrfs.errors import UsageError
+from zarrfs.errors import NameInvalid, UsageError
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.metadata import Node
 
 GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
 
@@ -31,6 +36,7 @@ class Roots:
         self._epoch = 0
         self._underway: trio.Event | None = None
         self._layouts: tuple[Layout, ...] = ()
+        self._opened: tuple[Layout, ...] = ()
         self._below: dict[NodePath, RootedLayout] = {}
         self._keys: frozenset[Key] = frozenset()
         self._entries = {key for dialect in dialects if not dialect.per_node for key in dialect.root_keys(Prefix(""))}
@@ -74,9 +80,43 @@ class Roots:
         owned = any(top in layout.own_names for layout in layouts)
         return [layout for layout in layouts if not (owned and layout.per_node)]
 
+    def opened_at(self, path: NodePath) -> Layout | None:
+        """The layout of the hierarchy that was found to have its root at ``path``; of several the one with an entry point."""
+        if path != ROOT:
+            return self._below.get(path)
+        return min(self._opened, key=lambda layout: layout.per_node, default=None)
+
+    def begins_at(self, layout: Layout, path: NodePath) -> bool:
+        """Whether ``path`` is the root of this hierarchy, which has an entry point."""
+        return not layout.per_node and path == (layout.at if isinstance(layout, RootedLayout) else ROOT)
+
+    def groups_at(self, prefix: Prefix) -> set[NodePath]:
+        """The groups whose members lie at ``prefix``, in one layout or the other."""
+        found = {layout.node_of_prefix(prefix) for layout in self.known if not layout.per_node}
+        with suppress(NameInvalid):
+            found.add(NodePath("/" + prefix[:-1]))
+        return {path for path in found if path is not None}
+
+    def prefixes_of(self, path: NodePath) -> set[Prefix]:
+        """Where members of a group at ``path`` lie, in one layout or the other."""
+        apart = [layout for layout in self.known if not layout.per_node and layout.holds(path)]
+        return {path.prefix, *(prefix for layout in apart for prefix in layout.listing_prefixes(path))}
+
+    def layout_of(self, node: Node) -> Layout | None:
+        """The layout, as far as is known, that has this node."""
+        return next((each for each in self.known if each.dialect.name == node.dialect and each.holds(node.path)), None)
+
     def new(self, name: str) -> Layout | None:
         """A layout of this dialect, for a store in which there is no node."""
         return next((dialect.create(Prefix("")) for dialect in self._dialects if dialect.name == name), None)
+
+    async def hidden_at(self, path: NodePath) -> list[str]:
+        """The dialects of hierarchies whose entry point is in the folder at ``path``, and which count for nothing: it is a node's."""
+        found = []
+        for dialect in self._dialects if path != ROOT and path not in self._below else ():
+            if not dialect.per_node and await self._open(dialect, path.prefix, await self._get(dialect.root_keys(path.prefix))):
+                found.append(dialect.name)
+        return found
 
     async def look_at(self, path: NodePath, read: Mapping[Key, bytes | None]) -> bool:
         """Whether the folder at ``path``, which is no node as far as is known, is the root of a hierarchy of its own. ``read``: what was
@@ -127,11 +167,16 @@ class Roots:
                 self._below[at] = RootedLayout(again, at)
         self._keys = frozenset(keys)
         # Nodes of those that were not found at the root may lie anywhere.
-        self._layouts = (*opened, *created)
+        self._layouts = tuple(sorted((*opened, *created), key=_priority))
+        self._opened = tuple(opened)
 
     async def _open(self, dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> Layout | None:
         further = dialect.further_keys(prefix, documents)
         return dialect.open(prefix, documents | await self._get(further) if further else documents)
+
+
+def _priority(layout: Layout) -> tuple[int, str]:
+    return layout.dialect.priority, layout.dialect.name
 
 
 def dialects(choices: Iterable[str] = ()) -> list[Dialect]:

@@ -1,0 +1,81 @@
+"""What a store holds of nodes: the documents at a path, in each layout that a node there may have, and the names of children.
+
+Layouts are asked in their order, whatever lies above: which of several nodes at one path counts does not depend on how it was come to
+(docs/design/010-layouts.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from zarrfs.dialects.base import Layout
+from zarrfs.dialects.documents import MAX_NBYTES
+from zarrfs.errors import MetadataError
+from zarrfs.keys import ByteRange, Key, NodePath, Prefix
+from zarrfs.stores.base import Store
+
+
+class StoredDocuments:
+    """Reads ``store``; remembers nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, keys: tuple[Key, ...]) -> dict[Key, bytes]:
+        """What the store holds under ``keys``, without those that hold nothing; of what is too long to be a document, as much as shows
+        that."""
+        # One byte more than may be: a document that is too long is refused by its reader, and never read whole.
+        values = await self._store.get_partial_values([(key, ByteRange(0, MAX_NBYTES + 1)) for key in keys])
+        return {key: bytes(value) for key, value in zip(keys, values, strict=True) if value is not None}
+
+    async def by_layout(
+        self, path: NodePath, layouts: Sequence[Layout], read: dict[Key, bytes | None], expected: str | None
+    ) -> AsyncIterator[tuple[Layout, dict[Key, bytes]]]:
+        """Each layout with its documents at ``path``. ``read`` gets what was found, None for nothing.
+
+        Down to the layout of the dialect ``expected``, all are asked for at once.
+        """
+        last = next((n for n, layout in enumerate(layouts) if layout.dialect.name == expected), 0)
+        for n, layout in enumerate(layouts):
+            keys = layout.document_keys(path)
+            wanted = dict.fromkeys(
+                key for each in layouts[n : max(n, last) + 1] for key in each.document_keys(path) if key not in read
+            )
+            found = await self.get(tuple(wanted))
+            read |= {key: found.get(key) for key in wanted}
+            yield layout, {key: value for key in keys if (value := read[key]) is not None}
+
+    async def describing(self, path: NodePath, layouts: Sequence[Layout]) -> list[str]:
+        """The dialects of ``layouts`` in which there is a node at ``path``, a bad one too."""
+        found = []
+        async for layout, documents in self.by_layout(path, layouts, {}, None):
+            try:
+                if documents and layout.parse(path, documents) is not None:
+                    found.append(layout.dialect.name)
+            except MetadataError:
+                found.append(layout.dialect.name)
+        return found
+
+    async def child_names(self, path: NodePath, layouts: Iterable[Layout]) -> set[str]:
+        """Names of what may be children of the group at ``path``."""
+        names: set[str] = set()
+        listed: dict[Prefix, tuple[list[str], list[str]]] = {}
+        for layout in layouts:
+            if not self._store.listable:
+                names |= layout.consolidated_names(path) or set()
+                continue
+            for prefix in layout.listing_prefixes(path):
+                if prefix not in listed:
+                    keys, prefixes = listed[prefix] = [], []
+                    async for name, is_prefix, _, _ in self._store.list_dir(prefix):
+                        (prefixes if is_prefix else keys).append(name)
+                names |= layout.child_names(path, *listed[prefix])
+        return names
+
+    async def implied_by(self, path: NodePath, layouts: Iterable[Layout], expected: str | None) -> Layout | None:
+        """The layout in which something lies below ``path``; of several that of the dialect ``expected``, or the first."""
+        for layout in sorted(layouts, key=lambda layout: layout.dialect.name != expected) if self._store.listable else ():
+            for prefix in layout.listing_prefixes(path):
+                if await self._store.prefix_exists(prefix):
+                    return layout
+        return None
