@@ -164,6 +164,17 @@ async def test_the_last_chunk_takes_the_shard_with_it() -> None:
 
 
 @trio_test
+async def test_erasing_what_is_not_there_stores_nothing() -> None:
+    array = node((8,), ShardSpec((4,)), ShardSpec((2,)))
+    store = ObservedStore(MemoryStore())
+    chunks, _ = opened(store, array)
+    await chunks.update({(1,): b"a"})
+    await chunks.update({(0,): None, (2,): None, (3,): None, (6,): None})
+    assert (sets(store), store.counters.erase) == (1, 0)
+    assert await chunks.get((1,)) == b"a"
+
+
+@trio_test
 async def test_listing_reads_each_index_once() -> None:
     array = node((40,), ShardSpec((2,)))
     store = ObservedStore(MemoryStore())

@@ -155,19 +155,28 @@ class ShardedChunks(ChunkStore):
         before: dict[Coords, KnownShard | None] = {}
         pairs: dict[Coords, Pairs] = {}
         for shard, group in groups.items():
+            if await self._changes_nothing(shard, group):
+                continue
             before[shard], pieces = await self._staying(shard, group)
             pieces |= {place: written.data for place, written in group.items() if written.data is not None}
             data = None
             if pieces:
                 data, pairs[shard] = await threads.cpu(sum(map(len, pieces.values())), self._assembled, pieces)
             shards[shard] = Written(data, new_generation(), now)
-        generations = await self._parent.merge(shards)
-        for shard, group in groups.items():
-            self._remember(shard, shards[shard], generations[shard], pairs.get(shard), before[shard], group)
+        generations = await self._parent.merge(shards) if shards else {}
+        for shard, written in shards.items():
+            self._remember(shard, written, generations[shard], pairs.get(shard), before[shard], groups[shard])
         return {
-            coords: written.generation if generations[self.spec.shard_of(coords)] is not None else None
+            coords: written.generation if generations.get(self.spec.shard_of(coords)) is not None else None
             for coords, written in chunks.items()
         }
+
+    async def _changes_nothing(self, shard: Coords, group: Mapping[int, Written]) -> bool:
+        """Whether ``group`` only erases, and nothing that is there."""
+        if any(written.data is not None for written in group.values()):
+            return False
+        known = await self.shard(shard)
+        return known is None or (isinstance(known.index, ShardIndex) and group.keys().isdisjoint(known.index.places()))
 
     async def _staying(self, shard: Coords, group: Mapping[int, Written]) -> tuple[KnownShard | None, dict[int, Buffer]]:
         """The shard as it is, and those of its chunks that ``group`` does not replace, by place; nothing of both is got where none
