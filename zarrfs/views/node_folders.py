@@ -56,7 +56,7 @@ class NodeFolder(Directory):
             # close(2) does not wait for the last RELEASE: a name that is being published now would change the time again.
             async with staged.lock:
                 pass
-        stored_ns = await self._context.store.prefix_mtime_ns(self.path.prefix)
+        stored_ns = await self._context.store.prefix_mtime_ns(self._context.hierarchy.folder_of(self.path))
         self._context.times.keep(self.ident(""), mtime_ns, size=0, stored_ns=stored_ns)
 
     async def lookup(self, name: str) -> Node:
@@ -172,7 +172,7 @@ class NodeFolder(Directory):
             await self._rename_file(node, await new_directory.content(new_name))
 
     async def sync(self) -> None:
-        await self._context.store.sync([self.path.prefix])
+        await self._context.store.sync([self._context.hierarchy.folder_of(self.path)])
 
     def ident(self, name: str) -> str:
         """`File.ident` of the entry called ``name``."""

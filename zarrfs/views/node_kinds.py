@@ -254,7 +254,7 @@ class ReasonKind(Kind):
 
 async def folder_mtime_ns(form: NodeForm, path: NodePath) -> int | None:
     """The time to show for the folder at ``path``."""
-    stored_ns = await form.context.store.prefix_mtime_ns(path.prefix)
+    stored_ns = await form.context.store.prefix_mtime_ns(form.context.hierarchy.folder_of(path))
     return form.context.times.shown(form.ident(path, ""), size=0, stored_ns=stored_ns)
 
 

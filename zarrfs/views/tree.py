@@ -114,7 +114,8 @@ class GroupDirectory(Directory):
         self.path = path
 
     async def attributes(self) -> Attributes:
-        return Attributes(True, mtime_ns=await self.context.store.prefix_mtime_ns(self.path.prefix), writable=False)
+        folder = self.context.hierarchy.folder_of(self.path)
+        return Attributes(True, mtime_ns=await self.context.store.prefix_mtime_ns(folder), writable=False)
 
     async def lookup(self, name: str) -> Node:
         for shown in await self.documents():
@@ -159,7 +160,7 @@ class GroupDirectory(Directory):
         for name, node in children:
             shown = await self.show(names.name_of(name), node)
             if shown.is_directory:
-                shown.mtime_ns = await self.context.store.prefix_mtime_ns(node.path.prefix)
+                shown.mtime_ns = await self.context.store.prefix_mtime_ns(self.context.hierarchy.folder_of(node.path))
             every.append(shown)
         free_names(every, [shown.name for shown in await self.documents()])
         return every
