@@ -26,7 +26,7 @@ from tests.support.mounting import Mounted, mounted, run
 
 pytestmark = pytest.mark.fuse
 
-ALL = folder_cases([*cases("v2"), *cases("v3_final")])
+ALL = folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final")])
 ALONE = [param for param in ALL if any(node["path"] == "/" and node["kind"] == "array" for node in param.values[0].nodes())]
 ALONE += [param for param in ALL if param.values[0].name.endswith("/consolidated")]
 BESIDE = [param for param in ALL if param not in ALONE]

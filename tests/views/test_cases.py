@@ -20,7 +20,7 @@ from tests.support.comparing import (
 )
 from tests.support.trees import every_file, listing, load, names, read, tree_of
 
-every_case = pytest.mark.parametrize("case", folder_cases([*cases("v2"), *cases("v3_final")]))
+every_case = pytest.mark.parametrize("case", folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final")]))
 
 
 @every_case

@@ -18,7 +18,7 @@ from zarrfs.stores.memory import MemoryStore
 
 zarr = pytest.importorskip("zarr")
 
-every_case = pytest.mark.parametrize("case", folder_cases([*cases("v2"), *cases("v3_final")]))
+every_case = pytest.mark.parametrize("case", folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final")]))
 Node = dict[str, Any]
 
 
