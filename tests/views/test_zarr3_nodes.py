@@ -149,6 +149,8 @@ async def test_resizing_erases_chunks_where_that_is_allowed(dialect: int, kind: 
 @trio_test
 async def test_names_of_dimensions_in_a_v2_store_are_those_of_the_attribute(tmp_path: Path) -> None:
     async with scene(2, "memory", tmp_path, view="zarr3") as s:
+        await s.mkdir("none")
+        await s.write("none/zarr.json", ARRAY | {"dimension_names": None})
         await s.mkdir("n")
         await s.write("n/zarr.json", ARRAY | {"dimension_names": ["y", "x"]})
         assert (await s.stored())["n"][1] == {"units": "m", "_ARRAY_DIMENSIONS": ["y", "x"]}

@@ -143,9 +143,7 @@ class NodeFolder(Directory):
         kind = await self._kind()
         left = [name async for name, *_ in self.entries()]
         if left == [self.form.group_document] and isinstance(kind, GroupKind) and self.form.is_hollow(kind.node):
-            left = [
-                name async for name, *_ in self._context.store.list_dir(self.path.prefix) if name not in await self._own_names()
-            ]
+            left = await self._context.editor.unshown(self.path)
         if left:
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {left[0]!r}", key=self.path)
         if isinstance(kind, WaitingKind) or (isinstance(kind, ArrayKind) and kind.inside):
@@ -232,10 +230,6 @@ class NodeFolder(Directory):
         if isinstance(content, NodeContent):
             return content.moved(NodePath(new + content.path[len(old) :]))
         return self._temporaries.content(self.form.ident(new, "") + content.ident[len(self.form.ident(old, "")) :])
-
-    async def _own_names(self) -> set[str]:
-        layout = await self._context.editor.layout_for(self.path)
-        return {key.name for key in layout.document_keys(self.path) if key.parent == self.path.prefix}
 
     async def _kind(self) -> Kind:
         if self.form.folders and (array := await self._array_around()) is not None:

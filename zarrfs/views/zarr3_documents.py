@@ -21,28 +21,12 @@ from zarrfs.dialects.v3_names import DOCUMENT
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model import chunk_key
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
 from zarrfs.views.node_documents import check_only_shape_differs, parsed
 
 KEYS = chunk_key.default("/")
 
 _LAYOUT = V3.create(Prefix(""))
-_MEMBERS = frozenset(
-    {
-        "zarr_format",
-        "node_type",
-        "shape",
-        "data_type",
-        "chunk_grid",
-        "chunk_key_encoding",
-        "fill_value",
-        "codecs",
-        "attributes",
-        "storage_transformers",
-        "dimension_names",
-        MEMBER,
-    }
-)
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 _FIXED = ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
 
@@ -90,12 +74,13 @@ def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNo
     Of an array, the chain is complete, and an undefined fill value zeros, as `shown_array` has them. Raises `ContentInvalid`, also for
     what the view cannot show.
     """
-    unknown = sorted(parsed(ident, data).keys() - _MEMBERS)
-    if unknown:
-        raise ContentInvalid(f"{ident}: member {unknown[0]!r} has no place in the node", key=ident)
+    document = parsed(ident, data)
     try:
         # At the root, because other dialects have names of nodes that v3 has not.
         node = _LAYOUT.parse(ROOT, {ROOT.prefix.key(DOCUMENT): data})
+        unknown = sorted(document.keys() - _known_members(node))
+        if unknown:
+            raise ContentInvalid(f"{ident}: member {unknown[0]!r} has no place in the node", key=ident)
         if isinstance(node, GroupNode):
             return replace(node, path=path)
         if not isinstance(node, ArrayNode):
@@ -170,6 +155,11 @@ def says_the_same(path: NodePath, made: bytes | None, data: bytes) -> bool:
         with_names = {**written.attributes, DIMENSIONS: list(written.metadata.dimension_names or ())}
         return node.metadata == written.metadata and node.attributes in (written.attributes, with_names)
     return isinstance(node, GroupNode) and isinstance(written, GroupNode) and node.attributes == written.attributes
+
+
+def _known_members(node: Node | None) -> set[str]:
+    """What a document of such a node may say: what is written of it, and what is passed over."""
+    return {MEMBER, "dimension_names", *(parsed(DOCUMENT, _formatted(node)) if isinstance(node, ArrayNode | GroupNode) else ())}
 
 
 def _difference(made: ArrayNode, written: ArrayNode) -> str | None:
