@@ -10,7 +10,7 @@ locks that hold between processes (`Store.exclusive`, of a document of the root)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 
 import trio
@@ -61,7 +61,7 @@ class NodeEditor:
                 return layouts[node.dialect]
         if owner is not None:
             return owner
-        name = await self._dialect_beside(path)
+        name = await self._dialect_beside(path, layouts)
         layout = layouts.get(name) if name is not None else self._hierarchy.new_layout(self._new_dialect)
         if layout is None:
             raise MetadataError(f"{path}: no node of {self._new_dialect} can be made in this store", key=path)
@@ -168,13 +168,28 @@ class NodeEditor:
             if isinstance(node, ArrayNode) and not node.metadata.shape:
                 # The key of its chunk may lie beside its prefix.
                 await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
-            is_root = not layout.per_node and layout.prefix == path.prefix
+            is_root = _begins_at(layout, path)
             places = (*layout.listing_prefixes(path), layout.chunk_prefix(path), *((path.prefix,) * is_root))
             for prefix in dict.fromkeys(places):
                 # Nobody writes chunks of an array without documents: what waits now is the last.
                 await self._hierarchy.drop(prefix)
                 await self._store.erase_prefix(prefix)
             self._hierarchy.lose_groups(path)
+
+    async def unshown(self, path: NodePath) -> list[str]:
+        """What the store has where the group at ``path`` and its members are, beside its own documents, if it has no members."""
+        layout = await self.layout_for(path)
+        own: set[str] = set(layout.document_keys(path))
+        places = layout.listing_prefixes(path)
+        if _begins_at(layout, path):
+            places = (path.prefix,)
+            own = {*layout.dialect.root_keys(path.prefix), *map(path.prefix.child, layout.own_names)}
+        found: list[str] = []
+        for prefix in places:
+            async for name, is_prefix, _, _ in self._store.list_dir(prefix):
+                if (prefix.child(name) if is_prefix else prefix.key(name)) not in own:
+                    found.append(name)
+        return found
 
     async def rename(self, path: NodePath, new_path: NodePath) -> None:
         """Move the node at ``path``, with all below it, in one step of the store; consolidated copies follow.
@@ -219,9 +234,9 @@ class NodeEditor:
         async with self._lock, self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
             yield
 
-    async def _dialect_beside(self, path: NodePath) -> str | None:
-        """The dialect of the first node with documents that is found under groups without: under that which is nearest to ``path``
-        where there is one, else further up; None where there is none."""
+    async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
+        """The dialect, of those ``known`` there, of the first node with documents that is found under groups without: under that which
+        is nearest to ``path`` where there is one, else further up; None where there is none."""
         searched: set[NodePath] = set()
         count = 0
         for above in (path, *reversed(tuple(path.ancestors()))):
@@ -233,9 +248,9 @@ class NodeEditor:
                 searched.add(here)
                 for _, node in await self._hierarchy.children(here):
                     count += 1
-                    if not _is_implicit(node) and node.dialect:
+                    if not _is_implicit(node) and node.dialect in known:
                         return node.dialect
-                    if isinstance(node, GroupNode):
+                    if isinstance(node, GroupNode) and node.dialect in known:
                         pending.append(node.path)
         return None
 
@@ -283,7 +298,12 @@ class NodeEditor:
         if parent == ROOT or node is None or not _is_implicit(node):
             return
         layout = await self.layout_for(path)
-        going = {*layout.document_keys(path), *layout.listing_prefixes(path), layout.chunk_prefix(path)}
+        if _begins_at(layout, parent):
+            # Its entry point keeps it.
+            return
+        going: set[str] = {*layout.document_keys(path), *layout.listing_prefixes(path), layout.chunk_prefix(path)}
+        if _begins_at(layout, path):
+            layout, going = await self.layout_for(parent), {path.prefix}
         for above in layout.listing_prefixes(parent):
             async for name, is_prefix, _, _ in self._store.list_dir(above):
                 if (above.child(name) if is_prefix else above.key(name)) not in going:
@@ -374,6 +394,11 @@ class NodeEditor:
             await self._erase_documents(layout, ROOT)
         await self._hierarchy.drop(node.chunk_prefix)
         await self._store.erase_values(keys)
+
+
+def _begins_at(layout: Layout, path: NodePath) -> bool:
+    """Whether ``path`` is the root of a hierarchy that has an entry point."""
+    return not layout.per_node and layout.prefix == path.prefix
 
 
 def _is_implicit(node: Node) -> bool:
