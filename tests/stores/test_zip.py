@@ -1,0 +1,494 @@
+"""Zip files: held against `zipfile`, with entries that mean harm, larger than 4 GiB, and not the file that they were."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import struct
+import time
+import zipfile
+import zlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import trio_test
+
+from tests.support.stores import contents, names
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.archive import ArchiveStore
+from zarrfs.stores.base import Store
+from zarrfs.stores.opening import open_store
+
+METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+every_method = pytest.mark.parametrize("method", METHODS)
+CONTENT = bytes(range(256)) * 700
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[Store]:
+    store = await open_store(str(path))
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def made(path: Path, *entries: tuple[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, value in entries:
+            archive.writestr(name, value)
+    return path
+
+
+def raw_zip(*entries: tuple[bytes, bytes], flags: int = 0, method: int = 0, **fields: int) -> bytes:
+    """A zip file made by hand: each entry with the bytes of its name and what is stored; ``fields`` (``crc``, ``size``, ``stored``,
+    ``offset``) say something else of it in the directory than what is so."""
+    out, directory = b"", b""
+    for name, data in entries:
+        crc, size = fields.get("crc", zlib.crc32(data)), fields.get("size", len(data))
+        sizes = struct.pack("<3I", crc, fields.get("stored", len(data)), size)
+        start = struct.pack("<4H", flags, method, 0, 0x2821)
+        directory += b"PK\1\2" + struct.pack("<2H", 20, 20) + start + sizes
+        directory += struct.pack("<5H2I", len(name), 0, 0, 0, 0, 0, fields.get("offset", len(out))) + name
+        out += b"PK\3\4" + struct.pack("<H", 20) + start + sizes + struct.pack("<2H", len(name), 0) + name + data
+    count = len(entries)
+    return out + directory + b"PK\5\6" + struct.pack("<4H2IH", 0, 0, count, count, len(directory), len(out), 0)
+
+
+# --- against zipfile ------------------------------------------------------------------------------------------------------------
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
+ENTRIES = st.lists(st.tuples(NAMES, st.binary(max_size=300), st.sampled_from(METHODS)), max_size=12)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@settings(max_examples=150, deadline=None, database=None)
+@given(entries=ENTRIES, comment=st.binary(max_size=40), before=st.binary(max_size=40), data=st.data())
+def test_random_archives_hold_what_zipfile_finds(
+    entries: list[tuple[str, bytes, int]],
+    comment: bytes,
+    before: bytes,
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = tmp_path_factory.mktemp("zip") / "x.zip"
+    made_in = io.BytesIO()
+    with zipfile.ZipFile(made_in, "w") as archive:
+        archive.comment = comment
+        for name, value, method in entries:
+            archive.writestr(zipfile.ZipInfo(name, (2021, 2, 3, 4, 5, 6)), value, method)
+    path.write_bytes(before + made_in.getvalue())
+    with zipfile.ZipFile(path) as archive:
+        expected = {info.filename: archive.read(info.filename) for info in archive.infolist() if not info.is_dir()}
+        folders = {info.filename for info in archive.infolist() if info.is_dir()}
+    wanted = (
+        data.draw(st.lists(st.tuples(st.sampled_from(sorted(expected)), st.integers(0, 320), st.integers(0, 320)), max_size=5))
+        if expected
+        else []
+    )
+
+    async def hold() -> None:
+        async with opened(path) as store:
+            assert await contents(store) == expected
+            for folder in folders:
+                assert await store.prefix_exists(Prefix(folder))
+            for name, start, length in wanted:
+                parts = await store.get_partial_values(
+                    [(Key(name), ByteRange(start, length)), (Key(name), ByteRange.suffix(length))]
+                )
+                whole = expected[name]
+                assert parts == [whole[start : start + length], whole[max(0, len(whole) - length) :]]
+                stat = await store.stat(Key(name))
+                assert stat is not None and stat.size == len(whole)
+                assert stat.mtime_ns == int(time.mktime((2021, 2, 3, 4, 5, 6, 0, 0, -1))) * 10**9
+
+    trio.run(hold)
+
+
+@trio_test
+async def test_other_names_than_ascii(tmp_path: Path) -> None:
+    """UTF-8 by the flag, code page 437 without, the Unicode path where it is of this name; what is not UTF-8 is kept."""
+    path = tmp_path / "x.zip"
+    path.write_bytes(raw_zip(("ü".encode(), b"1"), (b"\xff\xfe", b"2"), flags=0x800))
+    async with opened(path) as store:
+        assert await contents(store) == {"ü": b"1", "\udcff\udcfe": b"2"}
+    path.write_bytes(raw_zip((b"\x81", b"1")))
+    async with opened(path) as store:
+        assert await contents(store) == {"ü": b"1"}
+    info = zipfile.ZipInfo("x")
+    info.extra = struct.pack("<HHBI", 0x7075, 5 + 2, 1, zlib.crc32(b"\x81")) + "é".encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(info, b"1")
+    path.write_bytes(path.read_bytes().replace(b"x\x75\x70", b"\x81\x75\x70").replace(b"\0x", b"\0\x81"))
+    async with opened(path) as store:
+        assert await contents(store) == {"é": b"1"}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@trio_test
+async def test_the_last_of_equal_names_counts(tmp_path: Path) -> None:
+    async with opened(made(tmp_path / "x.zip", ("a", b"first"), ("b", b""), ("a", b"last"))) as store:
+        assert await contents(store) == {"a": b"last", "b": b""}
+
+
+@trio_test
+async def test_folders_are_empty_prefixes(tmp_path: Path) -> None:
+    async with opened(made(tmp_path / "x.zip", ("empty/", b""), ("full/", b""), ("full/k", b"v"), ("deep/er/", b""))) as store:
+        assert await contents(store) == {"full/k": b"v"}
+        assert await names(store) == {("empty", True): 0, ("full", True): 0, ("deep", True): 0}
+        assert await names(store, "empty/") == {} and await names(store, "deep/") == {("er", True): 0}
+        assert await store.prefix_exists(Prefix("empty/")) and not await store.prefix_exists(Prefix("full/k/"))
+        assert await store.get(Key("empty")) is None
+
+
+@trio_test
+async def test_recognised_by_content_alone(tmp_path: Path) -> None:
+    path = made(tmp_path / "no ending", ("k", b"v"))
+    async with opened(path) as store:
+        assert isinstance(store, ArchiveStore)
+    path.write_bytes(b"#!/bin/sh\nexit\n" + path.read_bytes())
+    async with opened(path) as store:
+        assert await contents(store) == {"k": b"v"}
+    async with opened(made(tmp_path / "empty.zip")) as store:
+        assert await contents(store) == {}
+    (tmp_path / "not.zip").write_bytes(b"something else" * 99)
+    with pytest.raises(StoreNotFound, match=r"not\.zip is not a store"):
+        await open_store(str(tmp_path / "not.zip"))
+
+
+@trio_test
+async def test_a_comment_that_looks_like_an_end(tmp_path: Path) -> None:
+    for comment in (b"PK\5\6", b"PK\5\6" + bytes(18), b"x" * 65535, raw_zip((b"k", b"other"))[-60:]):
+        with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+            archive.writestr("k", b"v")
+            archive.comment = comment
+        async with opened(tmp_path / "x.zip") as store:
+            if len(comment) != 22:  # An empty archive at the end of another: whoever reads it takes that one, zipfile too.
+                assert await contents(store) == {"k": b"v"}
+
+
+# --- parts of values ------------------------------------------------------------------------------------------------------------
+
+
+@every_method
+@trio_test
+async def test_parts_in_any_order(tmp_path: Path, method: int) -> None:
+    async with opened(made(tmp_path / "x.zip", ("k", CONTENT), method=method)) as store:
+        sizes = random.Random(method)
+        for start in [
+            0,
+            5,
+            70_000,
+            69_999,
+            140_000,
+            3,
+            len(CONTENT) - 1,
+            len(CONTENT),
+            *(sizes.randrange(len(CONTENT)) for _ in range(20)),
+        ]:
+            length = sizes.randrange(100_000)
+            (part,) = await store.get_partial_values([(Key("k"), ByteRange(start, length))])
+            assert part == CONTENT[start : start + length]
+            (part,) = await store.get_partial_values([(Key("k"), ByteRange(start + length, 10))])
+            assert part == CONTENT[start + length : start + length + 10]
+
+
+@every_method
+@trio_test
+async def test_one_value_read_by_many(tmp_path: Path, method: int) -> None:
+    async with opened(made(tmp_path / "x.zip", ("k", CONTENT), method=method)) as store:
+
+        async def read(step: int) -> None:
+            for start in range(0, len(CONTENT), step):
+                (part,) = await store.get_partial_values([(Key("k"), ByteRange(start, step))])
+                assert part == CONTENT[start : start + step]
+
+        async with trio.open_nursery() as nursery:
+            for step in (7_000, 7_000, 9_001, 60_000, 60_000, 200_000):
+                nursery.start_soon(read, step)
+
+
+# --- what means harm ------------------------------------------------------------------------------------------------------------
+
+
+@every_method
+@trio_test
+async def test_a_flipped_bit_is_an_error_that_names_the_key(tmp_path: Path, method: int) -> None:
+    path = made(tmp_path / "x.zip", ("good", CONTENT), ("bad", CONTENT[:5000]), method=method)
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("bad")
+    content = bytearray(path.read_bytes())
+    content[info.header_offset + 30 + len("bad") + info.compress_size // 2] ^= 4
+    path.write_bytes(content)
+    async with opened(path) as store:
+        with pytest.raises(StoreError, match="'bad'") as raised:
+            await store.get(Key("bad"))
+        assert raised.value.key == "bad"
+        assert await store.get(Key("good")) == CONTENT
+
+
+@every_method
+@pytest.mark.parametrize("change", ["size", "stored"])
+@pytest.mark.parametrize("by", [-1, 1, 1000, 2**31])
+@trio_test
+async def test_sizes_that_are_not_so(tmp_path: Path, method: int, change: str, by: int) -> None:
+    path = made(tmp_path / "x.zip", ("k", CONTENT), ("other", b"fine"), method=method)
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("k")
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\1\2")
+    at = entry + (24 if change == "size" else 20)
+    said = info.file_size if change == "size" else info.compress_size
+    content[at : at + 4] = struct.pack("<I", said + by)
+    path.write_bytes(content)
+    async with opened(path) as store:
+        if change == "stored" and by > 0 and method != zipfile.ZIP_STORED:
+            # More bytes belong to it than it needs: what it is was read, and its CRC is right; or it is said to be damaged.
+            try:
+                assert await store.get(Key("k")) == CONTENT
+            except StoreError as error:
+                assert error.key == "k"
+        else:
+            with pytest.raises(StoreError, match="'k'"):
+                await store.get(Key("k"))
+        assert await store.get(Key("other")) == b"fine"
+
+
+@pytest.mark.parametrize("declared", [10, 10**9])
+@trio_test
+async def test_a_bomb_becomes_no_more_than_was_declared_or_asked_for(tmp_path: Path, declared: int) -> None:
+    import tracemalloc
+
+    real = 200 << 20
+    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)
+    data = b"".join([*(compressor.compress(bytes(1 << 20)) for _ in range(real >> 20)), compressor.flush()])
+    (tmp_path / "x.zip").write_bytes(raw_zip((b"bomb", data), method=8, size=declared))
+    async with opened(tmp_path / "x.zip") as store:
+        tracemalloc.start()
+        try:
+            with pytest.raises(StoreError, match="'bomb'"):
+                if declared < real:
+                    await store.get(Key("bomb"))
+                else:
+                    await store.get_partial_values([(Key("bomb"), ByteRange(declared - 10, 10))])
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        finally:
+            tracemalloc.stop()
+
+
+@trio_test
+async def test_an_lzma_dictionary_of_gigabytes_is_not_allocated(tmp_path: Path) -> None:
+    path = made(tmp_path / "x.zip", ("k", CONTENT), method=zipfile.ZIP_LZMA)
+    content = bytearray(path.read_bytes())
+    at = content.index(b"\5\0", 30)
+    content[at + 3 : at + 7] = b"\xff\xff\xff\xf0"
+    path.write_bytes(content)
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (3 << 30, limits[1]))
+    try:
+        async with opened(path) as store:
+            assert await store.get(Key("k")) == CONTENT
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.parametrize(("method", "name"), [(9, "deflate64"), (93, "zstd"), (1, "shrink"), (77, "method 77"), (99, "AES")])
+@trio_test
+async def test_methods_that_are_not_known_are_named(tmp_path: Path, method: int, name: str) -> None:
+    (tmp_path / "x.zip").write_bytes(raw_zip((b"k", b"..."), method=method))
+    async with opened(tmp_path / "x.zip") as store:
+        with pytest.raises(StoreUnsupported, match=f"'k'.*{name}"):
+            await store.get(Key("k"))
+        assert await names(store) == {("k", False): 3}
+
+
+@pytest.mark.parametrize("flags", [0x1, 0x41, 0x2000])
+@trio_test
+async def test_encrypted_entries_are_denied(tmp_path: Path, flags: int) -> None:
+    (tmp_path / "x.zip").write_bytes(raw_zip((b"k", b"secret"), flags=flags))
+    async with opened(tmp_path / "x.zip") as store:
+        with pytest.raises(StoreAccessDenied, match="'k'.*encrypted"):
+            await store.get(Key("k"))
+
+
+HOSTILE = [
+    b"../x", b"/abs", b"a//b", b"a/./b", b"a/../b", b"..", b".", b"back\\slash", b"C:\\x", b"nul\0byte", b"ctl\1\n\x7f",
+    b"x" * 300, b"deep/" * 2000 + b"x", b"\xff\xfe", b"\xed\xa0\x80", b" ", b"//s", b"a/b/../../../etc/passwd",
+]  # fmt: skip
+
+
+@trio_test
+async def test_hostile_names_are_keys_and_nothing_else(tmp_path: Path) -> None:
+    entries = [(name, b"%d" % number) for number, name in enumerate(HOSTILE)]
+    (tmp_path / "x.zip").write_bytes(raw_zip(*entries, flags=0x800))
+    async with opened(tmp_path / "x.zip") as store:
+        assert await contents(store) == {os.fsdecode(name): value for name, value in entries}
+        for key in ("x", "abs", "b", "etc/passwd", "../../etc/passwd", "nul", "\ud800"):
+            assert await store.get(Key(key)) is None
+
+
+@pytest.mark.logs("without a name")
+@trio_test
+async def test_what_cannot_be_a_key_is_skipped_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "x.zip").write_bytes(raw_zip((b"", b"nameless"), (b"k", b"v"), (b"", b"again")))
+    async with opened(tmp_path / "x.zip") as store:
+        assert await contents(store) == {"k": b"v"}
+        assert await names(store) == {("k", False): 1}
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("offset", [1, 5, 10**6, 2**32 - 2])
+@trio_test
+async def test_an_entry_that_is_not_where_it_should_be(tmp_path: Path, offset: int) -> None:
+    (tmp_path / "x.zip").write_bytes(raw_zip((b"k", b"v"), offset=offset))
+    async with opened(tmp_path / "x.zip") as store:
+        with pytest.raises(StoreError, match="'k'"):
+            await store.get(Key("k"))
+
+
+@trio_test
+async def test_the_entry_of_another_name_is_not_given(tmp_path: Path) -> None:
+    content = raw_zip((b"a", b"1"), (b"b", b"2"))
+    (tmp_path / "x.zip").write_bytes(content.replace(b"PK\3\4" + content[4:30] + b"a", b"PK\3\4" + content[4:30] + b"c"))
+    async with opened(tmp_path / "x.zip") as store:
+        with pytest.raises(StoreError, match="'a'.*another entry"):
+            await store.get(Key("a"))
+        assert await store.get(Key("b")) == b"2"
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(places=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6))
+def test_a_damaged_archive_is_an_error_and_never_a_crash(
+    places: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("zip") / "x.zip"
+    content = bytearray(made(path, ("a/b", b"12345" * 9), ("c", b"x"), ("folder/", b""), method=zipfile.ZIP_DEFLATED).read_bytes())
+    for place, value in places:
+        content[place % len(content)] = value
+    path.write_bytes(content)
+
+    async def hold() -> None:
+        try:
+            store = await open_store(f"zip:{path}")
+        except StoreError as error:
+            assert str(path) in str(error)  # noqa: PT017
+            return
+        async for key in store.list():
+            try:
+                value = await store.get(key)
+            except StoreError as error:
+                assert error.key == key  # noqa: PT017
+            else:
+                assert value is not None and len(value) < 100
+        [entry async for entry in store.list_dir(Prefix(""))]
+
+    trio.run(hold)
+
+
+# --- large, and changed ---------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_an_archive_of_more_than_4_gib(tmp_path: Path) -> None:
+    """A sparse file: the values between are holes, which nobody wrote."""
+    path, large = tmp_path / "large.zip", (4 << 30) + 100
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("first", b"1")
+        info = zipfile.ZipInfo("large")
+        info.file_size = large
+        with archive.open(info, "w", force_zip64=True) as entry:
+            entry.write(b"begin")
+            assert archive.fp is not None
+            hole = large - len("beginend")
+            archive.fp.seek(hole, os.SEEK_CUR)
+            entry._file_size += hole  # type: ignore[attr-defined]
+            entry._compress_size = large  # type: ignore[attr-defined]
+            entry.write(b"end")
+        archive.writestr("last", b"2")
+    assert path.stat().st_size > large > path.stat().st_blocks * 512
+    async with opened(path) as store:
+        assert await store.get(Key("last")) == b"2" and await store.get(Key("first")) == b"1"
+        ranges = [ByteRange(0, 5), ByteRange.suffix(4), ByteRange((4 << 30) - 2, 4), ByteRange(large - 1, 99)]
+        assert await store.get_partial_values([(Key("large"), each) for each in ranges]) == [b"begin", b"\0end", bytes(4), b"d"]
+        assert await names(store) == {("first", False): 1, ("large", False): large, ("last", False): 1}
+
+
+@pytest.mark.parametrize("before", [b"", b"something before it"])
+@trio_test
+async def test_zip64_records_where_none_are_needed(tmp_path: Path, before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
+    path = made(tmp_path / "x.zip", ("a", CONTENT), ("b", b"small"), ("c/d", CONTENT[:99]), method=zipfile.ZIP_DEFLATED)
+    assert b"PK\6\6" in path.read_bytes()
+    path.write_bytes(before + path.read_bytes())
+    async with opened(path) as store:
+        assert await contents(store) == {"a": CONTENT, "b": b"small", "c/d": CONTENT[:99]}
+
+
+@trio_test
+async def test_a_directory_of_more_than_one_piece(tmp_path: Path) -> None:
+    entries = [(b"folder-%05d/" % (number // 100) + b"x" * 60 + b"%d" % number, b"") for number in range(15_000)]
+    path = tmp_path / "x.zip"
+    path.write_bytes(raw_zip(*entries))
+    async with opened(path) as store:
+        assert {key async for key in store.list()} == {name.decode() for name, _ in entries}
+        assert len(await names(store)) == 150 and len(await names(store, "folder-00007/")) == 100
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 100)
+
+
+def rewrite(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"old", b"new"))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes().replace(b"old", b"new"))
+    os.replace(other, path)
+
+
+@every_method
+@pytest.mark.parametrize("change", [cut, rewrite, replace])
+@trio_test
+async def test_a_file_that_was_changed_gives_errors_and_never_other_bytes(
+    tmp_path: Path, method: int, change: Callable[[Path], None]
+) -> None:
+    path = made(tmp_path / "x.zip", ("a", b"old" * 9), ("b", b"old" * 9999), method=method)
+    async with opened(path) as store:
+        assert await store.get(Key("a")) == b"old" * 9
+        change(path)
+        for key, byte_range in (("a", ByteRange()), ("b", ByteRange()), ("b", ByteRange(5, 9))):
+            with pytest.raises(StoreError, match="changed or replaced"):
+                await store.get_partial_values([(Key(key), byte_range)])
+
+
+@trio_test
+async def test_a_file_that_was_moved_or_removed_is_still_the_archive(tmp_path: Path) -> None:
+    path = made(tmp_path / "x.zip", ("a", b"value"))
+    async with opened(path) as store:
+        path.rename(tmp_path / "y.zip")
+        assert await store.get(Key("a")) == b"value"
+        (tmp_path / "y.zip").unlink()
+        assert await store.get(Key("a")) == b"value"
+
+
+@trio_test
+async def test_an_archive_in_several_parts_is_refused(tmp_path: Path) -> None:
+    content = bytearray(raw_zip((b"k", b"v")))
+    end = content.rindex(b"PK\5\6")
+    content[end + 4 : end + 6] = b"\3\0"
+    (tmp_path / "x.zip").write_bytes(content)
+    with pytest.raises(StoreUnsupported, match="several parts"):
+        await open_store(str(tmp_path / "x.zip"))
