@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trio
+import trio.testing
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from trio.testing import trio_test
 from zarr.core.buffer import default_buffer_prototype
 
 from tests.support.arrays import FILL, Example
-from tests.support.stores import fill
+from tests.support.stores import WaitingStore, fill
 from tests.support.trees import listing, load, names, read, tree_over, walk, write
 from zarrfs.errors import (
     ContentInvalid,
@@ -129,8 +131,6 @@ def test_any_writes_are_as_on_a_local_file(data: st.DataObject) -> None:
             assert budget is not None
             assert budget.nbytes == 0
 
-    import trio
-
     trio.run(main)
 
 
@@ -225,6 +225,39 @@ async def test_whoever_has_it_open_sees_every_change_and_a_changed_shape_is_stal
             await tree.store.set(Key("a/.zarray"), changed["a/.zarray"])
             with pytest.raises(StaleEntry):
                 await writer.write(head, b"1234")
+
+
+@pytest.mark.parametrize("while_it_is_stored", [False, True])
+@trio_test
+async def test_a_chunk_that_was_stored_ahead_is_written_again_with_its_neighbours(while_it_is_stored: bool) -> None:
+    example = Example((192, 256), (64, 64), "<i4")
+    store = WaitingStore(await store_with(example.values("a")), "set")
+    async with tree_over(store, memory_limit="1MiB") as tree, trio.open_nursery() as nursery:
+        head = data_offset(await read(tree, "npy/a.npy"))
+        new = example.elements.copy()
+        async with opened(tree, "npy/a.npy") as handle:
+
+            async def put(row: int, columns: int, value: int) -> None:
+                new[row, :columns] = value
+                await handle.write(head + row * 1024, new[row, :columns].tobytes())
+
+            # Four chunks become dirty together, of which the first is then written whole: it is stored when memory runs short.
+            for row in range(64):
+                await put(row, 256 if row == 0 else 64, -row)
+            await put(64, 256, -1000)
+            await put(128, 256, -1001)
+            await trio.testing.wait_all_tasks_blocked()
+            assert store.waiting == ["a/0.0"]
+            if not while_it_is_stored:
+                store.let_go()
+                await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(put, 1, 256, -1002)
+            await trio.testing.wait_all_tasks_blocked()
+            store.let_go()
+            await trio.testing.wait_all_tasks_blocked()
+            assert bytes(await handle.read(head, new.nbytes)) == new.tobytes()
+            await handle.flush()
+        assert (await load(tree, "npy/a.npy")).tobytes() == new.tobytes()
 
 
 class Full(MemoryStore):
