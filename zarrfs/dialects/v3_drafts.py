@@ -24,7 +24,7 @@ ENTRY = "zarr.json"
 PROTOCOL = "https://purl.org/zarr/spec/protocol/core/3.0"
 
 _PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/(?:protocol/)?core/([0-9]{1,9})\.([0-9]{1,9})/?")
-_SPECIFICATION = re.compile(r"https?://purl\.org/zarr/spec/((?:[A-Za-z0-9_-]+/)+)([A-Za-z0-9_-]+)(?:/v?[0-9][0-9.]*)?/?")
+_SPECIFICATION = re.compile(r"https?://purl\.org/zarr/spec/((?:[A-Za-z0-9_-]+/)+)([A-Za-z_][A-Za-z0-9_-]*)(?:/v?[0-9][0-9.]*)?/?")
 _CODEC_KINDS = ("codec", "codecs")
 
 
