@@ -82,3 +82,16 @@ def test_a_chunk_of_a_busy_unit_ends_what_can_be_written_together() -> None:
     assert run.reach(0, 2, ()) == 2
     assert run.reach(0, 4, {(2,)}) == 2
     assert run.reach(3, 4, {(2,)}) == 1
+
+
+def test_a_unit_is_not_complete_by_chunks_that_are_dirty_no_more() -> None:
+    dirty = DirtyChunks(MemoryBudget(1000), None)
+    coords = [(0,), (1,)]
+    run = dirty.add_in_memory(coords, [dirty.unit((0,), 2)] * 2, FORM)
+    assert run is not None
+    assert run.wrote(0, 1, 0, SIZE) == []
+    dirty.remove((0,))
+    assert run.wrote(1, 1, 0, SIZE) == []
+    again = dirty.add_in_memory([(0,)], [dirty.unit((0,), 2)], FORM)
+    assert again is not None
+    assert [unit.coords for unit in again.wrote(0, 1, 0, SIZE)] == [(0,)]
