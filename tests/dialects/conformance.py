@@ -122,13 +122,18 @@ def emptily_consolidated(layout: Layout) -> dict[Key, bytes] | None:
             copy = {"kind": "inline", "must_understand": False, "metadata": {}}
             group = {"zarr_format": 3, "node_type": "group", "consolidated_metadata": copy}
             return {layout.prefix.key("zarr.json"): json.dumps(group, indent=2).encode()}
+        case "v3_2022" if layout.consolidated_keys(ROOT):
+            empty = dict.fromkeys(layout.consolidated_keys(ROOT), b'{"zarr_consolidated_format": 1, "metadata": {}}')
+            return layout.entry_documents() | empty
     return None
 
 
 def copied(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Any:
     """The node at ``path`` as the consolidated copy has it; None for none, and for a group that only its members imply."""
-    root = {key: value for key, value in documents.items() if key in layout.dialect.root_keys(layout.prefix)}
-    opened = layout.dialect.open(layout.prefix, root)
+    keys = layout.dialect.root_keys(layout.prefix)
+    root = {key: value for key, value in documents.items() if key in keys}
+    keys = (*keys, *layout.dialect.further_keys(layout.prefix, root))
+    opened = layout.dialect.open(layout.prefix, {key: value for key, value in documents.items() if key in keys})
     assert opened is not None
     node = opened.parse(path, {})
     return None if isinstance(node, GroupNode) and not node.explicit else node

@@ -1,0 +1,29 @@
+"""The conformance suite of dialects, over the form that the text of 2022 has: what is made new has that of the software."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dialects.conformance import DialectConformance
+from zarrfs.dialects.v3_2022 import V3Draft2022, V3Draft2022Layout
+from zarrfs.dialects.v3_2022_entry import Form
+from zarrfs.keys import Prefix
+
+
+class TextForm(V3Draft2022):
+    """Makes new hierarchies as the text has them."""
+
+    def create(self, prefix: Prefix) -> V3Draft2022Layout:
+        return V3Draft2022Layout(self, prefix, Form(software=False))
+
+
+class OddSuffix(V3Draft2022):
+    """Makes new hierarchies whose documents are not called ``.json``."""
+
+    def create(self, prefix: Prefix) -> V3Draft2022Layout:
+        return V3Draft2022Layout(self, prefix, Form(software=False, suffix=".meta"))
+
+
+@pytest.mark.parametrize("dialect", [pytest.param(TextForm(), id="text"), pytest.param(OddSuffix(), id="suffix")])
+class TestConformance(DialectConformance):
+    """See `DialectConformance`."""
