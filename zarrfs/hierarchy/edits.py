@@ -288,6 +288,9 @@ class NodeEditor:
     async def _make_parents(self, layout: Layout, path: NodePath) -> None:
         for above in layout.required_groups(path):
             node = await self._hierarchy.node(above)
+            if any(_begins_at(other, above) for other in await self._hierarchy.layouts(above) if other.dialect != layout.dialect):
+                # The root of another hierarchy is a group in any case, and its entry point may be called as this group's document.
+                continue
             if node is None or _is_implicit(node):
                 await self._place(layout, GroupNode(path=above, dialect=layout.dialect.name))
 
