@@ -113,6 +113,9 @@ class Hierarchy:
 
     async def layouts(self, path: NodePath) -> list[Layout]:
         """The layouts that a node at ``path`` may have, in the order in which they are asked."""
+        # Which hierarchy a folder belongs to is found by looking it up; what is hidden is not looked up, but what it lies in is.
+        await self._lookup(path.parent)
+        await self._lookup(path)
         return await self._roots.layouts_at(path)
 
     async def others_at(self, path: NodePath) -> list[str]:
@@ -194,7 +197,7 @@ class Hierarchy:
     async def children(self, path: NodePath) -> list[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
         names = {each.name for each in self._empty_groups if each.parent == path != each}
-        names |= await self._stored.child_names(path, await self._roots.layouts_at(path))
+        names |= await self._stored.child_names(path, await self.layouts(path))
         found: dict[str, Node] = {}
 
         async def add(name: str) -> None:
