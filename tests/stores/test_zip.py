@@ -69,8 +69,14 @@ ENTRIES = st.lists(st.tuples(NAMES, st.binary(max_size=300), st.sampled_from(MET
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@settings(max_examples=150, deadline=None, database=None)
-@given(entries=ENTRIES, comment=st.binary(max_size=40), before=st.binary(max_size=40), data=st.data())
+@settings(max_examples=100, deadline=None, database=None)
+@given(
+    entries=ENTRIES,
+    # zipfile takes a magic number in a comment for the end.
+    comment=st.binary(max_size=40).filter(lambda comment: b"PK" not in comment),
+    before=st.binary(max_size=40),
+    data=st.data(),
+)
 def test_random_archives_hold_what_zipfile_finds(
     entries: list[tuple[str, bytes, int]],
     comment: bytes,
