@@ -317,6 +317,9 @@ class NewArrayStage(Stage):
         if self._writer is not None and self._writer.stored:
             try:
                 await self._context.store.erase_prefix(node.chunk_prefix)
+                if not node.metadata.shape:
+                    # The key of its chunk may lie beside its prefix.
+                    await self._context.store.erase_values(self._context.hierarchy.array_of(node).chunks.keys(()))
             except ZarrfsError as error:
                 log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
