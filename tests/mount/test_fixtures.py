@@ -26,7 +26,8 @@ from tests.support.mounting import Mounted, mounted, run
 
 pytestmark = pytest.mark.fuse
 
-ALL = folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final")])
+DRAFTS = ("v3_2019", "v3_2020_zarrita", "v3_draft2022_seed", "v3_draft2022_zarrpython", "v3_draft2022_gdal")
+ALL = folder_cases([*cases("v2"), *(case for layout in DRAFTS for case in cases(layout)), *cases("v3_final")])
 ALONE = [param for param in ALL if any(node["path"] == "/" and node["kind"] == "array" for node in param.values[0].nodes())]
 ALONE += [param for param in ALL if param.values[0].name.endswith("/consolidated")]
 BESIDE = [param for param in ALL if param not in ALONE]
