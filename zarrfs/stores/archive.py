@@ -231,7 +231,7 @@ class NameIndex:
 
     def __init__(self, rows: dict[bytes, int], path: str) -> None:
         if rows.pop(b"", None) is not None:
-            log.warning("%s holds a value without a name: it is skipped", path)
+            warn_of_nameless(path)
         self.names = sorted(rows)
         self.rows = array("Q", map(rows.__getitem__, self.names))
 
@@ -249,6 +249,11 @@ class NameIndex:
 def is_key(name: bytes) -> bool:
     """Whether a value can be under ``name``."""
     return bool(name) and not name.endswith(b"/")
+
+
+def warn_of_nameless(path: str) -> None:
+    """Say that the archive has a value that no key can stand for."""
+    log.warning("%s holds a value without a name: it is skipped", path)
 
 
 def _first(entries: Generator[Entry]) -> list[bytes]:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported
 from zarrfs.keys import ByteRange
-from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
+from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
@@ -93,6 +93,8 @@ class SqliteArchive(Archive):
             self._kinds: tuple[str, ...] = (_TEXT,)
             if connection.execute("SELECT 1 FROM zarr WHERE k >= x'' LIMIT 1").fetchone():
                 self._kinds = (_TEXT, _BLOB)
+            if connection.execute("SELECT 1 FROM zarr WHERE k IN ('', x'') LIMIT 1").fetchone():
+                warn_of_nameless(self.path)
 
     def find(self, name: bytes) -> KeyStat | None:
         with self._connection(name) as connection:
@@ -145,6 +147,9 @@ class SqliteArchive(Archive):
         return None
 
     def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> bytes:
+        if start == stop:
+            # substr() would say NULL.
+            return b""
         try:
             row = self._row(connection, name, "_rowid_") if self._rows_have_numbers else None
             if row is not None:
@@ -208,9 +213,9 @@ class SqliteArchive(Archive):
             if connection.execute("PRAGMA encoding").fetchone() != (b"UTF-8",):
                 raise StoreUnsupported(f"{self.path} is an SQLite database whose text is not UTF-8", key=self.path)
             table = connection.execute("SELECT type, rootpage FROM sqlite_master WHERE name = 'zarr'").fetchone()
-            columns = {name: hidden for _, name, _, _, _, _, hidden in connection.execute("PRAGMA table_xinfo(zarr)")}
+            columns = {name.lower(): hidden for _, name, _, _, _, _, hidden in connection.execute("PRAGMA table_xinfo(zarr)")}
             # A column of that name would hide the number of the row.
-            self._rows_have_numbers = not {b"_rowid_", b"rowid", b"oid"} & {name.lower() for name in columns}
+            self._rows_have_numbers = not {b"_rowid_", b"rowid", b"oid"} & columns.keys()
             if table is None or table[0] != b"table" or not table[1] or columns.get(b"k") != 0 or columns.get(b"v") != 0:
                 raise StoreNotFound(
                     f"{self.path} is an SQLite database without a table zarr(k, v): it is no Zarr store", key=self.path

@@ -1,0 +1,224 @@
+"""SQLite databases: what is in the table whoever wrote it, writers at work, and databases that mean harm."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support import archives
+from tests.support.stores import contents, names
+from zarrfs.errors import GenerationMismatch, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported
+from zarrfs.keys import ByteRange, Key
+from zarrfs.stores import sqlite as module
+from zarrfs.stores.base import Store
+from zarrfs.stores.opening import open_store
+
+TABLE = "CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)"
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[Store]:
+    store = await open_store(str(path))
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def made(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> Path:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(*((statement,) if isinstance(statement, str) else statement))
+    return path
+
+
+def overwrite(path: Path, start: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(content)
+
+
+def put(key: object, value: object) -> tuple[str, tuple[object, ...]]:
+    return "INSERT OR REPLACE INTO zarr(k, v) VALUES (?, ?)", (key, value)
+
+
+@pytest.mark.logs("without a name")
+@trio_test
+async def test_keys_and_values_of_every_type(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [put("text", b"1"), put(b"blob", b"22"), put(b"d/\xff", b"3"), put("d/ü", "text ü"), put("null", None), put(None, b"x"),
+            put(5, b"number"), put("n", 1234), put("z", b""), put("", b"nameless")]  # fmt: skip
+    async with opened(made(tmp_path / "x", TABLE, *rows)) as store:
+        expected = {"text": b"1", "blob": b"22", "d/\udcff": b"3", "d/ü": "text ü".encode(), "5": b"number", "n": b"1234", "z": b""}
+        assert await contents(store) == expected
+        assert await names(store) == {(key, False): len(expected[key]) for key in ("text", "blob", "5", "n", "z")} | {
+            ("d", True): 0
+        }
+        assert await store.get_partial_values([(Key("d/ü"), ByteRange(3, 3)), (Key("n"), ByteRange.suffix(2))]) == [
+            b"t \xc3",
+            b"34",
+        ]
+        for absent in ("null", "d/\xff", "tex", "text/"[:-1] + "x", "\ud800"):
+            assert await store.get(Key(absent)) is None
+    assert len(caplog.records) == 1
+
+
+@trio_test
+async def test_text_wins_over_a_blob_of_the_same_bytes(tmp_path: Path) -> None:
+    async with opened(made(tmp_path / "x", TABLE, put(b"k", b"blob"), put("k", b"text"), put(b"a", b"1"), put("b", b"2"))) as store:
+        assert await contents(store) == {"a": b"1", "b": b"2", "k": b"text"}
+        assert (await names(store))["k", False] == 4
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB) WITHOUT ROWID",
+        "CREATE TABLE zarr(v BLOB, k TEXT)",
+        "CREATE TABLE zarr(rowid INTEGER, k TEXT PRIMARY KEY, v BLOB)",
+        "CREATE TABLE zarr(_rowid_ INTEGER, oid INTEGER, rowid INTEGER, K TEXT COLLATE NOCASE, V BLOB)",
+    ],
+)
+@trio_test
+async def test_tables_of_other_forms(tmp_path: Path, table: str) -> None:
+    values = {f"{name}/{number}": os.urandom(number * 977) for name in ("a", "B", "a-", "A") for number in range(5)}
+    async with opened(made(tmp_path / "x", table, *(put(key, value) for key, value in values.items()))) as store:
+        assert await contents(store) == values
+        (part,) = await store.get_partial_values([(Key("a/4"), ByteRange(1000, 2000))])
+        assert part == values["a/4"][1000:3000]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE other(k TEXT, v BLOB)"],
+        ["CREATE TABLE zarr(key TEXT, value BLOB)"],
+        ["CREATE VIEW zarr AS SELECT 'k' AS k, randomblob(1000000000) AS v"],
+        ["CREATE TABLE zarr(k TEXT, v BLOB AS (zeroblob(1000000000)))"],
+        ["CREATE TABLE zarr(k TEXT AS (v), v BLOB)"],
+        ["CREATE VIRTUAL TABLE zarr USING fts5(k, v)"],
+    ],
+)
+@trio_test
+async def test_what_is_no_table_of_keys_and_values_is_refused(tmp_path: Path, statements: list[str]) -> None:
+    path = made(tmp_path / "other.db", *statements)
+    with pytest.raises(StoreNotFound, match=r"other\.db is an SQLite database without a table zarr") as raised:
+        await open_store(str(path))
+    assert "\n" not in str(raised.value)
+
+
+@trio_test
+async def test_text_in_utf_16_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnsupported, match="UTF-8"):
+        await open_store(str(made(tmp_path / "x", "PRAGMA encoding = 'UTF-16'", TABLE)))
+
+
+@trio_test
+async def test_a_value_is_not_read_for_its_size(tmp_path: Path) -> None:
+    path = made(tmp_path / "x", TABLE, ("INSERT INTO zarr VALUES ('large', zeroblob(200000000))", ()), put("small", b"1"))
+    # Pages that nobody may need: the chain of pages of the large value is broken.
+    overwrite(path, 100 << 20, os.urandom(1 << 20))
+    async with opened(path) as store:
+        assert await names(store) == {("large", False): 200_000_000, ("small", False): 1}
+        assert await store.get_partial_values([(Key("large"), ByteRange(10, 5))]) == [bytes(5)]
+        with pytest.raises(StoreError, match=r"'large'.*SQLite database"):
+            await store.get_partial_values([(Key("large"), ByteRange(150_000_000, 10))])
+        assert await store.get(Key("small")) == b"1"
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+@trio_test
+async def test_another_program_writes_meanwhile(tmp_path: Path, mode: str) -> None:
+    path = archives.sqlite(tmp_path, {"k": b"old"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(f"PRAGMA journal_mode = {mode}")
+        async with opened(path) as store:
+            before = await store.stat(Key("k"))
+            assert before is not None and await store.get(Key("k")) == b"old"
+            for value in (b"new", b"NEW", b"longer"):
+                writer.execute(*put("k", value))
+                found = await store.get_with_stat(Key("k"), ByteRange())
+                assert found is not None and found[0] == value and found[1].size == len(value)
+                with pytest.raises(GenerationMismatch):
+                    await store.get_partial_values([(Key("k"), ByteRange())], if_generation=before.generation)
+                assert await store.stat(Key("k")) == found[1]
+                before = found[1]
+            writer.execute("DELETE FROM zarr")
+            assert await contents(store) == {}
+
+
+@trio_test
+async def test_a_value_that_is_being_changed_is_old_or_new(tmp_path: Path) -> None:
+    path = archives.sqlite(tmp_path, {"k": b"old" * 5000})
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        async with opened(path) as store:
+            writer.execute("BEGIN")
+            writer.execute(*put("k", b"new" * 7000))
+            assert await store.get(Key("k")) == b"old" * 5000
+            writer.execute("COMMIT")
+            assert await store.get(Key("k")) == b"new" * 7000
+
+
+@trio_test
+async def test_a_database_that_is_locked_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    path = archives.sqlite(tmp_path, {"k": b"v"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreTimeout, match="locked"):
+            await open_store(str(path))
+        writer.execute("ROLLBACK")
+        async with opened(path) as store:
+            writer.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StoreTimeout, match=r"'k'.*locked"):
+                await store.get(Key("k"))
+            writer.execute("ROLLBACK")
+            assert await store.get(Key("k")) == b"v"
+
+
+@trio_test
+async def test_nothing_is_written(tmp_path: Path) -> None:
+    path = archives.sqlite(tmp_path, {"k": b"v"})
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    async with opened(path) as store:
+        await contents(store)
+        archive = store._archive  # type: ignore[attr-defined]
+        with archive._connection("") as connection:
+            for statement in ("DELETE FROM zarr", "CREATE TABLE t(x)", "SELECT load_extension('x')"):
+                with pytest.raises(sqlite3.Error):
+                    connection.execute(statement)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@trio_test
+async def test_a_damaged_database_is_an_error_that_names_it(tmp_path: Path) -> None:
+    values = {f"d/{number}": bytes(3000) for number in range(50)}
+    path = archives.sqlite(tmp_path, values)
+    whole = path.read_bytes()
+    seen = 0
+    for page in range(len(whole) // 4096):
+        path.write_bytes(whole[: page * 4096 + 100] + os.urandom(3000) + whole[page * 4096 + 3100 :])
+        try:
+            store = await open_store(str(path))
+            await contents(store)
+            await store.aclose()
+        except StoreError as error:
+            seen += 1
+            assert str(path) in str(error)  # noqa: PT017
+    assert seen
+
+
+@trio_test
+async def test_any_name_of_a_file(tmp_path: Path) -> None:
+    for name in ("a b?mode=rwc&x#y%20", "ü", "\udcff"):
+        folder = tmp_path / f"in {name}"
+        folder.mkdir()
+        async with opened(archives.sqlite(folder, {"k": name.encode("utf-8", "surrogateescape")})) as store:
+            assert await store.get(Key("k")) == os.fsencode(name)
