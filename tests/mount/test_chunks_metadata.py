@@ -6,15 +6,21 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.mounting import Mounted, mounted, run, shell
+from tests.support.mounting import run, shell
+from tests.support.node_mounts import (
+    check_copying_into_an_empty_store,
+    check_erasing,
+    copy_with,
+    nodes,
+    only_stored_names,
+    scene,
+)
 from tests.support.small_stores import write
 from tests.support.zarr_python import everything, written
 
@@ -22,14 +28,6 @@ pytest.importorskip("zarr")
 pytestmark = pytest.mark.fuse
 
 DIALECTS = pytest.mark.parametrize("dialect", [2, 3])
-
-
-def example(root: Any) -> None:
-    root.attrs["title"] = "example"
-    array = root.create_array("g/a", shape=(4, 6), chunks=(2, 3), dtype="i4", fill_value=7, attributes={"units": "m"})
-    array[...] = np.arange(24).reshape(4, 6)
-    root.create_group("g/h")
-    root.create_array("b", shape=(3,), chunks=(2,), dtype="f8", fill_value=0)[...] = 1.5
 
 
 def plain(root: Any) -> None:
@@ -43,28 +41,6 @@ def plain(root: Any) -> None:
     root.create_array("big", shape=(30_000,), chunks=(10_000,), dtype="u1", fill_value=0, compressors=None)[:20_000] = 5
     root.create_array("empty", shape=(4,), chunks=(2,), dtype="M8[s]", fill_value=0, compressors=None, attributes={"a": 1})
     root.create_group("nothing")
-
-
-@contextmanager
-def scene(dialect: int, folder: Path, *options: str, consolidated: bool = False, ends_with: int | None = 0) -> Iterator[Mounted]:
-    store = write(folder / "store.zarr", written(dialect, example, consolidated=consolidated))
-    with mounted(store, *options, ends_with=ends_with) as mount:
-        yield mount
-
-
-def nodes(mount: Mounted) -> dict[str, Any]:
-    """What zarr-python reads from the store, with and without its consolidated copy."""
-    found = everything(mount.store, use_consolidated=False)
-    assert everything(mount.store) == found
-    return found
-
-
-def only_stored_names(mount: Mounted) -> None:
-    """The store holds documents and chunks, and no temporary name."""
-    for path in mount.store.rglob("*"):
-        if path.is_file():
-            is_chunk = path.name == "c" or all(part.isdecimal() for part in path.name.split("."))
-            assert is_chunk or path.name in (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"), path
 
 
 @pytest.mark.parametrize("consolidated", [False, True])
@@ -197,17 +173,8 @@ def test_copying_in_is_converting(dialect: int, tool: str, source_is_consolidate
     with scene(dialect, tmp_path) as mount:
         target = mount.path / "chunks/copy"
         target.mkdir()
-        match tool:
-            case "tar":
-                shell("""tar -C "$1" -c . | tar -C "$2" -x""", source, target)
-            case "rsync -a":
-                if shutil.which("rsync") is None:
-                    pytest.skip("rsync is not installed")
-                run("rsync", "-a", f"{source}/", target)
-                again = run("rsync", "-a", "-i", f"{source}/", target).stdout.decode().splitlines()
-                assert [line for line in again if line[:1] in "<>c" and not line.endswith(".zmetadata")] == []
-            case _:
-                run(*tool.split(), f"{source}/.", target)
+        again = copy_with(tool, source, target)
+        assert [line for line in again if not line.endswith(".zmetadata")] == []
         found = {path[len("copy") :].lstrip("/"): node for path, node in nodes(mount).items() if path.startswith("copy")}
         assert found == expected
         assert everything(mount.path / "chunks/copy", use_consolidated=False) == expected
@@ -221,11 +188,7 @@ def test_copying_in_is_converting(dialect: int, tool: str, source_is_consolidate
 @pytest.mark.parametrize("new_dialect", ["v2", "v3"])
 def test_copying_into_an_empty_store(new_dialect: str, tmp_path: Path) -> None:
     source = write(tmp_path / "source.zarr", written(2, plain))
-    (tmp_path / "empty").mkdir()
-    with mounted(tmp_path / "empty", "-o", f"new_dialect={new_dialect}") as mount:
-        run("cp", "-r", f"{source}/.", mount.path / "chunks")
-        assert nodes(mount) == everything(source)
-        assert (mount.store / "zarr.json").exists() == (new_dialect == "v3")
+    check_copying_into_an_empty_store("chunks", source, tmp_path, new_dialect)
 
 
 @DIALECTS
@@ -245,16 +208,8 @@ def test_copying_out_is_converting(dialect: int, tmp_path: Path) -> None:
 @DIALECTS
 def test_nodes_are_erased(dialect: int, consolidated: bool, tmp_path: Path) -> None:
     with scene(dialect, tmp_path, consolidated=consolidated) as mount:
-        before = nodes(mount)
         chunks = mount.path / "chunks"
-        run("rm", "-r", chunks / "g/a")
-        assert nodes(mount) == {path: node for path, node in before.items() if path != "g/a"}
-        assert not (mount.store / "g/a").exists()
-        assert not (mount.path / "npy/g/a.npy").exists()
-        shutil.rmtree(chunks / "g")
-        assert nodes(mount) == {"": before[""], "b": before["b"]}
-        run("find", chunks / "b", "-depth", "-delete")
-        assert set(nodes(mount)) == {""}
+        check_erasing(chunks, mount)
         assert sorted(os.listdir(chunks)) == [".zattrs", ".zgroup"]
         run("mkdir", chunks / "g")
         assert sorted(os.listdir(chunks / "g")) == [".zgroup"]

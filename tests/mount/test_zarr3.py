@@ -9,34 +9,34 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.mount.test_fixtures import ALONE, BESIDE
+from tests.mount.test_fixtures import ALONE, BESIDE, together
 from tests.support.cases import Case
 from tests.support.comparing import assert_expected, why_left_out
 from tests.support.mounting import Mounted, mounted, run, shell
+from tests.support.node_mounts import (
+    check_copying_into_an_empty_store,
+    check_erasing,
+    copy_with,
+    example,
+    nodes,
+    only_stored_names,
+    scene,
+)
 from tests.support.small_stores import write
 from tests.support.zarr_python import described, everything, written
 
 zarr = pytest.importorskip("zarr")
 pytestmark = pytest.mark.fuse
+__all__ = ["together"]
 
 DIALECTS = pytest.mark.parametrize("dialect", [2, 3])
 NUMBERS = np.arange(70, dtype="f4").reshape(10, 7)
-
-
-def example(root: Any) -> None:
-    root.attrs["title"] = "example"
-    array = root.create_array("g/a", shape=(4, 6), chunks=(2, 3), dtype="i4", fill_value=7, attributes={"units": "m"})
-    array[...] = np.arange(24).reshape(4, 6)
-    root.create_group("g/h")
-    root.create_array("b", shape=(3,), chunks=(2,), dtype="f8", fill_value=0)[...] = 1.5
 
 
 def diverse(root: Any) -> None:
@@ -51,24 +51,6 @@ def diverse(root: Any) -> None:
     root.create_array("n/0/1", shape=(4, 4), chunks=(2, 2), dtype="u2", fill_value=1)[...] = 5
     root.create_array("empty", shape=(4,), chunks=(2,), dtype="i2", fill_value=0, attributes={"a": 1})
     root["deep"].attrs["note"] = "\u00e9"
-
-
-@contextmanager
-def scene(dialect: int, folder: Path, *options: str, make: Any = example, **how: Any) -> Iterator[Mounted]:
-    with mounted(write(folder / "store.zarr", written(dialect, make)), *options, **how) as mount:
-        yield mount
-
-
-def nodes(mount: Mounted) -> dict[str, Any]:
-    """What zarr-python reads from the store."""
-    return everything(mount.store, use_consolidated=False)
-
-
-def only_keys_are_stored(mount: Mounted) -> None:
-    for path in mount.store.rglob("*"):
-        if path.is_file():
-            is_chunk = path.name == "c" or all(part.isdecimal() for part in path.name.split("."))
-            assert is_chunk or path.name in (".zgroup", ".zarray", ".zattrs", "zarr.json"), path
 
 
 # --- Zarr libraries -------------------------------------------------------------------------------------------------------------
@@ -116,7 +98,7 @@ def test_zarr_python_makes_writes_resizes_and_reads(dialect: int, tmp_path: Path
         assert np.load(mount.path / "npy/h/c.npy").tolist() == [0, 1, 2]
         del root["deep/er"]
         assert set(nodes(mount)) == {"", "deep", "h", "h/c"}
-        only_keys_are_stored(mount)
+        only_stored_names(mount)
         assert not mount.errors()
         assert "Traceback" not in mount.log()
 
@@ -190,28 +172,16 @@ def test_copying_in_is_converting(dialect: int, tool: str, tmp_path: Path) -> No
     with scene(dialect, tmp_path) as mount:
         target = mount.path / "zarr3/copy"
         target.mkdir()
-        match tool:
-            case "tar":
-                shell("""tar -C "$1" -c . | tar -C "$2" -x""", source, target)
-            case "tar, the other way round":
-                # Documents after the chunks, and folders as they are needed.
-                shell("""cd "$1" && find . -type f | sort | tac | tar -c --no-recursion -T - | tar -C "$2" -x""", source, target)
-            case "rsync -a" | "rsync -a --delete":
-                if shutil.which("rsync") is None:
-                    pytest.skip("rsync is not installed")
-                run(*tool.split(), f"{source}/", target)
-                again = run("rsync", "-a", "-i", f"{source}/", target).stdout.decode().splitlines()
-                # The document with a consolidated copy is not what it was: the copy is not kept.
-                assert [line for line in again if line[:1] in "<>c" and not line.endswith(" zarr.json")] == []
-            case _:
-                run(*tool.split(), f"{source}/.", target)
+        # The documents with a consolidated copy are not what they were: the copy is not kept.
+        again = copy_with(tool, source, target)
+        assert [line for line in again if not line.endswith(" zarr.json")] == []
         found = {path[len("copy") :].lstrip("/"): node for path, node in nodes(mount).items() if path.startswith("copy")}
         assert everything(mount.path / "zarr3/copy") == expected
         if dialect == 2:
             kind, attributes, *rest = expected["deep/er/x"]
             expected["deep/er/x"] = (kind, attributes | {"_ARRAY_DIMENSIONS": ["y", "x"]}, *rest)
         assert found == expected
-        only_keys_are_stored(mount)
+        only_stored_names(mount)
         # The very bytes.
         chunk = mount.store / "copy/big" / ("0.0" if dialect == 2 else "c/0/0")
         assert chunk.read_bytes() == (source / "big/c/0/0").read_bytes()
@@ -221,11 +191,7 @@ def test_copying_in_is_converting(dialect: int, tool: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("new_dialect", ["v2", "v3"])
 def test_copying_into_an_empty_store(new_dialect: str, tmp_path: Path) -> None:
     source = write(tmp_path / "source.zarr", written(3, example))
-    (tmp_path / "empty").mkdir()
-    with mounted(tmp_path / "empty", "-o", f"new_dialect={new_dialect}") as mount:
-        run("cp", "-r", f"{source}/.", mount.path / "zarr3")
-        assert nodes(mount) == everything(source)
-        assert (mount.store / "zarr.json").exists() == (new_dialect == "v3")
+    check_copying_into_an_empty_store("zarr3", source, tmp_path, new_dialect)
 
 
 @DIALECTS
@@ -245,15 +211,8 @@ def test_nodes_are_erased(dialect: int, tmp_path: Path) -> None:
         run("rm", "-r", mount.path / "zarr3/copy")
         run("cp", "-r", source, mount.path / "zarr3/copy")
         shell("""find "$1" -name zarr.json -delete && rm -r "$1" """, mount.path / "zarr3/copy")
-        before = nodes(mount)
         view = mount.path / "zarr3"
-        run("rm", "-r", view / "g/a")
-        assert nodes(mount) == {path: node for path, node in before.items() if path != "g/a"}
-        assert not (mount.store / "g/a").exists()
-        shutil.rmtree(view / "g")
-        assert set(nodes(mount)) == {"", "b"}
-        run("find", view / "b", "-depth", "-delete")
-        assert set(nodes(mount)) == {""}
+        check_erasing(view, mount)
         assert os.listdir(view) == ["zarr.json"]
 
 
@@ -271,7 +230,7 @@ def test_documents_are_edited_by_programs(dialect: int, tmp_path: Path) -> None:
         assert nodes(mount)["g/a"][1] == {"units": "mm"}
         run("mv", mount.path / "zarr3/g", mount.path / "zarr3/moved")
         assert np.frombuffer(nodes(mount)["moved/a"][5], "i4").tolist() == list(range(24))
-        only_keys_are_stored(mount)
+        only_stored_names(mount)
 
 
 @DIALECTS
@@ -336,16 +295,6 @@ def test_two_writers_of_one_array(tmp_path: Path) -> None:
 
 
 # --- stores of other software ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
-    folder = tmp_path_factory.mktemp("together")
-    for param in BESIDE:
-        case = param.values[0]
-        shutil.copytree(case.path, folder / case.name, symlinks=True)
-    with mounted(folder, "--read-only") as mount:
-        yield mount
 
 
 @pytest.mark.parametrize("case", BESIDE)
