@@ -198,6 +198,10 @@ class MountTree:
             except ZarrfsError as error:
                 self.failures.append((public_url(self.config.store), f"what was stored may not survive a power cut: {error}"))
                 self.report("sync", error)
+        for path in self.hierarchy.empty_groups.with_attributes:
+            lost = (path, "its attributes were in this mount only: it did not become an array, and its dialect has no groups")
+            if lost not in self.failures:
+                self.failures.append(lost)
         for ident in (ident for view in self._views.values() for ident in view.left()):
             left = (ident, "it has a name that the store cannot hold, and was in this mount only")
             if left not in self.failures:

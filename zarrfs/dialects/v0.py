@@ -71,7 +71,7 @@ class V0Layout(ArraysOnlyLayout):
 
     def kept_prefixes(self, node: GroupNode | ArrayNode) -> tuple[Prefix, ...]:
         # The software lists it without asking whether it is there.
-        return (self.chunk_prefix(node.path),) if isinstance(node, ArrayNode) else ()
+        return (self.chunk_prefix(node.path),) if isinstance(node, ArrayNode) else super().kept_prefixes(node)
 
     def read_array(self, key: Key, documents: Documents) -> dict[str, Any]:
         if documents[key].startswith(_PICKLES):

@@ -95,6 +95,7 @@ class NodeEditor:
                 raise EntryExists(f"{node.path} is no empty group that could become an array", key=node.path)
             await self._make_parents(layout, node.path)
             await self._place(layout, node, over=True)
+            self._hierarchy.empty_groups.lose(node.path)
 
     async def amend(self, path: NodePath, edit: Edit) -> None:
         """Change what ``edit`` names, in the node's documents and in every consolidated copy of them. A group without documents gets
@@ -174,7 +175,7 @@ class NodeEditor:
                 # Nobody writes chunks of an array without documents: what waits now is the last.
                 await self._hierarchy.drop(prefix)
                 await self._store.erase_prefix(prefix)
-            self._hierarchy.lose_groups(path)
+            self._hierarchy.empty_groups.lose(path)
 
     async def unshown(self, path: NodePath) -> list[str]:
         """What the store has where the group at ``path`` and its members are, beside its own documents, if it has no members."""
@@ -225,6 +226,7 @@ class NodeEditor:
                 with trio.CancelScope(shield=True):
                     await self._into_copies(layout, path)
                 raise
+            self._hierarchy.empty_groups.move(path, new_path)
             await self._into_copies(layout, new_path)
 
     # --- places -------------------------------------------------------------------------------------------------------------
@@ -277,13 +279,17 @@ class NodeEditor:
     async def _is_taken(self, node: GroupNode | ArrayNode) -> bool:
         """Whether documents are there (asked of the store itself), or an array would lie over other nodes."""
         for layout in await self._hierarchy.layouts(node.path):
-            documents = await self._hierarchy.documents(layout.document_keys(node.path))
-            try:
-                if documents and layout.parse(node.path, documents) is not None:
-                    return True
-            except MetadataError:
+            if await self._is_described(layout, node.path):
                 return True
         return isinstance(node, ArrayNode) and bool(await self._hierarchy.children(node.path))
+
+    async def _is_described(self, layout: Layout, path: NodePath) -> bool:
+        """Whether what the store holds now under the keys of the layout's documents is that of a node, be it bad."""
+        documents = await self._hierarchy.documents(layout.document_keys(path))
+        try:
+            return bool(documents) and layout.parse(path, documents) is not None
+        except MetadataError:
+            return True
 
     async def _make_parents(self, layout: Layout, path: NodePath) -> None:
         for above in layout.required_groups(path):
@@ -344,7 +350,7 @@ class NodeEditor:
             for prefix in layout.kept_prefixes(group):
                 await self._store.make_prefix(prefix)
         except StoreUnsupported:
-            self._hierarchy.keep_group(group.path)
+            self._hierarchy.empty_groups.keep(group.path)
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
@@ -393,10 +399,15 @@ class NodeEditor:
             # Shards that cannot be read go as well.
             chunks = chunks.below
         keys: Iterable[Key] = [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
+        kept = (await self.layout_for(ROOT)).kept_prefixes(node)
         for layout in await self._hierarchy.layouts(ROOT):
-            await self._erase_documents(layout, ROOT)
+            # Beside an array at the root lies what is none of its, maybe under the name of some dialect's document.
+            if await self._is_described(layout, ROOT):
+                await self._erase_documents(layout, ROOT)
         await self._hierarchy.drop(node.chunk_prefix)
         await self._store.erase_values(keys)
+        for prefix in kept:
+            await self._store.erase_prefix(prefix)
 
 
 def _begins_at(layout: Layout, path: NodePath) -> bool:

@@ -18,6 +18,7 @@ from zarrfs.model.chunk_guess import guess_chunks
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, check_chunk_nbytes
+from zarrfs.model.variable_fill import empty
 
 # A type that codecs are tried with before there is an array.
 _ANY_TYPE = from_numpy(np.dtype("<f4"))
@@ -62,7 +63,9 @@ class NewArrays:
         transpose = (
             (CodecSpec("transpose", {"order": list(reversed(range(len(shape))))}),) if order == "F" and len(shape) > 1 else ()
         )
-        zeros = bytes(data_type.itemsize)
+        zeros = empty(data_type) if data_type.is_variable else bytes(data_type.itemsize)
+        # What makes bytes of elements without a fixed size follows from their type.
+        serializer = () if data_type.is_variable else (CodecSpec("bytes", {"endian": "little"}),)
         fills = (fill_value,) if fill_value is not None else (zeros, None)
         # What is liked best comes first: of a chunk's layout and of a fill value that nobody chose there are others that do.
         refused: NotRepresentable | None = None
@@ -73,14 +76,15 @@ class NewArrays:
                 chunk_grid=RegularGrid.checked(chunk_shape, shape),
                 chunk_key_encoding=layout.dialect.chunk_key_encoding,
                 fill_value=fill,
-                codecs=CodecChain.build((*first, CodecSpec("bytes", {"endian": "little"}), *codecs), data_type).specs,
+                codecs=CodecChain.build((*first, *serializer, *codecs), data_type).specs,
             )
             node = ArrayNode(path=path, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
             # Whether the layout has words for it is found out now, not when the chunks are stored. What it will read back is what counts.
             try:
                 parsed = layout.parse(path, layout.format(node))
             except NotRepresentable as error:
-                refused = refused or error
+                # Of the last of them, which asks for least, the reason tells most.
+                refused = error
                 continue
             if not isinstance(parsed, ArrayNode) or parsed.metadata.data_type != data_type:
                 raise NotRepresentable(f"{layout.dialect.name} has no words for this array of {data_type.name}", key=path)

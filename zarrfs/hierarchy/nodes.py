@@ -22,6 +22,7 @@ from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.hierarchy.roots import Roots
@@ -93,7 +94,7 @@ class Hierarchy:
         self._stored = StoredDocuments(store)
         self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored.get, ttl=ttl)
         self._hidden: set[NodePath] = set()
-        self._empty_groups: set[NodePath] = set()
+        self.empty_groups = EmptyGroups(self._expire)
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:
@@ -171,17 +172,6 @@ class Hierarchy:
         self._hidden.discard(path)
         self._expire(path)
 
-    def keep_group(self, path: NodePath) -> None:
-        """There is a group at ``path``, in this mount only: neither its dialect nor the store can say so while nothing is in it."""
-        self._empty_groups.add(path)
-        self._expire(path)
-
-    def lose_groups(self, path: NodePath) -> None:
-        """Undo `keep_group`, for ``path`` and all below it."""
-        for each in [each for each in self._empty_groups if each.prefix.startswith(path.prefix)]:
-            self._empty_groups.discard(each)
-            self._expire(each)
-
     def documents_mtime_ns(self, path: NodePath) -> int | None:
         """When the newest document of a node that was looked up was written, where the store keeps times."""
         known = self._known.get(path)
@@ -196,7 +186,7 @@ class Hierarchy:
 
     async def children(self, path: NodePath) -> list[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
-        names = {each.name for each in self._empty_groups if each.parent == path != each}
+        names = self.empty_groups.names_in(path)
         names |= await self._stored.child_names(path, await self.layouts(path))
         found: dict[str, Node] = {}
 
@@ -405,9 +395,11 @@ class Hierarchy:
         # A hierarchy with an entry point has a root group, said or not.
         expected = self._expected(path)
         owner = self._roots.opened_at(path) or await self._stored.implied_by(path, layouts, expected)
-        if path == ROOT or path in self._empty_groups or owner is not None:
+        if path == ROOT or path in self.empty_groups or owner is not None:
             owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
-            return GroupNode(path=path, dialect=owner.dialect.name, explicit=False), digest.digest(), None
+            attributes = self.empty_groups.attributes(path)
+            digest.update(repr(attributes).encode("utf-8", "backslashreplace"))
+            return GroupNode(path=path, dialect=owner.dialect.name, attributes=attributes, explicit=False), digest.digest(), None
         return None, digest.digest(), None
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, bytes | None]) -> bool:

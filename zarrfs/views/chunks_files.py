@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.v2 import ZARRAY, ZATTRS
@@ -19,7 +21,7 @@ class ChunksDocument(NodeDocument):
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         if self.name == ZATTRS:
-            await self._context.editor.amend(self.path, Edit(attributes=attributes_written(node, self.ident, data)))
+            await self._change_attributes(node, attributes_written(node, self.ident, data))
         elif self.name == ZARRAY:
             await self._change_array(node, data)
         else:
@@ -33,8 +35,16 @@ class ChunksDocument(NodeDocument):
         if self.name == ZATTRS and not self._leaves:
             node = await self._found()
             if node is not None and node.attributes:
-                await self._context.editor.amend(self.path, Edit(attributes={}))
+                await self._change_attributes(node, {})
         await super().erase()
+
+    async def _change_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
+        layout = await self._context.editor.layout_for(self.path)
+        if self._state.is_unwritten(self.path) and isinstance(node, GroupNode) and not layout.dialect.has_groups:
+            # No group of such a dialect has attributes, but the folder may become an array, and cp -r copies in any order.
+            self._context.hierarchy.empty_groups.keep(self.path, attributes)
+        else:
+            await self._context.editor.amend(self.path, Edit(attributes=attributes))
 
     async def _change_array(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         written = array_written(self.path, self.ident, data)
@@ -63,4 +73,4 @@ class ChunksDocument(NodeDocument):
             raise ContentInvalid(f"{self.ident}: {self.path} is an array, and cannot be a group as well", key=self.ident)
         if not node.explicit:
             layout = await self._context.editor.layout_for(self.path)
-            await self._context.editor.create(GroupNode(path=self.path, dialect=layout.dialect.name))
+            await self._context.editor.create(GroupNode(path=self.path, dialect=layout.dialect.name, attributes=node.attributes))
