@@ -76,13 +76,14 @@ class LmdbArchive(Archive):
             return self._stat(len(value), transaction), [bytes(value[start:stop]) for start, stop in cuts]
 
     def entries(self, start: bytes) -> Generator[Entry]:
-        if len(start) > self._environment.max_key_size():
-            # Longer than any name, so that what follows it follows its beginning, but for that itself.
-            start = start[: self._environment.max_key_size()]
+        longest = self._environment.max_key_size()
         with self._transaction(start) as transaction:
             mtime_ns = self._state().st_mtime_ns
             with transaction.cursor() as cursor:
-                there = cursor.set_range(start) if start else cursor.first()
+                there = cursor.set_range(start[:longest]) if start else cursor.first()
+                if there and len(start) > longest and bytes(cursor.key()) == start[:longest]:
+                    # It comes before what was asked for, which is longer than any name.
+                    there = cursor.next()
                 while there:
                     yield bytes(cursor.key()), len(cursor.value()), mtime_ns
                     there = cursor.next()

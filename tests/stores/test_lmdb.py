@@ -1,0 +1,163 @@
+"""LMDB environments: with and without locks, with a writer at work, and those that cannot be opened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support import archives
+from tests.support.cases import cases
+from tests.support.stores import contents
+from zarrfs.errors import GenerationMismatch, StoreError, StoreUnsupported
+from zarrfs.keys import ByteRange, Key
+from zarrfs.stores.base import Store
+from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.opening import open_store
+
+pytest.importorskip("lmdb")
+
+
+@asynccontextmanager
+async def opened(path: Path | str) -> AsyncIterator[Store]:
+    store = await open_store(str(path))
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def write(path: Path, key: str, value: bytes) -> None:
+    """By another process: one must not open an environment twice."""
+    program = (
+        "import lmdb, sys\n"
+        "with lmdb.open(sys.argv[1], map_size=1 << 30) as environment, environment.begin(write=True) as transaction:\n"
+        "    transaction.put(sys.argv[2].encode(), bytes.fromhex(sys.argv[3]))\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path), key, value.hex()], check=True)
+
+
+@trio_test
+async def test_the_case_of_zarr_python() -> None:
+    (case,) = [case for case in cases("v2") if case.name == "v2/lmdb"]
+    expected = case.values
+    async with opened(case.path) as store:
+        assert await contents(store) == expected
+    assert os.listdir(case.path) == ["data.mdb"]
+
+
+@pytest.mark.parametrize("lock", ["there", "missing", "foreign", "read-only"])
+@trio_test
+async def test_with_and_without_its_lock_file(tmp_path: Path, lock: str) -> None:
+    path = archives.lmdb(tmp_path, {"k": b"v"})
+    file = path / "lock.mdb"
+    match lock:
+        case "missing":
+            file.unlink()
+        case "foreign":
+            file.write_bytes(b"something else" * 99)
+        case "read-only":
+            file.chmod(0o444)
+    before = (path / "data.mdb").read_bytes(), sorted(os.listdir(path))
+    async with opened(path) as store:
+        assert await contents(store) == {"k": b"v"}
+    assert ((path / "data.mdb").read_bytes(), sorted(os.listdir(path))) == before
+
+
+@trio_test
+async def test_another_program_writes_meanwhile(tmp_path: Path) -> None:
+    path = archives.lmdb(tmp_path, {"k": b"old", "other": b"x"})
+    async with opened(path) as store:
+        before = await store.stat(Key("k"))
+        assert before is not None and await store.get(Key("k")) == b"old"
+        for value in (b"new", b"longer" * 2000):
+            write(path, "k", value)
+            with pytest.raises(GenerationMismatch):
+                await store.get_partial_values([(Key("k"), ByteRange())], if_generation=before.generation)
+            assert await contents(store) == {"k": value, "other": b"x"}
+            found = await store.stat(Key("k"))
+            assert found is not None and found.generation != before.generation
+            before = found
+
+
+@trio_test
+async def test_a_part_of_a_large_value_copies_no_more(tmp_path: Path) -> None:
+    import tracemalloc
+
+    async with opened(archives.lmdb(tmp_path, {"k": bytes(100 << 20) + b"end"})) as store:
+        tracemalloc.start()
+        try:
+            assert await store.get_partial_values([(Key("k"), ByteRange.suffix(4))]) == [b"\0end"]
+            stat = await store.stat(Key("k"))
+            assert stat is not None and stat.size == (100 << 20) + 3
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+
+@trio_test
+async def test_keys_that_no_lmdb_can_hold_are_not_there(tmp_path: Path) -> None:
+    values = {"x" * 511: b"longest", "x" * 510: b"shorter"}
+    async with opened(archives.lmdb(tmp_path, values)) as store:
+        for key in ("x" * 512, "x" * 511 + "/y", "y" * 9999):
+            assert await store.get(Key(key)) is await store.stat(Key(key)) is None
+            assert not [entry async for entry in store.list_dir(Key(key).parent) if entry[0] == Key(key).name]
+        assert await contents(store) == values
+        assert await contents(store, "x" * 600 + "/") == {}
+        archive = store._archive  # type: ignore[attr-defined]
+        for start, following in ((b"x" * 511, [b"x" * 511]), (b"x" * 511 + b"\0", []), (b"x" * 510 + b"\0", [b"x" * 511])):
+            assert [name for name, *_ in archive.entries(start)] == following
+
+
+@trio_test
+async def test_one_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    """To look into the pages that are missing would end the process."""
+    path = archives.lmdb(tmp_path, {f"d/{number}": bytes(5000) for number in range(50)})
+    whole = (path / "data.mdb").stat().st_size
+    os.truncate(path / "data.mdb", whole - 4096)
+    with pytest.raises(StoreError, match="cut short"):
+        await open_store(str(path))
+    shutil.rmtree(path)
+    path = archives.lmdb(tmp_path, {f"d/{number}": bytes(5000) for number in range(50)})
+    async with opened(path) as store:
+        os.truncate(path / "data.mdb", 8192)
+        for key in ("d/1", "d/49"):
+            with pytest.raises(StoreError, match="cut short"):
+                await store.get(Key(key))
+
+
+@pytest.mark.parametrize(("order", "at"), [(">", 16), ("<", 12), (">", 12)])
+@trio_test
+async def test_one_of_another_kind_of_machine_is_refused_by_name(tmp_path: Path, order: str, at: int) -> None:
+    if sys.byteorder == "big":
+        order = {"<": ">", ">": "<"}[order]
+    (tmp_path / "x.lmdb").mkdir()
+    (tmp_path / "x.lmdb/data.mdb").write_bytes(bytes(at) + struct.pack(f"{order}I", 0xBEEFC0DE) + bytes(8192))
+    with pytest.raises(StoreUnsupported, match="another kind of machine"):
+        await open_store(str(tmp_path / "x.lmdb"))
+
+
+@trio_test
+async def test_a_folder_with_a_file_of_that_name_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"something else" * 99)
+    async with opened(tmp_path) as store:
+        assert isinstance(store, FolderStore)
+
+
+def test_without_the_library_it_is_recognised_and_the_extra_is_named(tmp_path: Path) -> None:
+    path = archives.lmdb(tmp_path, {"k": b"v"})
+    program = (
+        "import sys, trio\nsys.modules['lmdb'] = None\nfrom zarrfs.stores.opening import open_store\n"
+        "from zarrfs.errors import StoreUnsupported\n"
+        "try:\n    trio.run(open_store, sys.argv[1])\nexcept StoreUnsupported as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert "pip install 'zarrfs[lmdb]'" in done.stdout
