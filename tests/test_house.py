@@ -101,6 +101,7 @@ HOMES = {
     "google_crc32c": {"codecs"},
     "zstandard": {"codecs"},
     "isal": {"codecs"},
+    "msgpack": {"codecs"},
     "imagecodecs": {"codecs"},
     "inotify_simple": {"stores.folder_watch"},
     "lmdb": {"stores.lmdb"},

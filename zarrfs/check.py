@@ -103,16 +103,16 @@ async def _read(array: Array, store: Store, memory: int, report: Report, told: C
 
     async def one(coords: Coords) -> None:
         try:
-            stored = await array.read_chunk(coords) is not None
-            stat = await array.chunks.stat(coords) if stored else None
+            elements = await array.read_chunk(coords)
+            stat = await array.chunks.stat(coords) if elements is not None else None
         except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
             report.add_chunk_error(array.path, array.chunks.keys(coords)[0], coords, error)
         else:
             # A chunk that is not stored is no fault: it reads as the fill value.
-            if stat is not None:
+            if elements is not None and stat is not None:
                 report.chunks += 1
                 report.stored_nbytes += stat.size
-                report.decoded_nbytes += metadata.chunk_nbytes(coords)
+                report.decoded_nbytes += elements.nbytes
         report.done += 1
         told(report)
 

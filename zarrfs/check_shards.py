@@ -85,6 +85,10 @@ async def read(array: Array, store: Store, memory: int, report: Report, told: Ca
 
 async def _read_group(array: Array, group: dict[Coords, int], report: Report) -> None:
     metadata = array.metadata
+    if array.plain is not None:
+        for coords, nbytes in group.items():
+            await _read_one(array, coords, nbytes, report)
+        return
     parts = [ChunkPart(coords, np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype), ()) for coords in group]
     try:
         results = await array.read_chunks_into(parts)
@@ -103,6 +107,19 @@ async def _read_group(array: Array, group: dict[Coords, int], report: Report) ->
             report.chunks += 1
             report.stored_nbytes += nbytes
             report.decoded_nbytes += metadata.chunk_nbytes(coords)
+
+
+async def _read_one(array: Array, coords: Coords, stored_nbytes: int, report: Report) -> None:
+    """A chunk of elements without a fixed size: what it holds in bytes is known when it is read."""
+    try:
+        elements = await array.read_chunk(coords)
+    except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
+        report.add_chunk_error(array.path, array.chunks.keys(coords)[0], coords, error)
+        return
+    if elements is not None:
+        report.chunks += 1
+        report.stored_nbytes += stored_nbytes
+        report.decoded_nbytes += elements.nbytes
 
 
 async def _batches(shards: ShardSurvey, store: Store, array: Array, report: Report | None) -> AsyncIterator[list[Coords]]:

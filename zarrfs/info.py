@@ -68,7 +68,7 @@ async def _described(hierarchy: Hierarchy, node: Node, told: Told | None) -> dic
         "chunks_stored": amounts.chunks,
         "chunks_possible": math.prod(metadata.grid_shape),
         "stored_nbytes": amounts.nbytes,
-        "nbytes": metadata.nbytes,
+        "nbytes": None if metadata.data_type.is_variable else metadata.nbytes,
         "shards": _levels(metadata),
         "shards_stored": amounts.shards,
         "shards_possible": math.prod(metadata.stored_grid_shape) if metadata.shards else None,

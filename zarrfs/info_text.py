@@ -61,7 +61,7 @@ def _array(node: Mapping[str, Any]) -> str:
             [f"chunks {_shape(node['chunk_shape'])}", *(f"shards {_shape(each['shape'])}" for each in node["shards"][::-1])]
         ),
         f"{node['dialect']} {' + '.join(node['codecs'])}".rstrip(),
-        f"fill {fill if isinstance(fill, str) else json.dumps(fill)}",
+        f"fill {fill if isinstance(fill, str) and fill else json.dumps(fill)}",
     ]
     what, possible, amounts = "chunks", node["chunks_possible"], []
     if node["chunks_stored"] is not None:
@@ -72,9 +72,10 @@ def _array(node: Mapping[str, Any]) -> str:
             amounts.append(f"{node['shards_stored']} of {possible} shards")
     if amounts:
         parts.append(f"{' in '.join(amounts)} stored")
-        parts.append(f"{size(node['stored_nbytes'])} for {size(node['nbytes'])}")
+        # What elements of no fixed size take is not known before they are decoded.
+        parts.append(size(node["stored_nbytes"]) + ("" if node["nbytes"] is None else f" for {size(node['nbytes'])}"))
     else:
-        parts.append(f"{possible} {what}, {size(node['nbytes'])}")
+        parts.append(f"{possible} {what}" + ("" if node["nbytes"] is None else f", {size(node['nbytes'])}"))
     return "  ".join(parts)
 
 

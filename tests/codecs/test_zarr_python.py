@@ -13,7 +13,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
-from tests.support.codecs import SHAPE, Example, examples
+from tests.support.codecs import SHAPE, Example, examples, same
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.v2_array import parse_array
 
@@ -26,7 +26,7 @@ def _both_can(example: Example) -> bool:
     return example.spec.configuration.get("order") not in ("C", "F") and not any(value.startswith(">") for value in values)
 
 
-V3 = [each for each in examples() if _both_can(each)]
+V3 = [each for each in examples() if each.codec_class.in_v3 and _both_can(each)]
 
 
 @pytest.mark.parametrize("example", V3, ids=[each.id for each in V3])
@@ -38,18 +38,19 @@ def test_v3(example: Example) -> None:
         "data_type": example.chain.data_type.v3_name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": SHAPE}},
         "chunk_key_encoding": {"name": "default"},
-        "fill_value": False if example.chain.data_type.name == "bool" else 0,
+        "fill_value": "" if example.chain.data_type.is_variable else False if example.chain.data_type.name == "bool" else 0,
         "codecs": [{"name": spec.name, "configuration": dict(spec.configuration)} for spec in example.chain.v3_specs()],
     }
     new = default_buffer_prototype().buffer.from_bytes
     ours = bytes(example.chain.encode(example.chunk))
     values = {"zarr.json": new(json.dumps(document).encode()), "c/0/0": new(ours)}
     array = zarr.open_array(MemoryStore(values), mode="r+")
-    assert np.asarray(array[:]).tobytes() == example.chain.decode(ours, SHAPE).tobytes()
+    decoded = example.chain.decode(ours, SHAPE)
+    assert same(np.asarray(array[:]).astype(decoded.dtype), decoded)
     del values["c/0/0"]
     array[:] = example.chunk
     theirs = values["c/0/0"].to_bytes()
-    assert example.chain.decode(theirs, SHAPE).tobytes() == example.chain.decode(ours, SHAPE).tobytes()
+    assert same(example.chain.decode(theirs, SHAPE), decoded)
     if example.spec.name != "gzip":  # its header holds the time
         assert theirs == ours
 

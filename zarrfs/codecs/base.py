@@ -59,13 +59,16 @@ class Codec(abc.ABC):
     """Common to all three: names, and construction from a configuration.
 
     ``names``: the final v3's names, the first is written. ``numcodecs_ids``: v2's ids; empty when v2 cannot say it. ``lossy``:
-    whether decoding may give other elements than were encoded. ``examples``: configurations that together reach all of the codec; the
-    conformance suite runs over them.
+    whether decoding may give other elements than were encoded. ``holds``: of the types without a fixed size, those whose elements
+    the codec takes (None: it does not look at elements). ``in_v3``: whether programs know the name in documents of the final
+    v3; the others are our own. ``examples``: configurations that together reach all of the codec; the conformance suite runs over them.
     """
 
     names: ClassVar[tuple[str, ...]]
     numcodecs_ids: ClassVar[tuple[str, ...]] = ()
     lossy: ClassVar[bool] = False
+    holds: ClassVar[tuple[str, ...] | None] = None
+    in_v3: ClassVar[bool] = True
     examples: ClassVar[tuple[CodecSpec, ...]]
 
     @classmethod
@@ -148,7 +151,7 @@ class ArrayArrayCodec(Codec):
 
 
 class ArrayBytesCodec(Codec):
-    """Elements to bytes: `bytes`, and later the variable-length ones."""
+    """Elements to bytes: `bytes`, and those for elements without a fixed size."""
 
     @abc.abstractmethod
     def encoded_nbytes(self, spec: ChunkSpec) -> int | None:

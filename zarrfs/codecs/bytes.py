@@ -59,7 +59,7 @@ class Bytes(ArrayBytesCodec):
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
         config = spec.configuration
-        if not config and _has_byte_order(dtype):
+        if not config and not dtype.hasobject and _has_byte_order(dtype):
             config = {"endian": "little"}
         return CodecSpec(cls.names[0], config)
 
@@ -72,6 +72,8 @@ class Bytes(ArrayBytesCodec):
         return spec.nbytes
 
     def encoded_dtype(self, dtype: Dtype) -> Dtype:
+        if dtype.hasobject:
+            raise MetadataError("codec bytes: elements have no fixed size")
         if self.stored is None:
             return dtype if self.endian == "little" else _plain(dtype).newbyteorder(">")
         if little_endian(self.stored) != dtype:

@@ -3,11 +3,13 @@
 Source: v3 final "Codecs", "Encoding procedure" and "Decoding procedure"; v2 "Chunks" and "Filters".
 
 A chain is any number of array -> array codecs, one array -> bytes codec, any number of bytes -> bytes codecs. Two liberties beyond the
-final v3: a chain without an array -> bytes codec has `bytes` (C order, little-endian) where it is needed, as in the layouts before it;
-and NumPy-level filters may follow `bytes`, as v2 has them (`zarrfs.codecs.numpy_filter`). `CodecChain.v3_specs` is without the latter.
+final v3: a chain without an array -> bytes codec has `bytes` (C order, little-endian) where it is needed, as in the layouts before it
+(for elements without a fixed size, the one of `PLAIN_OBJECTS`); and NumPy-level filters may follow `bytes`, as v2 has them
+(`zarrfs.codecs.numpy_filter`). `CodecChain.v3_specs` is without the latter.
 
 What decoding may allocate is known before it begins: from the shape of the chunk follows how many bytes each codec may yield, and a
-codec is told so (`BytesBytesCodec.decode`). What a codec yields is checked again here.
+codec is told so (`BytesBytesCodec.decode`). What a codec yields is checked again here. Where elements have no fixed size, a chunk may
+have `MAX_VARIABLE_NBYTES` once it is decompressed, and the array -> bytes codec makes of them what they justify.
 """
 
 from __future__ import annotations
@@ -21,13 +23,20 @@ import numpy as np
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
 from zarrfs.codecs.scratch import scratch
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported, NotRepresentable
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, NotRepresentable
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.codec_spec import CodecSpec
-from zarrfs.model.data_type import DataType
+from zarrfs.model.data_type import MAX_VARIABLE_NBYTES, OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType
 
 _BYTES = CodecSpec("bytes")
+PLAIN_OBJECTS = {
+    STRING.name: CodecSpec("vlen-utf8"),
+    VARIABLE_LENGTH_BYTES.name: CodecSpec("vlen-bytes"),
+    "bytes": CodecSpec("vlen-bytes"),
+    OBJECT.name: CodecSpec("numcodecs.json2"),
+}
+"""How elements without a fixed size become bytes where nothing else is said, by the name of their type."""
 # Regular grids have one shape of chunks, others a few; every other one is worked out again.
 _REMEMBERED_SHAPES = 64
 
@@ -35,10 +44,11 @@ _REMEMBERED_SHAPES = 64
 @dataclass(frozen=True, slots=True)
 class _Sizes:
     """What follows from the shape of a chunk. ``specs``: what each array -> array codec meets, then what the array -> bytes codec
-    meets. ``limits``: the most bytes before each bytes codec, then behind the last; the first is exact."""
+    meets. ``limits``: the most bytes before each bytes codec, then behind the last; the first is exact where ``exact``."""
 
     specs: tuple[ChunkSpec, ...]
     limits: tuple[int, ...]
+    exact: bool
 
 
 class CodecChain:
@@ -69,15 +79,15 @@ class CodecChain:
         Raises `MetadataError` for a chain that makes no sense, `MetadataUnsupported` for codecs that are not known. What depends on
         the shape of chunks is checked by `check`.
         """
-        if data_type.dtype.hasobject:
-            raise MetadataUnsupported(f"elements of type {data_type.name} are not supported")
         dtype = data_type.dtype
         complete: list[CodecSpec] = []
         array_codecs: list[ArrayArrayCodec] = []
         serializer: ArrayBytesCodec | None = None
         bytes_codecs: list[BytesStep] = []
         for each in _with_serializer(specs):
-            spec, codec = lookup.resolve(each, dtype)
+            spec, codec = lookup.resolve(each or (PLAIN_OBJECTS[data_type.name] if dtype.hasobject else _BYTES), dtype)
+            if dtype.hasobject and codec.holds is not None and data_type.name not in codec.holds:
+                raise MetadataError(f"codec {spec.name!r} does not take elements of type {data_type.name}")
             match codec:
                 case ArrayArrayCodec() if serializer is None:
                     array_codecs.append(codec)
@@ -106,12 +116,15 @@ class CodecChain:
         for spec, codec in zip(self.specs[len(self._array_codecs) + 1 :], self._bytes_codecs, strict=True):
             if not isinstance(codec, BytesBytesCodec):
                 raise NotRepresentable(f"filter {spec.name!r} works on stored bytes, which final Zarr v3 has no place for")
+        for spec in self.specs:
+            if not lookup.class_of(spec).in_v3:
+                raise NotRepresentable(f"codec {spec.name!r} has no name in final Zarr v3")
         if "dtype" in self.specs[len(self._array_codecs)].configuration:
             raise NotRepresentable("fields of different byte orders have no words in final Zarr v3")
         return self.specs
 
     def check(self, shape: Shape) -> int:
-        """Whether chunks of ``shape`` can pass: bytes of such a chunk, decoded. Raises `MetadataError`."""
+        """Whether chunks of ``shape`` can pass: bytes of such a chunk in memory, decoded. Raises `MetadataError`."""
         self._sizes(shape)
         return self._nbytes(shape)
 
@@ -126,10 +139,12 @@ class CodecChain:
         """
         if array.dtype != self.data_type.dtype:
             raise ChunkEncodeError(f"elements are {array.dtype}, those of the array {self.data_type.dtype}")
-        self._sizes(array.shape)
+        sizes = self._sizes(array.shape)
         for codec in self._array_codecs:
             array = codec.encode(array)
         data = self._serializer.encode(array)
+        if memoryview(data).nbytes > sizes.limits[0]:
+            raise ChunkEncodeError(f"{memoryview(data).nbytes} bytes are more than zarrfs decodes ({sizes.limits[0]})")
         for step in self._bytes_codecs:
             data = step.encode(data)
         return data
@@ -153,7 +168,12 @@ class CodecChain:
             if np.frombuffer(decoded, np.uint8).ctypes.data != memory.ctypes.data:
                 memory[...] = np.frombuffer(decoded, np.uint8)
             return
-        with scratch(self._sizes(shape).limits[0]) as buffer:
+        sizes = self._sizes(shape)
+        if not sizes.exact:
+            elements = self.decode(data, shape)
+            np.copyto(out, elements if selection is None else elements[selection], casting="no")
+            return
+        with scratch(sizes.limits[0]) as buffer:
             elements = self._elements(self._serialized(data, shape, buffer), shape)
             np.copyto(out, elements if selection is None else elements[selection], casting="no")
 
@@ -164,14 +184,15 @@ class CodecChain:
 
     def _serialized(self, data: Buffer, shape: Shape, out: memoryview | None) -> Buffer:
         """What the array -> bytes codec made; the codec next to it is offered ``out``."""
-        limits = self._sizes(shape).limits
+        sizes = self._sizes(shape)
+        limits = sizes.limits
         if memoryview(data).nbytes > limits[-1]:
             raise ChunkDecodeError(
                 f"{memoryview(data).nbytes} stored bytes are more than a chunk of {limits[0]} bytes can have made"
             )
         for index in reversed(range(len(self._bytes_codecs))):
             data = self._bytes_codecs[index].decode(data, limits[index], out if index == 0 else None)
-        if memoryview(data).nbytes != limits[0]:
+        if sizes.exact and memoryview(data).nbytes != limits[0]:
             raise ChunkDecodeError(f"decodes to {memoryview(data).nbytes} bytes instead of the {limits[0]} that a chunk has")
         return data
 
@@ -192,20 +213,19 @@ class CodecChain:
             for codec in self._array_codecs:
                 specs.append(codec.encoded_spec(specs[-1]))
             nbytes = self._serializer.encoded_nbytes(specs[-1])
-            if nbytes is None:
-                raise MetadataUnsupported(f"chunks of elements of type {self.data_type.name} have no fixed size")
-            limits = [nbytes]
+            limits = [MAX_VARIABLE_NBYTES if nbytes is None else nbytes]
             for step in self._bytes_codecs:
                 limits.append(step.encoded_limit(limits[-1]))
-            sizes = _Sizes(tuple(specs), tuple(limits))
+            sizes = _Sizes(tuple(specs), tuple(limits), nbytes is not None)
             if len(self._sizes_of) < _REMEMBERED_SHAPES:
                 self._sizes_of[shape] = sizes
         return sizes
 
 
-def _with_serializer(specs: Sequence[CodecSpec]) -> tuple[CodecSpec, ...]:
+def _with_serializer(specs: Sequence[CodecSpec]) -> tuple[CodecSpec | None, ...]:
+    """``specs`` with None in the place of an array -> bytes codec that was left out."""
     kinds = [lookup.class_of(spec) for spec in specs]
     if any(issubclass(kind, ArrayBytesCodec) for kind in kinds):
         return tuple(specs)
     place = next((index for index, kind in enumerate(kinds) if issubclass(kind, BytesBytesCodec)), len(specs))
-    return (*specs[:place], _BYTES, *specs[place:])
+    return (*specs[:place], None, *specs[place:])

@@ -58,7 +58,7 @@ class NumpyFilter(ArrayArrayCodec):
 
     def encoded_dtype(self, dtype: Dtype) -> Dtype:
         decoded, encoded = self.types(dtype)
-        if decoded.itemsize != dtype.itemsize:
+        if decoded.itemsize != dtype.itemsize or decoded.hasobject != dtype.hasobject:
             raise MetadataError(f"codec {self.names[0]}: made for elements of type {decoded}, not {dtype}")
         return little_endian(encoded)
 
@@ -69,6 +69,8 @@ class NumpyFilter(ArrayArrayCodec):
 
     def decode(self, array: Array, spec: ChunkSpec) -> Array:
         _, encoded = self.types(spec.dtype)
+        if spec.size == 0 and spec.dtype.hasobject:
+            return np.empty(spec.shape, spec.dtype)
         flat = self.checked_decode(np.ascontiguousarray(array).reshape(-1).astype(encoded, copy=False))
         if flat.nbytes != spec.nbytes:
             raise ChunkDecodeError(f"{self.filter_name}: decodes to {flat.nbytes} bytes instead of the {spec.nbytes} of a chunk")
@@ -78,6 +80,8 @@ class NumpyFilter(ArrayArrayCodec):
 
     def on_bytes(self, dtype: Dtype) -> BytesStep:
         decoded, encoded = self.types(dtype)
+        if decoded.hasobject:
+            raise MetadataError(f"codec {self.names[0]}: elements that have no fixed size are no bytes")
         return FilterOnBytes(self, decoded, encoded)
 
     # --- both ---------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Source: v2 "Arrays" (Metadata, Chunks, Filters). The chain of codecs, in the fin
 
     transpose (order "F" of two or more dimensions) | bytes (the byte order of the dtype) | each filter | the compressor
 
-so filters work on the chunk's stored memory, as numcodecs does it. A structured type with big-endian fields has no v3 form: there
+so filters work on the chunk's stored memory, as numcodecs does it. Objects (dtype ``|O``) have their first filter in place of ``bytes``:
+`zarrfs.dialects.v2_objects`. A structured type with big-endian fields has no v3 form: there
 ``bytes`` carries the v2 dtype itself, ``{"dtype": [["x", ">f4"], ...]}``.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 from zarrfs.codecs import lookup
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
+from zarrfs.dialects.v2_objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2_types import Stored, byte_orders, dtype_from_json, dtype_to_json, fill_from_json, fill_to_json, stored_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import chunk_key
@@ -48,18 +50,17 @@ def parse_array(document: Mapping[str, Any]) -> ArrayMetadata:
     grid = RegularGrid.checked(chunks, shape)
     filters = _filters(document)
     stored = dtype_from_json(documents.member(document, "dtype"))
-    if stored.hasobject:
-        raise MetadataUnsupported(_about_objects(filters))
-    data_type = from_numpy(stored)
+    data_type = object_type(filters) if stored == np.dtype(object) else from_numpy(stored)
     check_chunk_nbytes(chunks, data_type)
-    codecs = (*_order(document, len(shape)), bytes_codec(stored), *map(lookup.from_numcodecs, filters))
+    listed = map(lookup.from_numcodecs, filters)
+    codecs = (*_order(document, len(shape)), *(object_codecs(listed) if data_type.is_variable else (bytes_codec(stored), *listed)))
     CodecChain.build(codecs, data_type).check(chunks)
     return ArrayMetadata(
         shape=shape,
         data_type=data_type,
         chunk_grid=grid,
         chunk_key_encoding=chunk_key.v2(_separator(document)),
-        fill_value=fill_from_json(stored, documents.member(document, "fill_value")),
+        fill_value=_fill_value(stored, data_type, documents.member(document, "fill_value")),
         codecs=codecs,
     )
 
@@ -75,7 +76,8 @@ def format_array(metadata: ArrayMetadata) -> dict[str, Any]:
         raise NotRepresentable("Zarr v2 has no shards")
     if metadata.chunk_key_encoding not in map(chunk_key.v2, _SEPARATORS):
         raise NotRepresentable(f"Zarr v2 has no chunk keys like {metadata.chunk_key_encoding.encode((0,) * metadata.ndim)!r}")
-    order, stored, filters = _split(metadata.codecs, metadata.data_type, metadata.ndim)
+    data_type, fill = metadata.data_type, metadata.fill_value
+    order, stored, filters = _split(metadata.codecs, data_type, metadata.ndim)
     compressor = filters.pop() if filters and filters[-1]["id"] in _COMPRESSORS else None
     separator = metadata.chunk_key_encoding.separator
     return {
@@ -83,7 +85,7 @@ def format_array(metadata: ArrayMetadata) -> dict[str, Any]:
         "compressor": compressor,
         **({"dimension_separator": separator} if separator != "." else {}),
         "dtype": dtype_to_json(stored),
-        "fill_value": fill_to_json(stored, metadata.fill_value),
+        "fill_value": object_fill_to_json(data_type, fill) if data_type.is_variable else fill_to_json(stored, fill),
         "filters": filters or None,
         "order": order,
         "shape": list(metadata.shape),
@@ -104,9 +106,8 @@ def _filters(document: Mapping[str, Any]) -> list[Any]:
     return configs
 
 
-def _about_objects(filters: list[Any]) -> str:
-    first = filters[0].get("id") if filters and isinstance(filters[0], dict) else None
-    return f"variable-length elements (filter {documents.shortened(first)}) are not supported yet"
+def _fill_value(stored: Stored, data_type: DataType, value: Any) -> bytes | None:
+    return object_fill_from_json(data_type, value) if data_type.is_variable else fill_from_json(stored, value)
 
 
 def _order(document: Mapping[str, Any], ndim: int) -> tuple[CodecSpec, ...]:
@@ -138,14 +139,17 @@ def bytes_codec(stored: Stored) -> CodecSpec:
 
 def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[dict[str, Any]]]:
     """``order``, the stored type, and the filters and compressor of a chain. Raises `NotRepresentable`."""
-    order, stored, rest = "C", stored_type(data_type, big_endian=False), list(codecs)
+    order, rest = "C", list(codecs)
+    stored = data_type.dtype if data_type.is_variable else stored_type(data_type, big_endian=False)
     if rest and rest[0].name == "transpose":
         axes = list(rest.pop(0).configuration.get("order", ()))
         if axes == list(reversed(range(ndim))) and ndim > 1:
             order = "F"
         elif axes != list(range(ndim)):
             raise NotRepresentable(f"Zarr v2 stores dimensions in order or reversed, not in the order {axes}")
-    if rest and rest[0].name == "bytes":
+    if data_type.is_variable:
+        rest = list(object_filters(rest, data_type))
+    elif rest and rest[0].name == "bytes":
         stored = stored_by(rest.pop(0), data_type)
     filters = []
     for spec in rest:

@@ -52,7 +52,6 @@ _MEMBERS = (
 )
 _ENCODINGS = {"default": (chunk_key.default, "/"), "v2": (chunk_key.v2, ".")}
 _SEPARATORS = ("/", ".")
-_VARIABLE_LENGTH = frozenset({"string", "bytes", "variable_length_bytes"})
 
 
 def parse_array(document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
@@ -87,7 +86,8 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
     Raises `NotRepresentable`.
     """
     element = metadata.data_type
-    data_type.require_plain(element, "Zarr v3")
+    if element == data_type.OBJECT:
+        raise NotRepresentable("Zarr v3 has no data type for objects of any kind")
     if _has_subarrays(element.dtype):
         raise NotRepresentable("Zarr v3 has no fields that are arrays")
     if not isinstance(metadata.chunk_grid, RegularGrid):
@@ -118,8 +118,6 @@ def _check_storage_transformers(value: Any) -> None:
 
 
 def _data_type(named: Extension) -> DataType:
-    if named.name in _VARIABLE_LENGTH:
-        raise MetadataUnsupported(f"variable-length elements ({named.name}) are not supported yet")
     found = data_type.from_name(named.name, named.configuration)
     if _has_subarrays(found.dtype):
         raise MetadataError(f"{named.name}: a field is a name and a type, without a shape")

@@ -10,13 +10,15 @@ import numpy as np
 
 from zarrfs import threads
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.errors import ChunkDecodeError, ChunkError, ChunkSizeMismatch, ZarrfsError
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, ZarrfsError
 from zarrfs.hierarchy.chunks import ChunkStore
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.keys import ByteRange, NodePath
-from zarrfs.model.chunk_grid import Coords, in_grid
+from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_plan import Selection
+from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
+from zarrfs.model.variable_fill import element
 from zarrfs.stores.base import Buffer, Generation
 
 Elements = np.ndarray[Any, np.dtype[Any]]
@@ -39,13 +41,15 @@ class ChunkPart(NamedTuple):
 class Array:
     """One array as its documents described it when it was opened. A changed document makes a new object, with a new ``serial``.
 
-    Safe for concurrent use. Elements are NumPy arrays of ``metadata.data_type.dtype``, little-endian.
+    Safe for concurrent use. Elements are NumPy arrays of ``metadata.data_type.dtype``, little-endian. Where elements have no fixed size,
+    a whole chunk is the bytes that the ``plain`` chain makes of them (`zarrfs.codecs.chain.PLAIN_OBJECTS`), as an array of bytes.
     """
 
     def __init__(self, node: ArrayNode, chunks: ChunkStore, counters: HierarchyCounters) -> None:
         self.node = node
         self.chunks = chunks
         self.chain = CodecChain.build(node.metadata.codecs, node.metadata.data_type)
+        self.plain = CodecChain.build((), node.metadata.data_type) if node.metadata.data_type.is_variable else None
         self.serial = next(_serials)
         self._counters = counters
 
@@ -73,7 +77,7 @@ class Array:
             raise data
         shape = self.metadata.chunk_grid.chunk_shape(coords)
         try:
-            elements: Elements = await threads.cpu(self.metadata.chunk_nbytes(coords), self.chain.decode, data, shape)
+            elements: Elements = await threads.cpu(self._cost(coords), self._decode, data, shape)
         except ChunkDecodeError as error:
             raise self._naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
@@ -85,7 +89,7 @@ class Array:
         if not parts:
             return []
         stored = await self._stored([part.coords for part in parts])
-        nbytes = sum(self.metadata.chunk_nbytes(part.coords) for part in parts)
+        nbytes = sum(self._cost(part.coords) for part in parts)
         results = await threads.cpu(nbytes, self._decode_into, parts, stored)
         self._counters.chunks_decoded += sum(result is True for result in results)
         return results
@@ -93,7 +97,8 @@ class Array:
     async def write_chunk(self, coords: Coords, data: Buffer) -> None:
         """Encode and store a chunk; ``data`` is all its elements in C order, little-endian, at the full chunk shape.
 
-        What lies beyond the array's edge is replaced by the fill value. Raises `ChunkSizeMismatch` before anything is stored.
+        What lies beyond the array's edge is replaced by the fill value. Raises `ChunkSizeMismatch` before anything is stored; where
+        elements have no fixed size, `ChunkDecodeError` for what holds none, and `ChunkEncodeError` for what the codecs cannot take.
         """
         encoded = await self.encode_chunk(coords, data)
         await self.chunks.update({coords: encoded})
@@ -103,9 +108,7 @@ class Array:
         no chunk of this array."""
         encoded = bytes(data)
         try:
-            await threads.cpu(
-                self.metadata.chunk_nbytes(coords), self.chain.decode, encoded, self.metadata.chunk_grid.chunk_shape(coords)
-            )
+            await threads.cpu(self._cost(coords), self.chain.decode, encoded, self.metadata.chunk_grid.chunk_shape(coords))
         except ChunkDecodeError as error:
             raise self._naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
@@ -119,8 +122,8 @@ class Array:
         """The encoded forms of several chunks, made in one thread: few hops where chunks are small. See `write_chunk`."""
         nbytes = 0
         for coords, data in chunks:
-            expected = self.metadata.chunk_nbytes(coords)
-            if len(data) != expected:
+            expected = self._cost(coords)
+            if self.plain is None and len(data) != expected:
                 raise ChunkSizeMismatch(
                     f"chunk {coords} of {self.path} has exactly {expected} bytes, not {len(data)}: nothing was stored",
                     key=self.path,
@@ -129,6 +132,19 @@ class Array:
         encoded: list[Buffer] = await threads.cpu(nbytes, self._encode_several, chunks)
         self._counters.chunks_encoded += len(encoded)
         return encoded
+
+    def _cost(self, coords: Coords) -> int:
+        """Over how many bytes a chunk is decoded or encoded: the most there may be, where nothing tells."""
+        return self.metadata.chunk_nbytes(coords) if self.plain is None else MAX_VARIABLE_NBYTES
+
+    def _decode(self, data: Buffer, shape: Shape) -> Elements:
+        elements: Elements = self.chain.decode(data, shape)
+        if self.plain is None:
+            return elements
+        try:
+            return np.frombuffer(self.plain.encode(elements), np.uint8)
+        except ChunkEncodeError as error:
+            raise ChunkDecodeError(str(error)) from error
 
     async def _stored(self, coords: Sequence[Coords], generation: Generation | None = None) -> list[Buffer | ChunkError | None]:
         """The stored bytes of chunks, of which no more are read than a chunk of this shape can have; ``generation`` is for one."""
@@ -180,12 +196,16 @@ class Array:
     def _encode(self, coords: Coords, data: Buffer) -> Buffer:
         metadata = self.metadata
         shape = metadata.chunk_grid.chunk_shape(coords)
-        elements: Elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
+        elements: Elements
+        if self.plain is not None:
+            elements = self.plain.decode(data, shape)
+        else:
+            elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
         spans = [metadata.chunk_grid.span(axis, index) for axis, index in enumerate(coords)]
         inside = tuple(slice(0, min(end, extent) - begin) for (begin, end), extent in zip(spans, metadata.shape, strict=True))
         if any(part.stop < length for part, length in zip(inside, shape, strict=True)):
             padded = np.empty(shape, elements.dtype)
-            padded[...] = np.frombuffer(metadata.fill_bytes, elements.dtype)[0] if elements.dtype.itemsize else 0
+            fill(metadata, padded)
             padded[inside] = elements[inside]
             elements = padded
         # The staging buffer may change again as soon as this returns: the encoded form must not be a view of it.
@@ -206,6 +226,12 @@ def part(elements: Elements, selection: Selection) -> Elements:
 def fill(metadata: ArrayMetadata, out: Elements) -> None:
     """Set every element of ``out`` to what a chunk that is not stored reads as, bit for bit."""
     if out.size == 0:
+        return
+    if metadata.data_type.is_variable:
+        # An array of no dimensions: NumPy would take a list for elements.
+        one = np.empty((), object)
+        one[()] = element(metadata.data_type, metadata.fill_bytes)
+        out[...] = one
         return
     # Through bytes, not through the type: assigning a NaN element may lose its payload, and void types do not assign scalars.
     pattern = np.frombuffer(metadata.fill_bytes, np.uint8)

@@ -8,6 +8,10 @@ Sources: v3 final "Data types"; zarr-extensions ``data-types/``; v2 "Data type e
     core        bool int8..int64 uint8..uint64 float16 float32 float64 complex64 complex128 r<N>
     extensions  bfloat16 float8_* float6_* float4_* int2 int4 uint2 uint4 (ml_dtypes: a byte each, at least),
                 raw_bytes null_terminated_bytes fixed_length_utf32 numpy.datetime64 numpy.timedelta64 structured (also: struct)
+    variable    string (str), variable_length_bytes (also: bytes), and `OBJECT`, what JSON has, which v2 and its kin alone can say
+
+Elements of variable length are Python objects in NumPy's object arrays. Their ``itemsize`` is that of a reference, and says nothing of
+the bytes that are stored.
 """
 
 from __future__ import annotations
@@ -38,8 +42,12 @@ _ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128"}
 _NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
 _NAME_OF_ML = {dtype: name for name, dtype in _ML.items()}
 
+_VARIABLE = ("string", "variable_length_bytes", "bytes")
+
 # A hostile document may declare an element of 2^40 bytes; NumPy's own limit is a C int.
 MAX_ITEMSIZE = 1 << 24
+# The most bytes of a chunk of elements without a fixed size, decoded. Nothing in a document says how many there will be.
+MAX_VARIABLE_NBYTES = 256 * 1024 * 1024
 _MAX_NESTING = 16
 
 
@@ -56,8 +64,13 @@ class DataType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element in memory."""
+        """Bytes of one element in memory; of a reference to it, where elements have no fixed size."""
         return self.dtype.itemsize
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether elements are objects, of no fixed size."""
+        return bool(self.dtype.hasobject)
 
     @property
     def npy_dtype(self) -> np.dtype[Any]:
@@ -68,6 +81,14 @@ class DataType:
     def v3_name(self) -> str | dict[str, Any]:
         """The value of the final v3's ``data_type`` member."""
         return {"name": self.name, "configuration": dict(self.configuration)} if self.configuration else self.name
+
+
+STRING = DataType("string", np.dtype(object))
+"""Text of any length: elements are ``str``."""
+VARIABLE_LENGTH_BYTES = DataType("variable_length_bytes", np.dtype(object))
+"""Elements are ``bytes``."""
+OBJECT = DataType("object", np.dtype(object))
+"""Elements are what JSON has: None, bool, int, float, str, and lists and dicts of them. The final v3 has no such type."""
 
 
 def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> DataType:
@@ -83,6 +104,9 @@ def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> D
     if name in _CORE or name in _ML:
         _only(name, config, ())
         return DataType(name, np.dtype(_CORE[name]) if name in _CORE else _ML[name])
+    if name in _VARIABLE:
+        _only(name, config, ())
+        return DataType(name, np.dtype(object))
     if re.fullmatch(r"r[0-9]+", name):
         bits = int(name[1:]) if len(name) < 12 and name[1] != "0" else -1
         if bits <= 0 or bits % 8:
@@ -189,6 +213,8 @@ def _structured(name: str, config: Any, depth: int) -> DataType:
             field_type = from_name(inner.get("name"), inner.get("configuration"))
         else:
             field_type = from_name(inner)
+        if field_type.is_variable:
+            raise MetadataUnsupported(f"{name}: field {_short(item[0])} has no fixed size")
         shape = item[2] if len(item) == 3 else None
         if shape is not None and not (isinstance(shape, list) and all(type(n) is int and 0 < n <= MAX_ITEMSIZE for n in shape)):
             raise MetadataError(f"{name}: the shape of field {_short(item[0])} is a list of positive integers, not {_short(shape)}")
@@ -240,5 +266,5 @@ def _short(value: object) -> str:
 
 def require_plain(data_type: DataType, place: str) -> None:
     """Raise `NotRepresentable` when ``place`` (for the message) has no words for variable-length or object elements."""
-    if data_type.dtype.hasobject:
+    if data_type.is_variable:
         raise NotRepresentable(f"{place} cannot hold variable-length elements ({data_type.name})")

@@ -6,7 +6,9 @@ zarr-extensions for the types beyond its core); other dialects take from it the 
 
     bool true/false · integers: numbers without fraction · floats: number, "NaN", "Infinity", "-Infinity", "0x7fc00001"
     complex: [re, im] · r<N>: list of bytes · raw_bytes, null_terminated_bytes, structured: base64 · utf32: string · struct: object
-    datetime64, timedelta64: integer or "NaT"
+    datetime64, timedelta64: integer or "NaT" · string: text · variable_length_bytes: base64, or a list of bytes
+
+Of a type without a fixed size the bytes are those of the text in UTF-8, those of the element, or the JSON text of an object.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model.data_type import DataType, from_numpy
+from zarrfs.model.variable_fill import variable_from_json, variable_to_json
 
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NAT = -(2**63)
@@ -29,6 +32,8 @@ NAT = -(2**63)
 def from_json(data_type: DataType, value: Any) -> bytes:
     """The element that the final v3's JSON ``value`` stands for. Raises `MetadataError` when it is none of the type."""
     dtype = data_type.dtype
+    if data_type.is_variable:
+        return variable_from_json(data_type, value)
     if data_type.name == "bool":
         if not isinstance(value, bool):
             raise _refused(data_type, value)
@@ -62,6 +67,8 @@ def to_json(data_type: DataType, fill_value: bytes) -> Any:
     Raises `NotRepresentable` for a fixed-length string that is not Unicode, and for fields of `struct` that are arrays.
     """
     dtype = data_type.dtype
+    if data_type.is_variable:
+        return variable_to_json(data_type, fill_value)
     if data_type.name == "bool":
         return bool(fill_value[0])
     if data_type.name.startswith("complex"):

@@ -18,16 +18,20 @@ from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
 from zarrfs.model.shards import ShardSpec
+from zarrfs.model.variable_fill import empty
 
 # A chunk is decoded whole. Blosc cannot hold more than this, and a hostile document declares 2^62 bytes as easily as 2^10.
 MAX_CHUNK_NBYTES = 2**31 - 1
+# Of elements that have no fixed size: a short one takes some 60 bytes of memory, so that this comes to about as much.
+MAX_CHUNK_OBJECTS = 2**25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayMetadata:
     """An array, whatever its dialect.
 
-    ``shape``: elements a dimension. ``fill_value``: one element as `data_type` holds it in memory (little-endian bytes), or None
+    ``shape``: elements a dimension. ``fill_value``: one element as `data_type` holds it in memory (little-endian bytes; of a type
+    without a fixed size: see `zarrfs.model.fill_value`), or None
     where the document leaves it undefined (null). ``codecs``: from array to bytes, in the order of encoding; a chain without an
     array->bytes codec means C order, little-endian.
 
@@ -69,21 +73,28 @@ class ArrayMetadata:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements, decoded."""
+        """Bytes of all elements, decoded; of references to them, where they have no fixed size."""
         return math.prod(self.shape) * self.data_type.itemsize
 
     @property
     def fill_bytes(self) -> bytes:
-        """One element of what missing chunks read as: the fill value, zeros where it is undefined."""
-        return self.fill_value if self.fill_value is not None else bytes(self.data_type.itemsize)
+        """One element of what missing chunks read as: the fill value; zeros, or an empty one, where it is undefined."""
+        if self.fill_value is not None:
+            return self.fill_value
+        return empty(self.data_type) if self.data_type.is_variable else bytes(self.data_type.itemsize)
 
     def chunk_nbytes(self, coords: Coords) -> int:
-        """Bytes of chunk ``coords``, decoded, at its full shape."""
+        """Bytes of chunk ``coords``, decoded, at its full shape; of references to its elements, where these have no fixed size."""
         return math.prod(self.chunk_grid.chunk_shape(coords)) * self.data_type.itemsize
 
 
 def check_chunk_nbytes(chunk_shape: Shape, data_type: DataType) -> None:
-    """Raise `MetadataUnsupported` for chunks that are larger, decoded, than `MAX_CHUNK_NBYTES`."""
+    """Raise `MetadataUnsupported` for chunks that are larger, decoded, than `MAX_CHUNK_NBYTES`, and for those of more elements than
+    `MAX_CHUNK_OBJECTS` where elements have no fixed size."""
+    if data_type.is_variable and math.prod(chunk_shape) > MAX_CHUNK_OBJECTS:
+        raise MetadataUnsupported(
+            f"chunks of {math.prod(chunk_shape)} elements of type {data_type.name} have more than zarrfs decodes ({MAX_CHUNK_OBJECTS})"
+        )
     nbytes = math.prod(chunk_shape) * data_type.itemsize
     if nbytes > MAX_CHUNK_NBYTES:
         raise MetadataUnsupported(f"chunks of {nbytes} bytes are larger than zarrfs decodes ({MAX_CHUNK_NBYTES})")

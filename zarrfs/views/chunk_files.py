@@ -9,6 +9,7 @@ import numpy as np
 
 from zarrfs.errors import (
     ChunkDecodeError,
+    ChunkEncodeError,
     ChunkSizeMismatch,
     ContentInvalid,
     FileTooLarge,
@@ -20,6 +21,7 @@ from zarrfs.hierarchy.arrays import Elements, fill
 from zarrfs.hierarchy.nodes import OpenArray
 from zarrfs.keys import WHOLE, ByteRange, NodePath
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 from zarrfs.stores.base import KeyStat
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.node import Attributes, Buffer
@@ -55,7 +57,7 @@ class ChunkFile(NodeContent):
         except StoreUnsupported:
             stat = await chunks.stat(self._coords)
             if stat is not None:
-                size = self._form.chunk_size(self._opened, self._coords, stat.size)
+                size = await self._form.chunk_size(self._opened, self._coords, stat.size)
                 self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=stat.mtime_ns)
 
     def moved(self, path: NodePath) -> ChunkFile:
@@ -82,15 +84,21 @@ class ChunkFile(NodeContent):
 
 
 class DecodedChunk(ChunkFile):
-    """A chunk's elements as bytes; its size is fixed by the metadata. Codecs may round what is written, and padding is replaced."""
+    """A chunk's elements as bytes; its size is fixed by the metadata. Codecs may round what is written, and padding is replaced.
+
+    Elements without a fixed size are their plain encoding (`Array.plain`), whose size is known when they are decoded.
+    """
 
     def __init__(self, form: NodeForm, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
         super().__init__(form, opened, coords, path)
+        self._is_variable = opened.array.plain is not None
         self._nbytes = opened.array.metadata.chunk_nbytes(coords)
-        self.fixed_size = self._nbytes
+        self.fixed_size = None if self._is_variable else self._nbytes
 
     async def snapshot(self) -> Snapshot | None:
         opened = self._opened
+        if self._is_variable:
+            return await self._decoded_snapshot()
         stat = await opened.array.chunks.stat(self._coords)
         if stat is None and not self._form.fill:
             return None
@@ -101,19 +109,27 @@ class DecodedChunk(ChunkFile):
     async def load(self) -> Buffer | None:
         opened = await self._current()
         # What was decoded before may be another value than the one that a part of is about to be changed.
-        elements: Elements | None = None
-        while (stat := await opened.array.chunks.stat(self._coords)) is not None:
-            try:
-                elements = await opened.reader.chunk(self._coords, stat.generation)
-                break
-            except GenerationMismatch:
-                continue
+        elements, _ = await _decoded(opened, self._coords)
         if elements is None and self._form.fill:
             elements = _filled(opened, self._coords)
         return None if elements is None else _as_bytes(elements)
 
+    def check_write(self, offset: int, size: int) -> None:
+        if self._is_variable and offset + size > MAX_VARIABLE_NBYTES:
+            raise FileTooLarge(
+                f"{self.ident}: no chunk of elements of variable length has more than {MAX_VARIABLE_NBYTES} bytes", key=self.ident
+            )
+        super().check_write(offset, size)
+
     async def publish(self, data: Buffer) -> None:
         opened = await self._current()
+        if self._is_variable:
+            try:
+                # The staging buffer may change again as soon as this returns.
+                await opened.array.write_chunk(self._coords, bytes(data))
+            except (ChunkDecodeError, ChunkEncodeError) as error:
+                raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
+            return
         if len(data) != self._nbytes:
             raise ChunkSizeMismatch(
                 f"{self.ident} has exactly {self._nbytes} bytes, not {len(data)}: nothing was stored", key=self.ident
@@ -124,6 +140,19 @@ class DecodedChunk(ChunkFile):
     def _form_of_bytes(self) -> tuple[Any, ...]:
         metadata = self._opened.array.metadata
         return metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type, metadata.fill_value
+
+    async def _decoded_snapshot(self) -> Snapshot | None:
+        elements, stat = await _decoded(self._opened, self._coords)
+        if elements is None and self._form.fill:
+            elements = _filled(self._opened, self._coords)
+        if elements is None:
+            return None
+        data = _as_bytes(elements)
+        stored_ns = stat.mtime_ns if stat is not None else None
+        mtime_ns = self._context.times.shown(self.ident, size=len(data), stored_ns=stored_ns)
+        return _DecodedSnapshot(
+            self._opened, self._coords, len(data), mtime_ns, stat.generation if stat is not None else None, data
+        )
 
 
 class EncodedChunk(ChunkFile):
@@ -164,11 +193,19 @@ class EncodedChunk(ChunkFile):
 
 
 class _DecodedSnapshot(Snapshot):
-    def __init__(self, opened: OpenArray, coords: Coords, nbytes: int, mtime_ns: int | None, generation: str | None) -> None:
+    def __init__(
+        self,
+        opened: OpenArray,
+        coords: Coords,
+        nbytes: int,
+        mtime_ns: int | None,
+        generation: str | None,
+        data: Buffer | None = None,
+    ) -> None:
         self._opened = opened
         self._coords = coords
         self._generation = generation
-        self._data: Buffer | None = None
+        self._data = data
         self.attributes = Attributes(False, nbytes, mtime_ns)
 
     async def read(self, offset: int, size: int) -> Buffer:
@@ -211,6 +248,28 @@ class _EncodedSnapshot(Snapshot):
         return parts[0]
 
 
+async def decoded_size(opened: OpenArray, coords: Coords) -> int:
+    """Bytes of the file of a decoded chunk. Where elements have no fixed size the chunk is decoded, and a bad one has none: who opens
+    it is told why."""
+    if opened.array.plain is None:
+        return opened.array.metadata.chunk_nbytes(coords)
+    try:
+        elements, _ = await _decoded(opened, coords)
+    except ChunkDecodeError:
+        return 0
+    return 0 if elements is None else elements.nbytes
+
+
+async def _decoded(opened: OpenArray, coords: Coords) -> tuple[Elements | None, KeyStat | None]:
+    """A chunk as it is now, and of which stored value; None where there is none."""
+    while (stat := await opened.array.chunks.stat(coords)) is not None:
+        try:
+            return await opened.reader.chunk(coords, stat.generation), stat
+        except GenerationMismatch:
+            continue
+    return None, None
+
+
 def _replaced(opened: OpenArray, coords: Coords) -> StaleEntry:
     path = opened.array.path
     return StaleEntry(f"chunk {coords} of {path} was replaced before it was read", key=path)
@@ -220,7 +279,8 @@ def _filled(opened: OpenArray, coords: Coords) -> Elements:
     metadata = opened.array.metadata
     elements: Elements = np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
     fill(metadata, elements)
-    return elements
+    plain = opened.array.plain
+    return elements if plain is None else np.frombuffer(plain.encode(elements), np.uint8)
 
 
 def _as_bytes(elements: Elements) -> Buffer:

@@ -18,7 +18,7 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.base import ViewContext, ViewPlugin
-from zarrfs.views.chunk_files import DecodedChunk
+from zarrfs.views.chunk_files import DecodedChunk, decoded_size
 from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, documents_of
 from zarrfs.views.chunks_files import ChunksDocument
 from zarrfs.views.node_form import NodeForm
@@ -58,8 +58,8 @@ class ChunksForm(NodeForm):
     def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> DecodedChunk:
         return DecodedChunk(self, opened, coords, path)
 
-    def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
-        return opened.array.metadata.chunk_nbytes(coords)
+    async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+        return await decoded_size(opened, coords)
 
 
 PLUGIN = ViewPlugin(

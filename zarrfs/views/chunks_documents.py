@@ -16,11 +16,11 @@ from typing import Any
 from zarrfs.dialects.documents import parse_object
 from zarrfs.dialects.v2 import PLUGIN as V2
 from zarrfs.dialects.v2 import ZARRAY, ZATTRS, ZGROUP
+from zarrfs.dialects.v3_chain import plain_codecs
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
-from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.views.node_documents import parsed
@@ -52,7 +52,7 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
                 node.metadata,
                 data_type=data_type,
                 chunk_key_encoding=KEYS,
-                codecs=(CodecSpec("bytes", {"endian": "little"}),),
+                codecs=plain_codecs(data_type),
                 dimension_names=None,
                 shards=(),
             ),
@@ -78,12 +78,38 @@ def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     unknown = sorted(document.keys() - _MEMBERS)
     if unknown:
         raise ContentInvalid(f"{ident}: member {unknown[0]!r} has no place in the array", key=ident)
+    if document.get("dtype") == "|O":
+        return _objects_written(path, ident, data)
     for name in ("compressor", "filters"):
         if document.get(name):
             raise ContentInvalid(
                 f"{ident}: {name} has to be null: chunks are decoded here, and codecs of new arrays are options of the mount",
                 key=ident,
             )
+    metadata = _metadata(path, ident, data)
+    for spec in metadata.codecs:
+        if spec.name == "transpose":
+            raise ContentInvalid(f"{ident}: order has to be 'C': it is that of the chunks here", key=ident)
+        if spec.configuration and spec.configuration.get("endian") != "little":
+            raise ContentInvalid(f"{ident}: dtype has to be little-endian ('<'): the chunks are so here", key=ident)
+    return metadata
+
+
+def _objects_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
+    """What is written of an array whose elements have no fixed size: its only filter is the one that chunks are shown with."""
+    metadata = _metadata(path, ident, data)
+    (plain,) = plain_codecs(metadata.data_type)
+    if [spec.name for spec in metadata.codecs] != [plain.name]:
+        wanted = plain.name.removeprefix("numcodecs.")
+        raise ContentInvalid(
+            f"{ident}: the only codec of elements of variable length is a filter vlen-utf8, vlen-bytes or json2 here, and that of "
+            f"{metadata.data_type.name} is {wanted}; order is 'C'",
+            key=ident,
+        )
+    return metadata
+
+
+def _metadata(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     try:
         node = _LAYOUT.parse(path, {path.prefix.key(ZARRAY): data})
     except MetadataError as error:
@@ -92,11 +118,6 @@ def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     metadata = node.metadata
     if metadata.chunk_key_encoding != KEYS and metadata.ndim > 1:
         raise ContentInvalid(f"{ident}: dimension_separator has to be '.': it is so in the names of chunks here", key=ident)
-    for spec in metadata.codecs:
-        if spec.name == "transpose":
-            raise ContentInvalid(f"{ident}: order has to be 'C': it is that of the chunks here", key=ident)
-        if spec.configuration and spec.configuration.get("endian") != "little":
-            raise ContentInvalid(f"{ident}: dtype has to be little-endian ('<'): the chunks are so here", key=ident)
     return metadata
 
 

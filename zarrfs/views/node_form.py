@@ -89,7 +89,7 @@ class NodeForm(abc.ABC):
         """The file of a chunk; ``path`` where the array is called otherwise by now."""
 
     @abc.abstractmethod
-    def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+    async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
         """Bytes of the file of a chunk that is stored in ``stored_nbytes``."""
 
     def is_hollow(self, node: GroupNode) -> bool:

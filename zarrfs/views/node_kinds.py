@@ -146,7 +146,7 @@ class ArrayKind(Kind):
                     if name == only:
                         break
                     continue
-                size = self._form.chunk_size(self._opened, coords, nbytes)
+                size = await self._form.chunk_size(self._opened, coords, nbytes)
                 one = staged.pop(name, None)
                 if one is not None:
                     size, mtime_ns = one.size if one.size is not None else size, one.mtime_ns

@@ -20,7 +20,7 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.base import ViewContext, ViewPlugin
-from zarrfs.views.chunk_files import ChunkFile, DecodedChunk, EncodedChunk
+from zarrfs.views.chunk_files import ChunkFile, DecodedChunk, EncodedChunk, decoded_size
 from zarrfs.views.node_form import NodeForm
 from zarrfs.views.node_view import NodeView
 from zarrfs.views.zarr3_documents import ShownArray, shown_array, shown_group
@@ -67,9 +67,9 @@ class Zarr3Form(NodeForm):
         kind = EncodedChunk if self._as_shown(opened.array.node).encoded else DecodedChunk
         return kind(self, opened, coords, path)
 
-    def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+    async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
         is_encoded = self._as_shown(opened.array.node).encoded
-        return stored_nbytes if is_encoded else opened.array.metadata.chunk_nbytes(coords)
+        return stored_nbytes if is_encoded else await decoded_size(opened, coords)
 
     def is_hollow(self, node: GroupNode) -> bool:
         return not node.attributes

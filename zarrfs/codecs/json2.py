@@ -1,0 +1,121 @@
+"""``numcodecs.json2``: the elements as JSON text.
+
+Source: numcodecs ``json2``. `zarrfs.codecs.object_text` has the format.
+
+    {"id": "json2", "encoding": "utf-8", "skipkeys": false, "ensure_ascii": true, "check_circular": true, "allow_nan": true,
+     "sort_keys": true, "indent": null, "separators": [",", ":"], "strict": true}
+
+``NaN`` and ``Infinity`` are taken although JSON lacks them: numcodecs writes them. Text that is nested more deeply than Python's parser
+goes (some hundred levels) is refused, and so is text of more than `MAX_VALUES` values: each takes many times its two bytes in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from zarrfs.codecs.base import Buffer, Dtype
+from zarrfs.codecs.configuration import boolean, choice, only, short
+from zarrfs.codecs.object_text import MAX_VALUES, packed, unpacked
+from zarrfs.codecs.vlen import ObjectCodec
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
+from zarrfs.model.codec_spec import CodecSpec
+
+_DEFAULTS: dict[str, Any] = {
+    "encoding": "utf-8",
+    "skipkeys": False,
+    "ensure_ascii": True,
+    "check_circular": True,
+    "allow_nan": True,
+    "sort_keys": True,
+    "indent": None,
+    "separators": [",", ":"],
+    "strict": True,
+}
+_ENCODINGS = ("utf-8", "utf8", "ascii", "latin-1", "utf-16", "utf-32")
+_MAX_INDENT = 16
+# Before each value, and each key, of a list or an object stands one of these.
+_MARKS = (b",", b":", b"[", b"{")
+
+
+@dataclass(frozen=True, slots=True)
+class Json2(ObjectCodec):
+    """``text``: the encoding of the text; ``strict``: whether strings may not hold control characters; the others are the writer's."""
+
+    names: ClassVar[tuple[str, ...]] = ("numcodecs.json2",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("json2",)
+    holds: ClassVar[tuple[str, ...]] = ("object",)
+    codec_name: ClassVar[str] = "json2"
+    in_v3: ClassVar[bool] = False
+    examples: ClassVar[tuple[CodecSpec, ...]] = (
+        CodecSpec("numcodecs.json2", _DEFAULTS),
+        CodecSpec("numcodecs.json2", {**_DEFAULTS, "ensure_ascii": False, "indent": 1, "separators": [", ", ": "]}),
+    )
+
+    text: str
+    strict: bool
+    ensure_ascii: bool
+    allow_nan: bool
+    sort_keys: bool
+    indent: int | None
+    separators: tuple[str, str]
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, *_DEFAULTS)
+        for name in ("skipkeys", "check_circular"):
+            boolean(spec, name, False)
+        indent, separators = spec.configuration.get("indent"), spec.configuration.get("separators")
+        if indent is not None and (type(indent) is not int or not 0 <= indent <= _MAX_INDENT):
+            raise MetadataError(f"codec json2: indent is null or an integer up to {_MAX_INDENT}, not {short(indent)}")
+        if separators is None:
+            separators = [",", ":"] if indent is None else [", ", ": "]
+        if not isinstance(separators, list) or [str(each).strip() for each in separators] != [",", ":"]:
+            raise MetadataError(f"codec json2: separators are a comma and a colon, not {short(separators)}")
+        return cls(
+            choice(spec, "encoding", _ENCODINGS, "utf-8"),
+            boolean(spec, "strict", True),
+            boolean(spec, "ensure_ascii", True),
+            boolean(spec, "allow_nan", True),
+            boolean(spec, "sort_keys", True),
+            indent,
+            (str(separators[0]), str(separators[1])),
+        )
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        return CodecSpec(spec.name, {**_DEFAULTS, **spec.configuration})
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        # As it is: the members are not numbers that somebody wrote as strings.
+        return CodecSpec(cls.names[0], {**_DEFAULTS, **{name: value for name, value in config.items() if name != "id"}})
+
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+        try:
+            text = json.dumps(
+                packed(elements, shape),
+                ensure_ascii=self.ensure_ascii,
+                allow_nan=self.allow_nan,
+                sort_keys=self.sort_keys,
+                indent=self.indent,
+                separators=self.separators,
+            )
+            return text.encode(self.text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ChunkEncodeError(f"json2: {error}") from error
+
+    def decoded(self, data: Buffer, size: int) -> list[Any]:
+        raw = bytes(data)
+        if sum(map(raw.count, _MARKS)) > MAX_VALUES:
+            raise ChunkDecodeError(f"json2: the text holds more than {MAX_VALUES} values")
+        try:
+            items = json.loads(raw.decode(self.text), strict=self.strict)
+        except (ValueError, RecursionError) as error:
+            raise ChunkDecodeError(f"json2: {error}") from error
+        return unpacked("json2", items, size)
+
+
+PLUGIN = Json2

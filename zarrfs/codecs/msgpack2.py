@@ -1,0 +1,116 @@
+"""``numcodecs.msgpack2``: the elements as MessagePack.
+
+Source: numcodecs ``msgpack2``; the MessagePack specification. `zarrfs.codecs.object_text` has the format.
+
+    {"id": "msgpack2", "raw": false, "use_bin_type": true, "use_single_float": false}
+
+Elements are what JSON has: byte strings, times and other extensions, and maps whose keys are no text are refused, because no view could
+show them as what they are. The data is gone through once without making anything, so that no length in it says more than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import msgpack
+
+from zarrfs.codecs.base import Buffer, Dtype
+from zarrfs.codecs.configuration import boolean, only, short
+from zarrfs.codecs.object_text import MAX_VALUES, packed, unpacked
+from zarrfs.codecs.vlen import ObjectCodec
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataUnsupported
+from zarrfs.model.codec_spec import CodecSpec
+
+_DEFAULTS: dict[str, Any] = {"raw": False, "use_bin_type": True, "use_single_float": False}
+_LIBRARY_ERRORS = (ValueError, TypeError, RecursionError, OverflowError, MemoryError, msgpack.UnpackException)
+
+
+@dataclass(frozen=True, slots=True)
+class Msgpack2(ObjectCodec):
+    """``use_bin_type`` and ``use_single_float`` are the writer's."""
+
+    names: ClassVar[tuple[str, ...]] = ("numcodecs.msgpack2",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("msgpack2",)
+    holds: ClassVar[tuple[str, ...]] = ("object",)
+    codec_name: ClassVar[str] = "msgpack2"
+    in_v3: ClassVar[bool] = False
+    examples: ClassVar[tuple[CodecSpec, ...]] = tuple(
+        CodecSpec("numcodecs.msgpack2", {**_DEFAULTS, "use_bin_type": each}) for each in (True, False)
+    )
+
+    use_bin_type: bool
+    use_single_float: bool
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, *_DEFAULTS)
+        if boolean(spec, "raw", False):
+            raise MetadataUnsupported("codec msgpack2: with 'raw', text is read as byte strings, for which JSON has no words")
+        return cls(boolean(spec, "use_bin_type", True), boolean(spec, "use_single_float", False))
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        return CodecSpec(spec.name, {**_DEFAULTS, **spec.configuration})
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        return CodecSpec(cls.names[0], {**_DEFAULTS, **{name: value for name, value in config.items() if name != "id"}})
+
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+        try:
+            data: bytes = msgpack.packb(
+                packed(elements, shape), use_bin_type=self.use_bin_type, use_single_float=self.use_single_float
+            )
+        except _LIBRARY_ERRORS as error:
+            raise ChunkEncodeError(f"msgpack2: {error}") from error
+        return data
+
+    def decoded(self, data: Buffer, size: int) -> list[Any]:
+        nbytes = memoryview(data).nbytes
+        most = min(nbytes, MAX_VALUES)
+        left = [MAX_VALUES]
+        try:
+            _walk(data, nbytes)
+            items = msgpack.unpackb(
+                data,
+                raw=False,
+                strict_map_key=True,
+                max_str_len=nbytes,
+                max_bin_len=0,
+                max_ext_len=0,
+                max_array_len=most,
+                max_map_len=most // 2,
+                list_hook=lambda found: _counted(left, found, 1 + len(found)),
+                object_pairs_hook=lambda pairs: dict(_counted(left, _checked(pairs), 1 + 2 * len(pairs))),
+            )
+        except _LIBRARY_ERRORS as error:
+            raise ChunkDecodeError(f"msgpack2: {str(error) or type(error).__name__}") from error
+        return unpacked("msgpack2", items, size)
+
+
+def _walk(data: Buffer, nbytes: int) -> None:
+    """Go through ``data`` without making anything: the library makes a list of the length that is said before it looks for elements."""
+    walker = msgpack.Unpacker(max_buffer_size=max(1, nbytes), strict_map_key=False)
+    walker.feed(data)
+    walker.skip()
+    if walker.tell() != nbytes:
+        raise ValueError(f"{nbytes - walker.tell()} bytes follow the elements")
+
+
+def _counted(left: list[int], found: Any, count: int) -> Any:
+    left[0] -= count
+    if left[0] < 0:
+        raise ValueError(f"the data holds more than {MAX_VALUES} values")
+    return found
+
+
+def _checked(pairs: Any) -> Any:
+    for name, _ in pairs:
+        if not isinstance(name, str):
+            raise ValueError(f"{short(name)} is no text, as keys have to be")
+    return pairs
+
+
+PLUGIN = Msgpack2

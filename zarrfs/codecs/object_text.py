@@ -1,0 +1,60 @@
+"""What `json2` and `msgpack2` share: one list with the elements, nested as the chunk is, then a type and the shape.
+
+Source: numcodecs ``json2``, ``msgpack2`` (0.6 and later).
+
+    ["a", {"b": 1.5}, "|O", [2]]          a chunk of two elements
+    [[1, 2], [3, 4], "|O", [2, 2]]        one of two dimensions
+    ["a", "|O", []]                       of none (json2; msgpack2 has no such chunks)
+
+The type is what NumPy had for the elements when they were written, and is passed over: what comes of text is what the text says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zarrfs.codecs.configuration import short
+from zarrfs.errors import ChunkDecodeError
+
+# Each takes some hundred bytes in memory at most, and two bytes in the text.
+MAX_VALUES = 2**24
+
+
+def unpacked(codec: str, items: Any, size: int) -> list[Any]:
+    """The ``size`` elements of the list ``items``, in C order. Raises `ChunkDecodeError` when it is not such a list."""
+    if not isinstance(items, list) or len(items) < 2 or not isinstance(items[-2], str) or not isinstance(items[-1], list):
+        raise ChunkDecodeError(f"{codec}: no list of elements that ends with their type and shape")
+    *elements, _, shape = items
+    count = 1
+    for extent in shape:
+        if type(extent) is not int or extent < 0:
+            raise ChunkDecodeError(f"{codec}: {short(shape)} is no shape")
+        count *= extent
+    if count != size:
+        raise ChunkDecodeError(f"{codec}: {count} elements instead of the {size} that a chunk has")
+    for depth, extent in enumerate(shape or [1]):
+        if depth:
+            if not all(isinstance(each, list) for each in elements):
+                raise ChunkDecodeError(f"{codec}: the elements are not nested as the shape {short(shape)} says")
+            lengths = {len(each) for each in elements}
+            if lengths - {extent}:
+                raise ChunkDecodeError(f"{codec}: {short(sorted(lengths))} elements along dimension {depth}, which has {extent}")
+            elements = [each for row in elements for each in row]
+        elif len(elements) != extent:
+            raise ChunkDecodeError(f"{codec}: {len(elements)} elements along dimension 0, which has {extent}")
+    return elements
+
+
+def packed(elements: list[Any], shape: tuple[int, ...]) -> list[Any]:
+    """The list for ``elements`` of a chunk of ``shape``."""
+    nested = elements
+    for extent in reversed(shape[1:]):
+        nested = [nested[start : start + extent] for start in range(0, len(nested), extent)] if extent else []
+    if shape and 0 in shape[1:]:
+        nested = _hollow(shape)
+    return [*nested, "|O", list(shape)]
+
+
+def _hollow(shape: tuple[int, ...]) -> list[Any]:
+    """No elements, nested as ``shape`` is."""
+    return [_hollow(shape[1:]) for _ in range(shape[0])] if shape else []

@@ -1,0 +1,71 @@
+"""``numcodecs.vlen-array``: an array of one dimension and any length for each element, behind its number of bytes.
+
+Source: numcodecs ``vlen-array``. `zarrfs.codecs.vlen` has the format.
+
+    {"id": "vlen-array", "dtype": "<i4"}
+
+In memory such an element is a list of numbers, so that JSON can say it. What JSON lacks (complex numbers, dates, text of fixed length) is
+refused. An element that is null, or 0, which older software left as fill values, is stored as an empty array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zarrfs.codecs.base import Buffer, Dtype
+from zarrfs.codecs.configuration import only, plain_dtype, short
+from zarrfs.codecs.vlen import ObjectCodec, join, split
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.model.codec_spec import CodecSpec
+
+
+@dataclass(frozen=True, slots=True)
+class VlenArray(ObjectCodec):
+    """``dtype``: of the numbers, with their byte order."""
+
+    names: ClassVar[tuple[str, ...]] = ("numcodecs.vlen-array",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("vlen-array",)
+    holds: ClassVar[tuple[str, ...]] = ("object",)
+    codec_name: ClassVar[str] = "vlen-array"
+    in_v3: ClassVar[bool] = False
+    examples: ClassVar[tuple[CodecSpec, ...]] = tuple(
+        CodecSpec("numcodecs.vlen-array", {"dtype": dtype}) for dtype in ("<i4", ">f8", "|b1")
+    )
+
+    dtype: Dtype
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec, "dtype")
+        return cls(plain_dtype(spec, "dtype", "biuf"))
+
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+        return join("vlen-array", [self._item(each) for each in elements])
+
+    def decoded(self, data: Buffer, size: int) -> list[Any]:
+        return [self._numbers(item) for item in split("vlen-array", data, size)]
+
+    def _item(self, element: Any) -> bytes:
+        numbers = [] if element is None or (type(element) is int and element == 0) else element
+        if not isinstance(numbers, list) or not all(type(each) in (bool, int, float) for each in numbers):
+            raise ChunkEncodeError(f"vlen-array: {short(element)} is no list of numbers")
+        try:
+            with np.errstate(all="ignore"):
+                stored = np.array(numbers, self.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ChunkEncodeError(f"vlen-array: {short(element)} is no list of {self.dtype}: {error}") from error
+        if self.dtype.kind in "biu" and stored.tolist() != numbers:
+            raise ChunkEncodeError(f"vlen-array: {short(element)} is no list of {self.dtype}")
+        return stored.tobytes()
+
+    def _numbers(self, item: memoryview) -> list[Any]:
+        if item.nbytes % self.dtype.itemsize:
+            raise ChunkDecodeError(f"vlen-array: an element of {item.nbytes} bytes is no whole number of {self.dtype}")
+        numbers: list[Any] = np.frombuffer(item, self.dtype).tolist() if item.nbytes else []
+        return numbers
+
+
+PLUGIN = VlenArray

@@ -1,0 +1,46 @@
+"""``vlen-bytes``: byte strings, each behind its length.
+
+Source: zarr-extensions, codec ``vlen-bytes``; numcodecs ``vlen-bytes``. `zarrfs.codecs.vlen` has the format.
+
+    {"name": "vlen-bytes"}
+    {"id": "vlen-bytes"}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from zarrfs.codecs.base import Buffer
+from zarrfs.codecs.configuration import only, short
+from zarrfs.codecs.vlen import ObjectCodec, join, split
+from zarrfs.errors import ChunkEncodeError
+from zarrfs.model.codec_spec import CodecSpec
+
+
+@dataclass(frozen=True, slots=True)
+class VlenBytes(ObjectCodec):
+    """Elements are ``bytes``."""
+
+    names: ClassVar[tuple[str, ...]] = ("vlen-bytes",)
+    numcodecs_ids: ClassVar[tuple[str, ...]] = ("vlen-bytes",)
+    holds: ClassVar[tuple[str, ...]] = ("variable_length_bytes", "bytes")
+    codec_name: ClassVar[str] = "vlen-bytes"
+    examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("vlen-bytes"),)
+
+    @classmethod
+    def from_spec(cls, spec: CodecSpec) -> Self:
+        only(spec)
+        return cls()
+
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+        for each in elements:
+            if not isinstance(each, bytes):
+                raise ChunkEncodeError(f"vlen-bytes: {short(each)} is no byte string")
+        return join("vlen-bytes", elements)
+
+    def decoded(self, data: Buffer, size: int) -> list[Any]:
+        return [bytes(item) for item in split("vlen-bytes", data, size)]
+
+
+PLUGIN = VlenBytes
