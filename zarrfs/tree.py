@@ -316,12 +316,17 @@ def cache_directory(config: MountConfig) -> str | None:
         return None
 
 
+_SUFFIXES = frozenset({"zarr", "zip", "sqlite", "sqlite3", "sqldb", "db", "lmdb", "mdb", "dbm", "n5"})
+
+
 def store_name(url: str) -> str:
     """The last part of a store's path, without ``.zarr``, ``.zip`` and the like: what a file of its root array is called."""
-    name = url.split("|")[-1].partition("?")[0].rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1]
+    # Where the last layer has no path (``x.zip|zip:``), that of the one before it.
+    names = (layer.partition("?")[0].rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1] for layer in reversed(url.split("|")))
+    name = next(filter(None, names), "")
     while True:
         stem, dot, suffix = name.rpartition(".")
-        if not stem or not dot or suffix.lower() not in ("zarr", "zip", "sqlite", "sqldb", "db", "lmdb", "n5"):
+        if not stem or not dot or suffix.lower() not in _SUFFIXES:
             break
         name = stem
     return name or "array"
