@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tests.support import zarr_python
 from tests.support.stores import fill
 from tests.support.trees import read, tree_over
 from tests.views.test_npy_write import ANEW, Elements, Full, data_offset, in_zarr, npy, opened, operations
-from zarrfs.keys import Key
+from zarrfs.keys import Key, Prefix
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.tree import MountTree
 
@@ -159,8 +160,9 @@ async def test_a_whole_file_costs_one_set_a_shard_and_no_read(memory_limit: str)
             costs = Costs(tree)
             await handle.write(0, npy(new))
             await handle.flush()
-        assert costs.of("set", "erase", "encoded", "decoded", "indexes") == (5, 1, 5 * 32, 0, 0)
-        assert costs.reads == 0
+        # Whether there is something to erase is looked up.
+        assert costs.of("set", "erase", "encoded", "decoded", "indexes") == (5, 1, 5 * 32, 0, 1)
+        assert costs.reads == 1
         assert costs.of("list_dir", "list_prefix") == (0, 0)
         np.testing.assert_array_equal((await in_zarr(store, "a"))[...], new)
         # A shard of nothing but fill value is not there.
@@ -248,6 +250,33 @@ async def test_what_a_replaced_array_leaves_out_is_zeros(fill_value: int) -> Non
         expected = np.zeros_like(old)
         expected[0] = numbered(1, 48)
         np.testing.assert_array_equal((await in_zarr(store, "a"))[...], expected)
+
+
+class Synced(MemoryStore):
+    """Notes what it is asked to make durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: set[str] = set()
+
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+        self.synced |= set(places)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@trio_test
+async def test_fsync_makes_what_was_erased_durable_too(whole: bool) -> None:
+    old = numbered(*SHAPE)
+    store = Synced()
+    await store_with(store, old, CHUNKS, SHARDS)
+    async with tree_over(store) as tree:
+        head = data_offset(await read(tree, "npy/a.npy"))
+        async with opened(tree, "npy/a.npy") as handle:
+            for row in range(32 if whole else 4):
+                await handle.write(head + row * 48 * 4, np.full(16 if whole else 4, FILL, "<i4").tobytes())
+            await handle.fsync()
+            assert store.synced == {"a/c/0/0"}
+            assert (await store.get(Key("a/c/0/0")) is None) == whole
 
 
 @pytest.mark.parametrize("part", [False, True])

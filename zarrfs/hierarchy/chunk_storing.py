@@ -33,7 +33,8 @@ class ChunkStoring:
     """Stores the dirty chunks of one array.
 
     ``is_new``: of what is stored already nothing counts but what was stored here, and where nothing was written is zeros. ``fortran``:
-    whether the file that is written has the elements in Fortran order. ``on_stored`` is told the keys of every unit that was stored.
+    whether the file that is written has the elements in Fortran order. ``on_stored`` is told the keys of every unit that was stored
+    or erased.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class ChunkStoring:
             (self.stored.discard if data is None else self.stored.add)(coords)
         if not self.single:
             self._unpublished[self._array.chunks.unit(one)] = one
-        if self._on_stored is not None and any(data is not None for data in update.values()):
+        if self._on_stored is not None:
             self._on_stored(self._array.chunks.keys(one))
 
     def _portions(self, unit: DirtyUnit) -> Iterator[Sequence[Coords]]:

@@ -57,7 +57,7 @@ class ArrayWriter:
 
     ``reader``: where what was not written is read from; None for a new array, in which that is zeros. ``start_soon``: where units that
     were written whole may be stored before `publish`, in the background, when memory runs short; with None they go to a file in
-    ``directory`` then. ``on_stored`` is told the keys of every unit that was stored. Mutators are called by one task at a time.
+    ``directory`` then. ``on_stored`` is told the keys of every unit that was stored or erased. Mutators are called by one task at a time.
     """
 
     def __init__(
