@@ -192,8 +192,15 @@ async def test_what_lies_apart_is_copied_by_who_moves_it(inside: str, tmp_path: 
         chunks, arrays = await folder_at(tree, f"chunks{at}"), await folder_at(tree, f"npy{at}/foo")
         with pytest.raises(AcrossViews):
             await chunks.rename("foo", chunks, "moved")
+        await chunks.mkdir("empty")
+        before = tree_below(folder)
+        for view in (chunks, await folder_at(tree, f"npy{at}")):
+            with pytest.raises(AcrossViews):
+                await view.rename("foo", view, "empty")
         with pytest.raises(AcrossViews):
             await arrays.rename("bar.npy", arrays, "moved.npy")
+        with pytest.raises(AcrossViews):
+            await arrays.rename("bar.npy", arrays, "nocomp.npy")
         assert tree_below(folder) == before
 
 

@@ -200,18 +200,12 @@ class NodeEditor:
         """
         if path == new_path:
             return
-        layout = await self.layout_for(path)
-        if path == ROOT or not layout.per_node:
-            raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
-        if new_path.startswith(path + "/"):
-            raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)
+        layout = await self.check_rename(path, new_path)
         async with self._editing(layout):
             if await self._hierarchy.node(path) is None:
                 raise NoSuchEntry(f"there is no node at {path}", key=path)
             if await self._hierarchy.node(new_path) is not None:
                 raise EntryExists(f"there is a node at {new_path} already", key=new_path)
-            if (await self.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
-                raise AcrossViews(f"{new_path} is in a hierarchy of another dialect than {path}", key=path)
             await self._check_place(layout, new_path)
             await self._hierarchy.publish(layout.listing_prefix(path))
             await self._make_parents(layout, new_path)
@@ -228,6 +222,22 @@ class NodeEditor:
                 raise
             self._hierarchy.empty_groups.move(path, new_path)
             await self._into_copies(layout, new_path)
+
+    async def check_rename(self, path: NodePath, new_path: NodePath) -> Layout:
+        """The layout of the node at ``path``, if it is one in which a node can have another path in one step. Raises `AcrossViews`,
+        `NameInvalid`. For who takes something else out of the way before."""
+        layout = await self.layout_for(path)
+        if path == ROOT or not layout.per_node:
+            raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
+        if new_path.startswith(path + "/"):
+            raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)
+        if (await self.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
+            raise AcrossViews(f"{new_path} is in a hierarchy of another dialect than {path}", key=path)
+        return layout
+
+    async def check_place(self, path: NodePath) -> None:
+        """Raise `NameInvalid`, `NotADirectory` or `EntryExists` where nobody can make a node at ``path``, at which there is none."""
+        await self._check_place(await self.layout_for(path), path)
 
     # --- places -------------------------------------------------------------------------------------------------------------
 

@@ -213,6 +213,7 @@ class NodeFolder(Directory):
         kind = await folder._kind()
         if isinstance(kind, WaitingKind) or (isinstance(kind, ArrayKind) and kind.inside):
             raise AcrossViews(f"{folder.path} is no node that could be renamed", key=path)
+        await self._context.editor.check_rename(folder.path, path)
         staging = self._context.staging
         old, new = folder.ident(""), self.form.ident(path, "")
         await staging.publish_below(old)

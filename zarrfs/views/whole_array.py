@@ -186,6 +186,8 @@ class WholeArrayGroup(GroupDirectory):
         if file.ident == new.ident:
             return
         staging = self.context.staging
+        # Before anything is lost.
+        await self.context.editor.check_rename(old.path, new.path)
         if (staged := staging.get(file.ident)) is not None:
             await staged.publish_now()
         async with staging.renaming(file.ident, new), staging.unnaming(new.ident):
@@ -197,6 +199,7 @@ class WholeArrayGroup(GroupDirectory):
     async def _rename_group(self, node: WholeArrayGroup, target: Node | None, new: NodePath) -> None:
         if node.path == new:
             return
+        await self.context.editor.check_rename(node.path, new)
         if isinstance(target, WholeArrayGroup):
             await target._require_empty()
             await self.context.editor.erase(new)
@@ -242,8 +245,7 @@ class WholeArrayGroup(GroupDirectory):
     async def _new_child(self, name: str) -> NodePath:
         """The path of the array that a new file called ``name`` becomes. Raises `NameInvalid`, `EntryExists`."""
         path = self._child(name)
-        layout = await self.context.editor.layout_for(path)
-        layout.check_name(path.name)
+        await self.context.editor.check_place(path)
         if await self.context.hierarchy.node(path) is not None:
             raise EntryExists(f"there is a node at {path} already, which is no array that {self.view}/ can show", key=path)
         return path
