@@ -1,0 +1,159 @@
+"""Hierarchies of the core draft of 2022 through a real mount: changed by programs, read by a reader that shares no code, by zarr-python 3
+through ``zarr3/`` of a second mount, and by zarr-python 2.16 where it is there.
+
+zarr-python 2.16.1 has a Python of its own, whose path is in ZARRFS_ZARR_2_16 (``python -m venv X; X/bin/pip install zarr==2.16.1 pytest
+"numcodecs<0.13" "numpy<2"``). Without it, what it would read is left to the other two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.cases import cases
+from tests.support.comparing import tree_below
+from tests.support.mounting import mounted, run
+from tests.support.reader_v3_2022 import everything
+
+pytestmark = pytest.mark.fuse
+zarr = pytest.importorskip("zarr")
+
+TEXT, SOFTWARE = "v3_draft2022_seed/hierarchy", "v3_draft2022_zarrpython/basic"
+FORMS = pytest.mark.parametrize("form", [TEXT, SOFTWARE])
+GROUP = {TEXT: "foo", SOFTWARE: "grp"}
+PLANES = np.arange(24, dtype=">i4").reshape(2, 3, 4)
+LEVELS = np.array(6.5, "<f4")
+WORDS = np.array(["ab", "c", ""], "<U2")
+
+_OLD = """
+import json, sys, zarr
+from zarr._storage.v3 import DirectoryStoreV3
+store = DirectoryStoreV3(sys.argv[1])
+found = {}
+for path in sys.argv[2:]:
+    array = zarr.open_array(store, path=path, mode="r", zarr_version=3)
+    found[path] = [array.dtype.str, list(array.shape), array[...].tolist(), dict(array.attrs)]
+print(json.dumps(found))
+"""
+
+
+def copied(form: str, folder: Path) -> Path:
+    case = next(case for case in cases(form.partition("/")[0]) if case.name == form)
+    return Path(shutil.copytree(case.path, folder / "store"))
+
+
+def old_zarr(store: Path, *paths: str) -> dict[str, list[Any]]:
+    """What zarr-python 2.16 reads: type, shape, elements and attributes of the arrays at ``paths``."""
+    python = os.environ.get("ZARRFS_ZARR_2_16")
+    if python is None:
+        pytest.skip("ZARRFS_ZARR_2_16 names no Python that has zarr 2.16")
+    environment = os.environ | {"ZARR_V3_EXPERIMENTAL_API": "1", "ZARR_V3_SHARDING": "1"}
+    environment.pop("PYTHONPATH", None)
+    command = [python, "-W", "ignore", "-c", _OLD, str(store), *paths]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    return dict(json.loads(done.stdout))
+
+
+def change(store: Path, group: str, *options: str) -> None:
+    """What a user does with a mounted hierarchy."""
+    with mounted(store, *options) as mount:
+        chunks, npy = mount.path / "chunks", mount.path / "npy"
+        run("mkdir", "-p", chunks / "made/inner")
+        for name, elements in (("planes", PLANES), ("level", LEVELS), ("words", WORDS)):
+            np.save(store.with_name(f"{name}.npy"), elements)
+            run("cp", store.with_name(f"{name}.npy"), npy / "made/inner")
+        (chunks / "made/.zattrs").write_text('{"title": "made"}')
+        (chunks / "made/inner/planes/.zattrs").write_text('{"units": "m"}')
+        run("mv", chunks / "made/inner/words", chunks / "made/moved")
+        if (chunks / group).exists():
+            run("rm", "-r", chunks / group)
+        assert set(os.listdir(npy / "made")) == {"inner", "moved.npy"}
+        assert set(os.listdir(npy / "made/inner")) == {"planes.npy", "level.npy"}
+
+
+def check(found: dict[str, Any]) -> None:
+    assert found["/made"] == (None, {"title": "made"})
+    elements, attributes = found["/made/inner/planes"]
+    assert np.array_equal(elements, PLANES)
+    assert attributes == {"units": "m"}
+    assert np.array_equal(found["/made/inner/level"][0], LEVELS)
+    assert np.array_equal(found["/made/moved"][0], WORDS)
+    assert "/made/inner/words" not in found
+
+
+@FORMS
+def test_a_hierarchy_is_changed_by_programs(form: str, tmp_path: Path) -> None:
+    store = copied(form, tmp_path)
+    before = everything(tree_below(store))
+    change(store, GROUP[form])
+    found = everything(tree_below(store))
+    check(found)
+    assert not [path for path in found if path.startswith(f"/{GROUP[form]}")]
+    assert not list((store / "data").rglob(GROUP[form]))
+    kept = {path for path in before if not path.startswith(f"/{GROUP[form]}")}
+    assert found.keys() == kept | {"/made", "/made/inner", "/made/inner/planes", "/made/inner/level", "/made/moved"}
+
+
+@FORMS
+def test_today_s_zarr_python_reads_it_through_a_second_mount(form: str, tmp_path: Path) -> None:
+    store = copied(form, tmp_path)
+    change(store, GROUP[form])
+    with mounted(store, "--read-only") as mount:
+        root = zarr.open_group(str(mount.path / "zarr3"), mode="r", zarr_format=3)
+        assert dict(root["made"].attrs) == {"title": "made"}
+        assert np.array_equal(root["made/inner/planes"][...], PLANES)
+        assert np.array_equal(root["made/inner/level"][...], LEVELS)
+
+
+def test_a_hierarchy_is_made_in_an_empty_folder(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    change(store, "nothing", "--new-dialect", "v3_2022")
+    check(everything(tree_below(store)))
+    assert sorted(os.listdir(store)) == ["data", "meta", "zarr.json"]
+    if "ZARRFS_ZARR_2_16" in os.environ:
+        assert old_zarr(store, "made/inner/planes") == {"made/inner/planes": ["<i4", [2, 3, 4], PLANES.tolist(), {"units": "m"}]}
+
+
+def test_zarr_python_2_16_reads_what_was_written(tmp_path: Path) -> None:
+    store = copied(SOFTWARE, tmp_path)
+    with mounted(store) as mount:
+        np.save(mount.path / "npy/grp/planes.npy", PLANES)
+        np.save(mount.path / "npy/grp/level.npy", LEVELS)
+        np.save(mount.path / "npy/words.npy", WORDS)
+        np.save(mount.path / "npy/grp/c_blosc_F.npy", np.arange(30, dtype="<i2").reshape(5, 6))
+        (mount.path / "chunks/grp/a/.zattrs").write_text('{"new": 1}')
+    found = old_zarr(store, "grp/planes", "grp/level", "words", "grp/c_blosc_F", "grp/a")
+    assert found["grp/planes"] == ["<i4", [2, 3, 4], PLANES.tolist(), {}]
+    assert found["grp/level"] == ["<f4", [], 6.5, {}]
+    assert found["words"] == ["<U2", [3], WORDS.tolist(), {}]
+    assert found["grp/c_blosc_F"][2] == np.arange(30).reshape(5, 6).tolist()
+    assert found["grp/a"][3] == {"new": 1}
+
+
+def test_zarr_python_2_16_reads_shards_that_were_written(tmp_path: Path) -> None:
+    store = copied("v3_draft2022_zarrpython/sharded", tmp_path)
+    with mounted(store) as mount:
+        for path in ("s", "s_3d", "s_dot_nocomp"):
+            array = np.load(mount.path / f"npy/grp/{path}.npy")
+            np.save(mount.path / f"npy/grp/{path}.npy", np.arange(array.size, dtype=array.dtype).reshape(array.shape))
+    found = old_zarr(store, "grp/s", "grp/s_3d", "grp/s_dot_nocomp")
+    for dtype, shape, elements, _ in found.values():
+        assert elements == np.arange(np.prod(shape)).astype(dtype).reshape(shape).tolist()
+
+
+def test_info_tells_the_dialect_and_what_is_odd(tmp_path: Path) -> None:
+    store = copied("v3_draft2022_seed/extensions", tmp_path)
+    done = run(sys.executable, "-P", "-m", "zarrfs", "info", str(store), "--json")
+    said = done.stdout.decode()
+    assert "v3_2022" in said
+    assert "quux16" in said
