@@ -23,8 +23,11 @@ from tests.support.stores import contents, names
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.archive import ArchiveStore
+from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.zip_directory import ZipDirectory
+from zarrfs.stores.zip_members import MemberReader
 
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 every_method = pytest.mark.parametrize("method", METHODS)
@@ -219,6 +222,46 @@ async def test_one_value_read_by_many(tmp_path: Path, method: int) -> None:
         async with trio.open_nursery() as nursery:
             for step in (7_000, 7_000, 9_001, 60_000, 60_000, 200_000):
                 nursery.start_soon(read, step)
+
+
+class CountingFile(ArchiveFile):
+    """Counts the bytes that are read."""
+
+    nbytes = 0
+
+    def read(self, start: int, stop: int, place: str) -> bytes:
+        self.nbytes += stop - start
+        return super().read(start, stop, place)
+
+
+@every_method
+def test_a_value_that_is_read_on_is_decoded_once(tmp_path: Path, method: int) -> None:
+    content = random.Random(5).randbytes(3 << 20)
+    file = CountingFile(str(made(tmp_path / "x.zip", ("k", content), method=method)))
+    member = ZipDirectory(file).member(0)
+    reader = MemberReader(file)
+    file.nbytes = 0
+    for start in range(0, len(content), 100_000):
+        (part,) = reader.read(b"k", member, [ByteRange(start, 100_000)], "k")
+        assert part == content[start : start + 100_000]
+    assert file.nbytes < 1.1 * len(content)
+    file.nbytes = 0
+    # Parts with gaps between them, as of a shard.
+    for start in range(0, len(content), 300_000):
+        reader.read(b"k", member, [ByteRange(start, 100_000)], "k")
+    assert file.nbytes < 1.1 * len(content)
+
+
+def test_another_reader_in_between_takes_no_decoder_away(tmp_path: Path) -> None:
+    content = random.Random(5).randbytes(3 << 20)
+    file = CountingFile(str(made(tmp_path / "x.zip", ("k", content), method=zipfile.ZIP_DEFLATED)))
+    member = ZipDirectory(file).member(0)
+    reader = MemberReader(file)
+    reader.read(b"k", member, [ByteRange(0, 1 << 20)], "k")
+    reader.read(b"k", member, [ByteRange(2 << 20, 10)], "k")
+    file.nbytes = 0
+    assert reader.read(b"k", member, [ByteRange(1 << 20, 1000)], "k") == [content[1 << 20 :][:1000]]
+    assert file.nbytes < 200_000
 
 
 # --- what means harm ------------------------------------------------------------------------------------------------------------

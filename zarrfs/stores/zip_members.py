@@ -12,9 +12,11 @@ from __future__ import annotations
 import bz2
 import lzma
 import struct
+import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from copy import copy as _copy
 from typing import Protocol
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported
@@ -44,10 +46,16 @@ class _Decoder(Protocol):
 
 
 class MemberReader:
-    """Reads values of ``file``. Any thread may call it: a decoder is taken out while it is at work."""
+    """Reads values of ``file``. Any thread may call it.
+
+    Whoever decodes a value waits for whoever decodes the same one: the kernel reads ahead, and the second of two parts begins where the
+    decoder of the first will stop. So a decoder is in one thread's hands at a time.
+    """
 
     def __init__(self, file: ArchiveFile) -> None:
         self._file = file
+        self._turns = [threading.Lock() for _ in range(64)]
+        self._table = threading.Lock()
         self._streams: OrderedDict[tuple[int, int], _Stream] = OrderedDict()
 
     def read(self, name: bytes, member: Member, ranges: Sequence[ByteRange], key: str) -> list[Buffer]:
@@ -94,19 +102,33 @@ class MemberReader:
     def _decoded(self, member: Member, start: int, first: int, last: int, key: str) -> Buffer:
         if first == last and member.size:
             return b""
-        stream = self._streams.pop((member.offset, first), None) or _Stream(self._file, member, start, key)
-        try:
-            stream.skip_to(first)
-            part = stream.read(last - first)
-        except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as error:
-            raise StoreError(f"reading {key!r}: decompressing it: {error}", key=key) from error
-        except MemoryError as error:
-            raise StoreError(f"reading {key!r}: it does not fit into memory", key=key) from error
-        if last < member.size:
-            self._streams[member.offset, last] = stream
-            while len(self._streams) > _KEPT:
-                self._streams.popitem(last=False)
+        with self._turns[hash(member.offset) % len(self._turns)]:
+            stream = self._taken(member, first) or _Stream(self._file, member, start, key)
+            try:
+                stream.skip_to(first)
+                part = stream.read(last - first)
+            except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as error:
+                raise StoreError(f"reading {key!r}: decompressing it: {error}", key=key) from error
+            except MemoryError as error:
+                raise StoreError(f"reading {key!r}: it does not fit into memory", key=key) from error
+            if last < member.size:
+                with self._table:
+                    self._streams[member.offset, last] = stream
+                    while len(self._streams) > _KEPT:
+                        self._streams.popitem(last=False)
         return part
+
+    def _taken(self, member: Member, first: int) -> _Stream | None:
+        """The decoder of this value that is nearest before ``first``; where that is possible a copy of it, if others may come for it."""
+        with self._table:
+            places = [at for offset, at in self._streams if offset == member.offset and at <= first]
+            if not places:
+                return None
+            stream = self._streams.pop((member.offset, max(places)))
+            if stream.at < first and (copy := stream.copied()) is not None:
+                self._streams[member.offset, stream.at] = stream
+                return copy
+            return stream
 
 
 class _Stream:
@@ -119,6 +141,15 @@ class _Stream:
         self._pending = b""
         self._crc = 0
         self.at = 0
+
+    def copied(self) -> _Stream | None:
+        """Another one that goes on from here; None where the library has no such thing."""
+        copy = getattr(self._decoder, "copy", None)
+        if copy is None:
+            return None
+        other: _Stream = _copy(self)
+        other._decoder = copy()
+        return other
 
     def skip_to(self, place: int) -> None:
         while self.at < place:
