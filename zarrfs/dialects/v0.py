@@ -34,8 +34,8 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 ZMETA = "__zmeta__"
 ZATTR = "__zattr__"
 ZDATA = "__zdata__"
-# Protocol 0, as zarr 0.3.0 wrote it, of a dict or an object; and every later one, which begins with its number.
-_PICKLES = (b"(dp", b"(lp", b"c", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
+# Protocol 0, as zarr 0.3.0 wrote it, of a dict or an object; protocol 1; and every later one, which begins with its number.
+_PICKLES = (b"(dp", b"(lp", b"c", b"}", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
 _SHUFFLES = (0, 1, 2)
 
 
