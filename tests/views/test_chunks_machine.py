@@ -16,6 +16,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.node_model import FILL, ModelNode, parent_of, require
 from tests.support.small_stores import array_document
 from tests.support.stores import contents
 from tests.support.trees import names, read, tree_over, walk, write
@@ -26,7 +27,6 @@ from zarrfs.vfs.node import Directory
 
 pytest.importorskip("zarr")
 
-FILL = 7
 PATHS = st.sampled_from(["a", "b", "a/a", "a/b", "b/a", "a/a/b"])
 ATTRIBUTES = st.dictionaries(st.sampled_from("xyz"), st.integers(0, 3) | st.just([None, "\u00e9"]), max_size=2)
 ACTIONS = st.one_of(
@@ -46,22 +46,10 @@ ACTIONS = st.one_of(
 
 
 @dataclass
-class Node:
-    """``shape`` None: a group. ``chunks``: two elements each, also those beyond the edge. ``waiting``: files with the names of chunks
-    that there are not (yet), which exist in the mount only."""
+class Node(ModelNode):
+    """``waiting``: files with the names of chunks that there are not (yet), which exist in the mount only."""
 
-    attributes: dict[str, Any] = field(default_factory=dict)
-    shape: int | None = None
-    chunks: dict[int, list[int]] = field(default_factory=dict)
     waiting: dict[int, list[int]] = field(default_factory=dict)
-
-    def described(self) -> tuple[Any, ...]:
-        if self.shape is None:
-            return "group", self.attributes
-        elements = np.full(2 * -(-self.shape // 2), FILL, "i2")
-        for index, values in self.chunks.items():
-            elements[2 * index : 2 * index + 2] = values
-        return "array", self.attributes, (self.shape,), (2,), "int16", elements[: self.shape].tobytes()
 
 
 class Model:
@@ -135,15 +123,6 @@ class Model:
 
     def below(self, path: str) -> list[str]:
         return [each for each in self.nodes if each.startswith(path + "/")]
-
-
-def require(is_so: bool) -> None:
-    if not is_so:
-        raise ValueError
-
-
-def parent_of(path: str) -> str:
-    return path.rpartition("/")[0]
 
 
 async def apply(tree: MountTree, action: tuple[Any, ...]) -> None:

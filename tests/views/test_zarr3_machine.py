@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import json
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.node_model import FILL, ModelNode, parent_of, require
 from tests.support.stores import contents
 from tests.support.trees import every_file, read, tree_over, walk, write
 from tests.support.zarr_python import everything, store_of_kind, written
@@ -26,7 +26,6 @@ from zarrfs.vfs.node import Directory
 
 pytest.importorskip("zarr")
 
-FILL = 7
 PATHS = st.sampled_from(["a", "b", "c", "a/a", "a/5", "b/c", "a/c/5", "c/0"])
 ATTRIBUTES = st.dictionaries(st.sampled_from("xyz"), st.integers(0, 3) | st.just([None, "\u00e9"]), max_size=2)
 ACTIONS = st.one_of(
@@ -41,28 +40,11 @@ ACTIONS = st.one_of(
 )
 
 
-@dataclass
-class Node:
-    """``shape`` None: a group. ``chunks``: two elements each, also those beyond the edge."""
-
-    attributes: dict[str, Any] = field(default_factory=dict)
-    shape: int | None = None
-    chunks: dict[int, list[int]] = field(default_factory=dict)
-
-    def described(self) -> tuple[Any, ...]:
-        if self.shape is None:
-            return "group", self.attributes
-        elements = np.full(2 * -(-self.shape // 2), FILL, "i2")
-        for index, values in self.chunks.items():
-            elements[2 * index : 2 * index + 2] = values
-        return "array", self.attributes, (self.shape,), (2,), "int16", elements[: self.shape].tobytes()
-
-
 class Model:
     """What a user expects. Raises `ValueError` for what cannot be done, and is then as it was."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {"": Node()}
+        self.nodes: dict[str, ModelNode] = {"": ModelNode()}
 
     def apply(self, action: tuple[Any, ...]) -> None:
         name, path, *rest = action
@@ -70,11 +52,11 @@ class Model:
         match name:
             case "group":
                 require(node is None and self.is_group(parent_of(path)))
-                self.nodes[path] = Node(rest[0])
+                self.nodes[path] = ModelNode(rest[0])
             case "array":
                 require(node is None and self.is_group(parent_of(path)))
                 shape, attributes, chunks, _ = rest
-                made = Node(attributes, shape)
+                made = ModelNode(attributes, shape)
                 made.chunks = {index: [index, index] for index in chunks if 2 * index < shape}
                 self.nodes[path] = made
             case "document":
@@ -105,15 +87,6 @@ class Model:
 
     def below(self, path: str) -> list[str]:
         return [each for each in self.nodes if each.startswith(path + "/")]
-
-
-def require(is_so: bool) -> None:
-    if not is_so:
-        raise ValueError
-
-
-def parent_of(path: str) -> str:
-    return path.rpartition("/")[0]
 
 
 def document(attributes: dict[str, Any], shape: int | None) -> dict[str, Any]:
@@ -209,7 +182,7 @@ def test_any_edits(dialect: int, kind: str, actions: list[tuple[Any, ...]]) -> N
         values = written(dialect, lambda root: None)
         async with store_of_kind(kind, folder, values) as store, tree_over(store, resize_erases=True) as tree:
             view = View(tree)
-            described = {"": Node().described()}
+            described = {"": ModelNode().described()}
             for action in actions:
                 if any(node.shape is not None and action[1].startswith(f"{path}/") for path, node in model.nodes.items()):
                     # A folder of the keys of an array.
