@@ -15,11 +15,14 @@ from tests.support.cases import Case, cases
 from tests.support.comparing import (
     assert_expected,
     assert_expected_in_zarr,
+    assert_expected_objects,
     folder_cases,
+    is_object,
     npy_path,
     readable_by_zarr,
     reason_path,
     stored_chunks,
+    tree_below,
     why_left_out,
 )
 from tests.support.mounting import Mounted, mounted, run
@@ -63,9 +66,14 @@ def test_every_case_is_here() -> None:
 
 def compare(case: Case, views: dict[str, Path]) -> None:
     for node in case.nodes("array"):
-        if (reason := why_left_out(node)) is not None:
-            for view in ("chunks", "npy"):
+        for view in ("chunks", "npy"):
+            if (reason := why_left_out(node, view)) is not None:
                 assert reason in (views[view] / reason_path(node)).read_text()
+        if is_object(node):
+            if why_left_out(node, "chunks") is None:
+                found = tree_below(views["chunks"] / node["path"].strip("/"))
+                chunks = {name: data for name, data in found.items() if not name.startswith(".")}
+                assert_expected_objects(case, node, found[".zarray"], chunks)
             continue
         path = views["npy"] / npy_path(case, node)
         assert_expected(case, node, np.load(path, allow_pickle=False))

@@ -10,8 +10,10 @@ from tests.support.cases import Case, cases
 from tests.support.comparing import (
     assert_expected,
     assert_expected_in_zarr,
+    assert_expected_objects,
     folder_cases,
     in_memory,
+    is_object,
     npy_path,
     readable_by_zarr,
     reason_path,
@@ -38,6 +40,12 @@ async def test_chunks_is_a_zarr_v2_hierarchy(case: Case) -> None:
     async with tree_of(case.path) as tree:
         files = {path.removeprefix("chunks/"): await read(tree, path) async for path in every_file(tree, "chunks")}
     assert assert_expected_in_zarr(case, in_memory(files)) == len(readable_by_zarr(case))
+    for node in case.nodes("array"):
+        if is_object(node) and why_left_out(node, "chunks") is None:
+            inside = node["path"].lstrip("/") + "/"
+            found = {path.removeprefix(inside): data for path, data in files.items() if path.startswith(inside)}
+            chunks = {name: data for name, data in found.items() if not name.startswith(".")}
+            assert_expected_objects(case, node, found[".zarray"], chunks)
 
 
 @every_case
@@ -55,7 +63,7 @@ async def test_every_node_is_listed_once_in_every_view(case: Case) -> None:
             for node in case.nodes():
                 if node["kind"] == "group":
                     await listing(tree, view + node["path"])
-                elif (reason := why_left_out(node)) is not None:
+                elif (reason := why_left_out(node, view)) is not None:
                     path = f"{view}/{reason_path(node)}"
                     assert path.rpartition("/")[2] in await names(tree, path.rpartition("/")[0])
                     assert reason in (await read(tree, path)).decode()
@@ -68,6 +76,6 @@ async def test_every_node_is_listed_once_in_every_view(case: Case) -> None:
 async def test_chunks_lists_what_is_stored(case: Case) -> None:
     async with tree_of(case.path) as tree:
         for node in case.nodes("array"):
-            if why_left_out(node) is None:
+            if why_left_out(node, "chunks") is None:
                 shown = {name for name in await names(tree, f"chunks{node['path']}") if not name.startswith(".")}
                 assert shown == {".".join(map(str, coords)) or "0" for coords in stored_chunks(node)}, node["path"]
