@@ -54,6 +54,11 @@ class Driver(abc.ABC):
     def chunks(self) -> str:
         return f"chunks/{self.prefix[:-1]}"
 
+    @property
+    def zarr3(self) -> str:
+        """The folder of the store's root in ``zarr3/``."""
+        return f"zarr3/{self.prefix[:-1]}"
+
     # --- behind the mount ---------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod

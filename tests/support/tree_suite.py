@@ -823,6 +823,41 @@ async def a_chunk_that_cannot_be_decoded_is_eio_and_can_be_removed_or_replaced(d
     assert (await d.read(f"{d.chunks}/z/0.1"))[:8] == CHUNK[:8]
 
 
+# --- zarr3/ ---------------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def a_chunk_is_read_as_it_is_stored_and_one_that_is_written_is_stored_so(d: Driver) -> None:
+    array = f"{d.zarr3}/a"
+    assert await d.read(f"{array}/c/0/0") == await d.stored("a/0.0")
+    assert sorted(await d.listdir(array)) == ["c", "zarr.json"]
+    assert sorted(await d.listdir(f"{array}/c")) == ["0", "1", "2"]
+    assert sorted(await d.listdir(f"{array}/c/2")) == ["0"]
+    await d.write(f"{array}/c/2/1", OTHER)
+    assert await d.stored("a/2.1") == OTHER
+    assert await d.read(f"{d.chunks}/a/2.1") != b""
+    await d.unlink(f"{array}/c/2/1")
+    await d.unlink(f"{array}/c/2/0")
+    assert await d.stored("a/2.0") is None
+    assert sorted(await d.listdir(f"{array}/c")) == ["0", "1"]
+
+
+@scenario
+async def what_is_no_encoded_chunk_is_refused_and_so_are_names_that_are_none(d: Driver) -> None:
+    before = await d.stored("z/0.0")
+    fd = await d.open(f"{d.zarr3}/z/c/0/0", NEW)
+    await d.pwrite(fd, b"no zlib", 0)
+    with refused(errno.EINVAL):
+        await d.close(fd)
+    assert await d.stored("z/0.0") == before
+    for name in ("c/0/2", "c/0/0.0", "0.0"):
+        with refused(errno.EINVAL):
+            await d.open(f"{d.zarr3}/a/{name}", NEW)
+    for name in ("c/3/0", "c/00/0", "x/0"):
+        with refused(errno.ENOENT):
+            await d.open(f"{d.zarr3}/a/{name}", NEW)
+
+
 # --- one change, every view -----------------------------------------------------------------------------------------------------
 
 
