@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
+import trio
 from trio.testing import trio_test
 
 from tests.support import archives
@@ -163,6 +165,40 @@ async def test_a_value_that_is_being_changed_is_old_or_new(tmp_path: Path) -> No
             assert await store.get(Key("k")) == b"old" * 5000
             writer.execute("COMMIT")
             assert await store.get(Key("k")) == b"new" * 7000
+
+
+def test_what_is_committed_while_a_read_begins_is_told_as_what_it_is(tmp_path: Path) -> None:
+    path = archives.sqlite(tmp_path, {"k": b"old"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+
+        class Interrupted(module.SqliteArchive):
+            pending = [put("k", b"newer")]  # noqa: RUF012
+
+            def _row(self, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
+                if self.pending:
+                    writer.execute(*self.pending.pop())
+                return super()._row(connection, name, what)
+
+        archive = Interrupted(str(path))
+        found = archive.read(b"k", [ByteRange()])
+        assert found is not None and found[1] == [b"newer"] and found[0] == archive.find(b"k")
+        archive.close()
+
+
+@trio_test
+async def test_our_looking_at_the_file_leaves_the_locks_of_sqlite(tmp_path: Path) -> None:
+    """To close any descriptor of a file ends the locks that a process has on it."""
+    path = archives.sqlite(tmp_path, {"k": b"v", "l": b"w"})
+    program = "import sqlite3, sys\nsqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN EXCLUSIVE')"
+    async with opened(path) as store:
+        archive = store._archive  # type: ignore[attr-defined]
+        with closing(archive.entries(b"")) as entries:
+            assert next(entries)[0] == b"k"
+            await store.get(Key("l"))
+            tried = await trio.run_process([sys.executable, "-c", program, str(path)], check=False, capture_stderr=True)
+            assert b"locked" in tried.stderr
+        await trio.run_process([sys.executable, "-c", program, str(path)])
 
 
 @trio_test

@@ -87,6 +87,10 @@ class ArchiveFile:
         if Identity.of(found) != self.identity:
             raise self._changed(place)
 
+    def look(self, nbytes: int) -> tuple[Identity, bytes]:
+        """What lies at the path now, and how the file that was opened begins now: for files that may change. Raises `OSError`."""
+        return Identity.of(os.stat(self.path)), os.pread(self._fd, nbytes, 0)
+
     def _changed(self, place: str) -> StoreError:
         return StoreError(f"reading {place!r}: {self.path} was changed or replaced since it was opened; mount it again", key=place)
 

@@ -71,11 +71,12 @@ class SqliteArchive(Archive):
     """The table ``zarr`` of the database at ``path``."""
 
     def __init__(self, path: str) -> None:
-        file = ArchiveFile(path)
-        self.path = file.path
-        if file.size < 100 or file.read(0, len(_MAGIC), path) != _MAGIC:
+        # It stays open: to close a database's file ends the locks that SQLite has on it in this process, all of them.
+        self._file = ArchiveFile(path)
+        self.path = self._file.path
+        if self._file.size < _HEADER.size or self._file.read(0, len(_MAGIC), path) != _MAGIC:
             raise StoreNotFound(f"{path} is not an SQLite database", key=path)
-        self._inode = file.identity[:2]
+        self._inode = self._file.identity[:2]
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self._options = "mode=ro"
@@ -175,9 +176,8 @@ class SqliteArchive(Archive):
     def _state(self) -> tuple[int, Generation]:
         """Time and generation of the database as a whole. Raises `StoreError` when it is not the one that was opened."""
         try:
-            with open(self.path, "rb", buffering=0) as file:
-                found = Identity.of(os.fstat(file.fileno()))
-                header = _Header(*_HEADER.unpack(os.pread(file.fileno(), _HEADER.size, 0)))
+            found, head = self._file.look(_HEADER.size)
+            header = _Header(*_HEADER.unpack(head))
             state = f"{found}-{header.changes}"
             log = None if "immutable" in self._options else self._beside("-wal")
             if log is not None:
