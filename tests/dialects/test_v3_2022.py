@@ -332,7 +332,9 @@ def test_a_change_of_the_consolidated_copy_concerns_the_root() -> None:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for layout in LAYOUTS for case in cases(layout)])
 def test_the_nodes_of_stores_that_were_written(case: Case) -> None:
-    layout = PLUGIN.open(NOWHERE, {Key("zarr.json"): case.values["zarr.json"]})
+    entry = {Key("zarr.json"): case.values["zarr.json"]}
+    further = PLUGIN.further_keys(NOWHERE, entry)
+    layout = PLUGIN.open(NOWHERE, entry | {key: case.values[key] for key in further if key in case.values})
     assert layout is not None
     found: dict[str, Any] = {}
     pending = [ROOT]

@@ -344,11 +344,38 @@ def test_filters_are_written_into_the_attributes() -> None:
     assert [each["type"].split("/")[-2] for each in codecs] == ["delta", "gzip"]
 
 
-@pytest.mark.parametrize("name", ["vlen-utf8", "vlen-bytes", "json2", "pickle"])
-def test_objects_are_refused_by_the_name_of_their_filter(name: str) -> None:
-    data_type = {"extension": "TODO: object array protocol URL", "fallback": None, "type": "|O"}
-    with pytest.raises(MetadataUnsupported, match="pickle" if name == "pickle" else f"variable-length.*{name}"):
-        array(SOFTWARE, data_type=data_type, attributes={"filters": [{"id": name}]})
+OBJECT = {"extension": "TODO: object array protocol URL", "fallback": None, "type": "|O"}
+
+
+@pytest.mark.parametrize(
+    ("filters", "name", "chain"),
+    [
+        ([{"id": "vlen-utf8"}], "string", ["vlen-utf8"]),
+        ([{"id": "vlen-bytes"}], "variable_length_bytes", ["vlen-bytes"]),
+        ([{"id": "json2", "encoding": "utf-8"}], None, ["json2"]),
+        ([{"id": "categorize", "labels": ["a", "b"], "dtype": "|O", "astype": "|u1"}], "string", ["categorize", "bytes"]),
+    ],
+)
+def test_objects_are_told_by_the_first_of_the_hidden_filters(filters: list[Any], name: str | None, chain: list[str]) -> None:
+    node = array(SOFTWARE, data_type=OBJECT, compressor=COMPRESSOR, attributes={"filters": filters})
+    assert node.metadata.data_type.is_variable
+    assert name is None or node.metadata.data_type.name == name
+    assert [each.removeprefix("numcodecs.") for each in names(node)] == [*chain, "gzip"]
+    # 0 is what zarr-python wrote where nobody chose a fill value.
+    assert node.metadata.fill_value == (b"" if name else b"0")
+    said = written(SOFTWARE, node.metadata, filters=filters)
+    assert (said["data_type"], said["compressor"], said["attributes"]) == (OBJECT, COMPRESSOR, {"filters": filters})
+    assert SOFTWARE.parse(PATH, SOFTWARE.format(node)) == node
+    with pytest.raises(NotRepresentable):
+        written(TEXT, node.metadata)
+
+
+@pytest.mark.parametrize("filters", [[{"id": "pickle"}], [{"id": "delta", "dtype": "<i4"}], [], ["vlen-utf8"]])
+def test_objects_that_nothing_safe_tells_are_refused(filters: list[Any]) -> None:
+    with pytest.raises(MetadataUnsupported):
+        array(SOFTWARE, data_type=OBJECT, attributes={"filters": filters})
+    with pytest.raises(MetadataUnsupported):
+        array(TEXT, data_type=OBJECT, attributes={"filters": [{"id": "vlen-utf8"}]})
 
 
 # --- storage transformers -------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 from trio.testing import trio_test
@@ -327,6 +328,33 @@ async def test_hidden_filters_are_shown_applied_and_kept() -> None:
         await scene.write("grp/b_dot/.zattrs", {"y": 2})
         assert (await document(scene, "meta/root/grp/b_dot.array.json"))["attributes"] == {"filters": [DELTA], "y": 2}
         assert np.array_equal(await load(scene.tree, "npy/grp/b_dot.npy"), elements)
+
+
+@trio_test
+async def test_texts_of_any_length_are_read_and_written() -> None:
+    """Held against numcodecs."""
+    codec, gzip = numcodecs.VLenUTF8(), numcodecs.GZip(1)
+
+    def encoded(*texts: str) -> bytes:
+        return bytes(gzip.encode(codec.encode(np.array(texts, object))))
+
+    array = json.loads(case_of(SOFTWARE).values["meta/root/implicit/deep/d.array.json"]) | {
+        "shape": [5],
+        "chunk_grid": {"type": "regular", "chunk_shape": [2], "separator": "/"},
+        "data_type": {"extension": "TODO: object array protocol URL", "fallback": None, "type": "|O"},
+        "compressor": {"codec": "https://purl.org/zarr/spec/codec/gzip/1.0", "configuration": {"level": 1}},
+        "attributes": {"filters": [{"id": "vlen-utf8"}]},
+    }
+    values = {
+        "zarr.json": case_of(SOFTWARE).values["zarr.json"],
+        "meta/root/t.array.json": json.dumps(array).encode(),
+        "data/root/t/c0": encoded("a", "bcé"),
+    }
+    async with shown(values) as scene:
+        assert list(codec.decode(await scene.read("t/0"))) == ["a", "bcé"]
+        await scene.write("t/1", bytes(codec.encode(np.array(["new", "x" * 99], object))))
+        stored = (await contents(scene.store))["data/root/t/c1"]
+    assert list(codec.decode(gzip.decode(stored))) == ["new", "x" * 99]
 
 
 @pytest.mark.logs("could not be stored and is lost")

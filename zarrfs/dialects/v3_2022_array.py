@@ -7,6 +7,9 @@ GDAL 3.6 and zarrita 2020.
      "chunk_memory_layout": "C", "codecs": [...], "fill_value": "NaN", "extensions": [], "attributes": {}}            the text
     {"shape": [10, 7], "data_type": "<f8", "compressor": {...}, ...}                                                  the software
 
+Objects (``|O``, which the software alone has) are told by the first of the filters that hide in the attributes, as in Zarr v2:
+`zarrfs.dialects.v2_objects`.
+
 Where software deviates we read what it wrote: `dimension_separator` of zarr-python, in the grid or beside it, is that of the grid, and
 must say the same. What is left out although it must be there, and cannot change what elements are (separator, extensions, attributes),
 is what the text would have as its default. Both are told in the node's ``quirks``. Any other member that is not known is refused.
@@ -21,8 +24,16 @@ from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.v2_array import bytes_codec, stored_by
+from zarrfs.dialects.v2_objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2_types import Stored
-from zarrfs.dialects.v3_2022_codecs import FILTERS, format_codecs, hidden_filters, looks_like_filters, parse_codecs
+from zarrfs.dialects.v3_2022_codecs import (
+    FILTERS,
+    are_same_filters,
+    format_codecs,
+    hidden_filters,
+    looks_like_filters,
+    parse_codecs,
+)
 from zarrfs.dialects.v3_2022_entry import Form
 from zarrfs.dialects.v3_2022_fills import format_fill, parse_fill
 from zarrfs.dialects.v3_2022_transformers import format_transformers, parse_transformers
@@ -71,20 +82,23 @@ def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> 
     grid = RegularGrid.checked(chunks, shape)
     stored, is_fallback = parse_type(documents.member(document, "data_type"), fallbacks=fallbacks, quirks=quirks)
     if stored.hasobject:
-        raise MetadataUnsupported(_about_objects(hidden_filters(document, form)))
+        data_type = object_type(hidden_filters(document, form) or [])
     endian, codecs = parse_codecs(document, form, quirks)
-    if endian is not None:
-        stored = stored.newbyteorder(">" if endian == "big" else "<")
-    data_type = from_numpy(stored)
+    if not stored.hasobject:
+        stored = stored if endian is None else stored.newbyteorder(">" if endian == "big" else "<")
+        data_type = from_numpy(stored)
     check_chunk_nbytes(chunks, data_type)
-    chain = (*_layout(documents.member(document, "chunk_memory_layout"), len(shape)), bytes_codec(stored), *codecs)
+    chain = (
+        *_layout(documents.member(document, "chunk_memory_layout"), len(shape)),
+        *(object_codecs(codecs) if stored.hasobject else (bytes_codec(stored), *codecs)),
+    )
     CodecChain.build(chain, data_type).check(chunks)
     metadata = ArrayMetadata(
         shape=shape,
         data_type=data_type,
         chunk_grid=grid,
         chunk_key_encoding=chunk_keys(separator, software=form.software),
-        fill_value=_fill_value(document, stored, is_fallback, quirks),
+        fill_value=_fill_value(document, stored, data_type, is_fallback, quirks),
         codecs=chain,
         shards=parse_transformers(document.get("storage_transformers", []), len(shape), form, quirks),
     )
@@ -103,6 +117,8 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: F
         raise NotRepresentable(f"Zarr v3 of 2022 has no chunk keys like {encoding.encode((0,) * metadata.ndim)!r}")
     layout, stored, codecs = _split(metadata.codecs, metadata.data_type, metadata.ndim)
     software = form.software
+    if stored.hasobject and not software:
+        raise NotRepresentable("the text of Zarr v3 of 2022 has no elements of variable length")
     endian = "big" if stored != stored.newbyteorder("<") and not is_in_type(stored) else None
     named, filters = format_codecs(endian, codecs, software=software)
     transformers = format_transformers(metadata.shards, software=software)
@@ -112,7 +128,7 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: F
         "chunk_grid": {"type": "regular", "chunk_shape": list(metadata.chunk_grid.chunks), "separator": encoding.separator},
         "chunk_memory_layout": layout,
         **named,
-        "fill_value": format_fill(metadata.fill_value, stored, software=software),
+        "fill_value": _fill_to_json(metadata, stored, software),
         "extensions": [],
         "attributes": _with_filters(attributes, filters) if software else dict(attributes),
         **({"storage_transformers": transformers} if transformers else {}),
@@ -176,11 +192,16 @@ def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:
     raise MetadataError(f"chunk_memory_layout is 'C' or 'F', not {shortened(value)}")
 
 
-def _fill_value(document: Mapping[str, Any], stored: Stored, is_fallback: bool, quirks: list[str]) -> bytes | None:
-    value, data_type = documents.member(document, "fill_value"), document["data_type"]
-    named = data_type.get("type") if isinstance(data_type, dict) else data_type
+def _fill_value(
+    document: Mapping[str, Any], stored: Stored, data_type: DataType, is_fallback: bool, quirks: list[str]
+) -> bytes | None:
+    value, named = documents.member(document, "fill_value"), document["data_type"]
+    named = named.get("type") if isinstance(named, dict) else named
     try:
-        found = parse_fill(value, stored, as_text=isinstance(named, str) and named.startswith("S"))
+        if stored.hasobject:
+            found = object_fill_from_json(data_type, value)
+        else:
+            found = parse_fill(value, stored, as_text=isinstance(named, str) and named.startswith("S"))
     except MetadataError:
         if not is_fallback:
             raise
@@ -192,23 +213,25 @@ def _fill_value(document: Mapping[str, Any], stored: Stored, is_fallback: bool, 
     return found
 
 
-def _about_objects(filters: list[Any] | None) -> str:
-    first = filters[0].get("id") if filters else None
-    if first == "pickle":
-        return "filter 'pickle' is refused: unpickling runs code that the store brings along"
-    return f"variable-length elements (filter {shortened(first)}) are not supported yet"
+def _fill_to_json(metadata: ArrayMetadata, stored: Stored, software: bool) -> Any:
+    if stored.hasobject:
+        return object_fill_to_json(metadata.data_type, metadata.fill_value)
+    return format_fill(metadata.fill_value, stored, software=software)
 
 
 def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[CodecSpec]]:
     """``chunk_memory_layout``, the stored type, and the codecs behind `bytes`. Raises `NotRepresentable`."""
-    layout, stored, rest = "C", plain_type(data_type, big_endian=False), list(codecs)
+    layout, rest = "C", list(codecs)
+    stored = data_type.dtype if data_type.is_variable else plain_type(data_type, big_endian=False)
     if rest and rest[0].name == "transpose":
         axes = list(rest.pop(0).configuration.get("order", ()))
         if axes == list(reversed(range(ndim))) and ndim > 1:
             layout = "F"
         elif axes != list(range(ndim)):
             raise NotRepresentable(f"Zarr v3 of 2022 stores dimensions in order or reversed, not in the order {axes}")
-    if rest and rest[0].name == "bytes":
+    if data_type.is_variable:
+        rest = list(object_filters(rest, data_type))
+    elif rest and rest[0].name == "bytes":
         stored = stored_by(rest.pop(0), data_type)
     if any(spec.name in ("transpose", "bytes") for spec in rest):
         raise NotRepresentable("Zarr v3 of 2022 has no codecs on elements before those on bytes")
@@ -218,6 +241,6 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
 def _with_filters(attributes: Mapping[str, Any], filters: list[Any]) -> dict[str, Any]:
     """The attributes with these hidden filters and no others: those of the array that this one was copied from are not its own."""
     said = dict(attributes)
-    if looks_like_filters(said.get(FILTERS)) and said[FILTERS] != filters:
+    if looks_like_filters(said.get(FILTERS)) and not are_same_filters(said[FILTERS], filters):
         del said[FILTERS]
     return {FILTERS: filters, **said} if filters else said

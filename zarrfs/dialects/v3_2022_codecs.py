@@ -99,6 +99,14 @@ def looks_like_filters(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) and "id" in each for each in value)
 
 
+def are_same_filters(these: Sequence[Any], those: Sequence[Any]) -> bool:
+    """Whether filters are the same, whatever is left out of their configurations."""
+    try:
+        return [*map(lookup.from_numcodecs, these)] == [*map(lookup.from_numcodecs, those)]
+    except MetadataError:
+        return False
+
+
 def _named(value: Any, form: Form, quirks: list[str]) -> tuple[str, Mapping[str, Any]]:
     """The name and the configuration of one codec."""
     said = documents.mapping(value, "a codec")

@@ -50,6 +50,7 @@ _SOFTWARE_URIS = {
     "S": "TODO: bytestring array protocol URL",
     "U": "TODO: unicode array protocol URL",
     "V": "TODO: structured array protocol URL",
+    "O": "TODO: object array protocol URL",
 }
 
 
@@ -190,4 +191,4 @@ def _extension_type(stored: Stored, software: bool) -> Any:
         return [["", str(stored.str)]]
     if stored.kind == "S" and not software:
         return str(stored.str).removeprefix("|")
-    return dtype_to_json(stored)
+    return "|O" if stored.hasobject else dtype_to_json(stored)
