@@ -140,6 +140,7 @@ DIALECT = NewPlugin(
 
         name = "v2_renamed"
         priority = 200
+        chunk_key_encoding = V2.chunk_key_encoding
 
         def root_keys(self, prefix):
             return tuple(map(_mine, V2.root_keys(prefix)))
