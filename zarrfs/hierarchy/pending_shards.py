@@ -146,7 +146,9 @@ class PendingShards:
         now = time.time_ns()
         shard.putting += 1
         try:
-            kept = {coords: None if data is None else await self._kept(shard, data) for coords, data in chunks.items()}
+            # What is stored at once, or not at all, needs no room of its own.
+            at_once = not self.delay or len(chunks) >= shard.expected
+            kept = {coords: data if data is None or at_once else await self._kept(shard, data) for coords, data in chunks.items()}
         finally:
             shard.putting -= 1
             self._forget_if_empty(shard)
