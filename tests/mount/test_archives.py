@@ -19,7 +19,11 @@ from tests.support.mounting import mounted, watchdog, zarrfs
 
 pytestmark = pytest.mark.fuse
 
-ALL = [case for case in [*cases("v2"), *cases("v3_final")] if case.manifest["store_format"] != "directory"]
+ALL = [
+    case
+    for case in [*cases("v2"), *cases("v3_final"), *cases("v3_draft2022_zarrpython")]
+    if case.manifest["store_format"] != "directory"
+]
 
 
 def below(folder: Path) -> dict[str, bytes]:
