@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from zarrfs.errors import ContentInvalid, NameInvalid, NotPermitted
 from zarrfs.hierarchy.nodes import OpenArray
 from zarrfs.keys import NodePath, Prefix
+from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.vfs import names
@@ -136,12 +137,8 @@ class ArrayKind(Kind):
         # Where all keys begin with the name of one folder, that it holds any is all that matters.
         only = self._keys.prefix.partition("/")[0] if self._form.folders and not self.inside and "/" in self._keys.prefix else None
         if only not in folders:
-            async for coords, nbytes, mtime_ns in self._opened.array.chunks.list():
-                key = self._keys.encode(coords)
-                if not key.startswith(self.inside):
-                    continue
-                name, slash, _ = key[len(self.inside) :].partition("/")
-                if slash:
+            async for name, coords, nbytes, mtime_ns in self._stored():
+                if coords is None:
                     folders.add(name)
                     if name == only:
                         break
@@ -183,13 +180,46 @@ class ArrayKind(Kind):
             return True
         if any(True for _ in self._context.staging.unpublished_below(self._form.ident(self._path, inside))):
             return True
-        metadata = self._node.metadata
-        if metadata.chunk_key_encoding == self._keys and not metadata.shards:
-            return await self._context.store.prefix_exists(Prefix(self._node.chunk_prefix + inside))
+        if self._has_own_keys:
+            return await self._holds_any(inside)
         async for coords, _, _ in self._opened.array.chunks.list():
             if self._keys.encode(coords).startswith(inside):
                 return True
         return False
+
+    @property
+    def _has_own_keys(self) -> bool:
+        """Whether chunks are called here as in the store."""
+        return self._node.metadata.chunk_key_encoding == self._keys and not self._node.metadata.shards
+
+    async def _holds_any(self, inside: str) -> bool:
+        """Whether the store has keys there: a folder of it may be empty."""
+        async for name, is_prefix, _, _ in self._context.store.list_dir(Prefix(self._node.chunk_prefix + inside)):
+            if not is_prefix or await self._holds_any(f"{inside}{name}/"):
+                return True
+        return False
+
+    async def _stored(self) -> AsyncIterator[tuple[str, Coords | None, int, int | None]]:
+        """Names of stored chunks, with coordinates, stored bytes and times; None for coordinates of folders, which may come again."""
+        ndim, array = self._node.metadata.ndim, self._opened.array
+        if self.inside and self._has_own_keys:
+            # One folder of many: the store has just this one.
+            async for name, is_prefix, nbytes, mtime_ns in self._context.store.list_dir(
+                Prefix(self._node.chunk_prefix + self.inside)
+            ):
+                if is_prefix:
+                    if self.may_hold_chunks(name) and await self._holds_any(f"{self.inside}{name}/"):
+                        yield name, None, nbytes, mtime_ns
+                    continue
+                coords = self._keys.decode(self.inside + name, ndim)
+                if coords is not None and array.has(coords):
+                    yield name, coords, nbytes, mtime_ns
+            return
+        async for coords, nbytes, mtime_ns in array.chunks.list():
+            key = self._keys.encode(coords)
+            if key.startswith(self.inside):
+                name, slash, _ = key[len(self.inside) :].partition("/")
+                yield name, None if slash else coords, nbytes, mtime_ns
 
     def _staged(self) -> tuple[dict[str, Staged], set[str]]:
         """What is staged here, by name, and names of folders in which something is staged, or waits."""
