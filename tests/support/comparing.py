@@ -184,8 +184,8 @@ def readable_by_zarr(case: Case) -> list[Node]:
 
 
 def _has_subarrays(node: Node) -> bool:
-    """Whether a field is an array, for which zarr-python 3 has no type."""
-    return isinstance(node["dtype"], list) and any(len(field) > 2 for field in node["dtype"])
+    """Whether a field is an array, or of fields itself, for which zarr-python 3 has no type in Zarr v2."""
+    return isinstance(node["dtype"], list) and any(len(field) > 2 or isinstance(field[1], list) for field in node["dtype"])
 
 
 def _dimension_names(node: Node) -> list[str] | None:

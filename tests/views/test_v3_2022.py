@@ -73,6 +73,7 @@ async def document(scene: Scene, key: str) -> dict[str, Any]:
 # --- read -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.logs("read as its fallback")
 @pytest.mark.parametrize("case", ALL)
 @trio_test
 async def test_every_array_is_read_in_every_view(case: Case) -> None:
@@ -137,6 +138,18 @@ async def test_one_bad_array_hides_no_other() -> None:
     async with shown(case.values | bad) as scene:
         assert await scene.names("grp") >= {"a", "b_dot", "bad.unsupported.txt", "worse.unsupported.txt"}
         assert b"shape" in await scene.read("grp/bad.unsupported.txt")
+
+
+@pytest.mark.logs("quux")
+@trio_test
+async def test_a_fallback_is_told_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with shown(case_of("v3_draft2022_seed/extensions").values, "npy") as scene:
+        for _ in range(2):
+            await scene.names()
+            await scene.read("unknown_with_fallback.npy")
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert sum('/unknown_with_fallback: data type "quux16"' in message for message in told) == 1
+    assert len(told) == 2
 
 
 @trio_test

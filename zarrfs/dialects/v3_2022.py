@@ -116,16 +116,16 @@ class V3Draft2022Layout(Layout):
         if array is not None:
             with naming(array.key):
                 document = array.read()
-                metadata, quirks = parse_array(document, self.form, fallbacks=self.dialect.fallbacks)
-            if group is not None:
-                quirks = (*quirks, f"a group lies at the same path: {group.key}")
+                parsed = parse_array(document, self.form, fallbacks=self.dialect.fallbacks)
+            beside = () if group is None else (f"a group lies at the same path: {group.key}",)
             return ArrayNode(
                 path=path,
                 dialect=self.dialect.name,
-                metadata=metadata,
+                metadata=parsed.metadata,
                 chunk_prefix=self.chunk_prefix(path),
                 attributes=document.get("attributes", {}),
-                quirks=quirks,
+                quirks=(*parsed.quirks, *beside),
+                warnings=parsed.warnings,
             )
         if group is not None:
             with naming(group.key):

@@ -18,6 +18,7 @@ is what the text would have as its default. Both are told in the node's ``quirks
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.codecs.chain import CodecChain
@@ -69,8 +70,17 @@ def chunk_keys(separator: str, *, software: bool) -> ChunkKeyEncoding:
     return ChunkKeyEncoding(prefix="c", separator=separator, scalar=SCALARS[software])
 
 
-def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> tuple[ArrayMetadata, tuple[str, ...]]:
-    """What an array's ``document`` says, and its deviations from the text. Raises `MetadataError`, `MetadataUnsupported`.
+@dataclass(frozen=True, slots=True)
+class ParsedArray:
+    """What an array's document says; ``quirks`` and ``warnings`` as in `ArrayNode`."""
+
+    metadata: ArrayMetadata
+    quirks: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> ParsedArray:
+    """What an array's ``document`` says. Raises `MetadataError`, `MetadataUnsupported`.
 
     ``fallbacks``: whether the fallback of a data type that is not known may be used.
     """
@@ -80,7 +90,9 @@ def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> 
     shape = documents.shape(documents.member(document, "shape"), "shape")
     chunks, separator = _chunk_grid(document, form, quirks)
     grid = RegularGrid.checked(chunks, shape)
-    stored, is_fallback = parse_type(documents.member(document, "data_type"), fallbacks=fallbacks, quirks=quirks)
+    warnings: list[str] = []
+    stored = parse_type(documents.member(document, "data_type"), fallbacks=fallbacks, warnings=warnings)
+    quirks += warnings
     if stored.hasobject:
         data_type = object_type(hidden_filters(document, form) or [])
     endian, codecs = parse_codecs(document, form, quirks)
@@ -98,11 +110,11 @@ def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> 
         data_type=data_type,
         chunk_grid=grid,
         chunk_key_encoding=chunk_keys(separator, software=form.software),
-        fill_value=_fill_value(document, stored, data_type, is_fallback, quirks),
+        fill_value=_fill_value(document, stored, data_type, bool(warnings), quirks),
         codecs=chain,
         shards=parse_transformers(document.get("storage_transformers", []), len(shape), form, quirks),
     )
-    return metadata, tuple(quirks)
+    return ParsedArray(metadata, tuple(quirks), tuple(warnings))
 
 
 def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: Form) -> dict[str, Any]:

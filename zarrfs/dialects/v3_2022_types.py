@@ -58,19 +58,20 @@ class _Unknown(Exception):
     """A type that is none of those above: its fallback counts."""
 
 
-def parse_type(value: Any, *, fallbacks: bool, quirks: list[str]) -> tuple[Stored, bool]:
-    """The stored type that the member ``data_type`` says, and whether that is a fallback; `object` for ``|O``, which the caller judges.
+def parse_type(value: Any, *, fallbacks: bool, warnings: list[str]) -> Stored:
+    """The stored type that the member ``data_type`` says; `object` for ``|O``, which the caller judges.
 
-    ``fallbacks``: whether they may be used. Raises `MetadataError` for what is no type, `MetadataUnsupported` for what is not known.
+    ``fallbacks``: whether they may be used; ``warnings`` gets one when one was. Raises `MetadataError` for what is no type,
+    `MetadataUnsupported` for what is not known.
     """
     if not isinstance(value, dict):
         try:
-            return _known(value, 0), False
+            return _known(value, 0)
         except _Unknown:
             raise MetadataUnsupported(f"data type {shortened(value)} is not known") from None
     named = documents.member(value, "type")
     try:
-        return _known(named, 0), False
+        return _known(named, 0)
     except (_Unknown, MetadataUnsupported):
         found = _fallback(value.get("fallback"))
     if found is None:
@@ -80,8 +81,8 @@ def parse_type(value: Any, *, fallbacks: bool, quirks: list[str]) -> tuple[Store
         raise MetadataUnsupported(
             f"data type {shortened(named)} is not known, and its fallback {shortened(name)} is not to be used"
         )
-    quirks.append(f"data type {shortened(named)} is not known, and read as its fallback {shortened(name)}")
-    return stored, True
+    warnings.append(f"data type {shortened(named)} is not known, and read as its fallback {shortened(name)}")
+    return stored
 
 
 def format_type(stored: Stored, *, software: bool) -> Any:

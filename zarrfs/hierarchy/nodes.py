@@ -340,6 +340,8 @@ class Hierarchy:
             before.expires = expires
             before.documents_ns = documents_ns
             return before
+        for warning in node.warnings if isinstance(node, ArrayNode) else ():
+            log.warning("%s: %s", path, warning)
         opened = before.opened if before is not None else None
         if opened is not None and not _is_same_array(opened.array.node, node):
             opened.superseded = True

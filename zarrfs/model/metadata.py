@@ -112,7 +112,11 @@ class GroupNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayNode:
-    """An array: ``chunk_prefix`` and the metadata's key encoding give its chunks' store keys."""
+    """An array: ``chunk_prefix`` and the metadata's key encoding give its chunks' store keys.
+
+    ``quirks``: where its documents deviate from their specification. ``warnings``: why elements may be something else than they are
+    shown as; the log tells of these.
+    """
 
     path: NodePath
     dialect: str
@@ -120,6 +124,7 @@ class ArrayNode:
     chunk_prefix: Prefix
     attributes: Mapping[str, Any] = field(default_factory=dict)
     quirks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
