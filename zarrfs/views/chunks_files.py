@@ -39,12 +39,13 @@ class ChunksDocument(NodeDocument):
         await super().erase()
 
     async def _change_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
-        layout = await self._context.editor.layout_for(self.path)
-        if self._state.is_unwritten(self.path) and isinstance(node, GroupNode) and not layout.dialect.has_groups:
-            # No group of such a dialect has attributes, but the folder may become an array, and cp -r copies in any order.
-            self._context.hierarchy.empty_groups.keep(self.path, attributes)
-        else:
-            await self._context.editor.amend(self.path, Edit(attributes=attributes))
+        if isinstance(node, GroupNode) and self._state.is_unwritten(self.path):
+            layout = await self._context.editor.layout_for(self.path)
+            if not layout.dialect.has_groups and not await self._context.hierarchy.children(self.path):
+                # No group of such a dialect has attributes, but this may become an array, and cp -r copies in any order.
+                self._context.hierarchy.empty_groups.keep(self.path, attributes)
+                return
+        await self._context.editor.amend(self.path, Edit(attributes=attributes))
 
     async def _change_array(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         written = array_written(self.path, self.ident, data)
