@@ -76,7 +76,11 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         parent, text, epoch = self.inodes[parent_inode], text_of(name), self.memory.epoch
-        return await self._referred(parent, text, await self._child(parent, text), epoch)
+        if parent is self.inodes.root and text in self._hidden:
+            node: Node = self._hidden[text]
+            return self._refer(parent, text, node, await node.attributes(), epoch)
+        node, attributes = await (await self._directory(parent)).lookup_with_attributes(text)
+        return self._refer(parent, text, node, attributes, epoch)
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
         # Not guarded: FORGET has no answer, and not even a FUSEError may leave. `InodeTable.forget` raises nothing.
@@ -395,7 +399,9 @@ class Operations(pyfuse3.Operations):
         return next((opened for opened in self._files.values() if opened.inode is inode), None)
 
     async def _referred(self, parent: Inode, name: str, node: Node, epoch: int | None = None) -> pyfuse3.EntryAttributes:
-        attributes = await node.attributes()
+        return self._refer(parent, name, node, await node.attributes(), epoch)
+
+    def _refer(self, parent: Inode, name: str, node: Node, attributes: Attributes, epoch: int | None) -> pyfuse3.EntryAttributes:
         inode = self.inodes.refer(parent, name, stamp=stamp_of(attributes))
         inode.node = node
         return self._attributor.entry(inode.ino, attributes, epoch)

@@ -66,6 +66,11 @@ class Directory(Node):
     async def lookup(self, name: str) -> Node:
         """The node called ``name``. Raises `NoSuchEntry`."""
 
+    async def lookup_with_attributes(self, name: str) -> tuple[Node, Attributes]:
+        """The node called ``name`` and its attributes, which cost nothing more where they are found on the way."""
+        node = await self.lookup(name)
+        return node, await node.attributes()
+
     async def listed_file(self, name: str) -> Node:
         """As `lookup`, for a name that a listing has shown to be a file: it need not be proved again, opening it does that."""
         return await self.lookup(name)

@@ -75,24 +75,31 @@ class RawDirectory(Directory):
         self._times.keep(ident(self.prefix), mtime_ns, size=0, stored_ns=stored_ns)
 
     async def lookup(self, name: str) -> Node:
+        return (await self._look(name))[0]
+
+    async def lookup_with_attributes(self, name: str) -> tuple[Node, Attributes]:
+        node, attributes = await self._look(name)
+        return node, attributes if attributes is not None else await node.attributes()
+
+    async def _look(self, name: str) -> tuple[Node, Attributes | None]:
+        """What is called ``name``, and its attributes where they were found on the way."""
         temporary = self._temporaries.get(self._ident(name))
         if temporary is not None:
-            return temporary
+            return temporary, None
         part = await self._part(name)
         await self._context.settle(self.prefix.child(part))
         if part:
             key = self.prefix.key(part)
-            await self._context.settle(key)
             content = RawValue(self._context, key)
             if self._is_staged(content):
-                return self._file(content)
-            if await self._store.stat(key) is not None and (
-                self._store.hierarchical or not await self._store.prefix_exists(self.prefix.child(part))
-            ):
-                return self._file(content)
+                return self._file(content), None
+            snapshot = await content.snapshot()
+            if snapshot is not None and (self._store.hierarchical or not await self._store.prefix_exists(self.prefix.child(part))):
+                # Somebody may have begun to write it meanwhile.
+                return self._file(content), None if self._is_staged(content) else snapshot.attributes
         prefix = self.prefix.child(part)
         if prefix in self._context.made_prefixes or await self._store.prefix_exists(prefix):
-            return RawDirectory(self._context, prefix)
+            return RawDirectory(self._context, prefix), None
         raise no_such_entry(name)
 
     async def listed_file(self, name: str) -> Node:
