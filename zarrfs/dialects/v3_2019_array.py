@@ -106,12 +106,6 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
     }
 
 
-def attributes_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of an array or a group; none where the member is null or missing."""
-    value = document.get("attributes")
-    return {} if value is None else documents.mapping(value, "attributes")
-
-
 def attribute_quirks(document: Mapping[str, Any]) -> tuple[str, ...]:
     """How the member deviates from the text: it "must be an object"."""
     if document.get("attributes") is not None:

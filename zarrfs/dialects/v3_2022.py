@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import dump, mapping, merged, naming, parse_object, patched
+from zarrfs.dialects.documents import dump, merged, naming, parse_object, patched
 from zarrfs.dialects.v3_2022_array import SCALARS, chunk_keys, edited_attributes, format_array, parse_array
 from zarrfs.dialects.v3_2022_consolidated import GROUP, ConsolidatedCopy, copy_key
 from zarrfs.dialects.v3_2022_entry import Form, entry_key, format_entry, parse_entry
 from zarrfs.dialects.v3_2022_names import check_name, is_name, is_path
-from zarrfs.dialects.v3_drafts import DraftKeys, check_extensions
+from zarrfs.dialects.v3_drafts import DraftKeys, attributes_of, check_extensions
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.codec_spec import CodecSpec
@@ -123,7 +123,7 @@ class V3Draft2022Layout(Layout):
                 dialect=self.dialect.name,
                 metadata=parsed.metadata,
                 chunk_prefix=self.chunk_prefix(path),
-                attributes=document.get("attributes", {}),
+                attributes=attributes_of(document),
                 quirks=(*parsed.quirks, *beside),
                 warnings=parsed.warnings,
             )
@@ -263,7 +263,7 @@ class V3Draft2022Layout(Layout):
     def _group_attributes(self, document: dict[str, Any]) -> dict[str, Any]:
         self.form.check_members(document, ("attributes", "extensions"), "the group's document")
         check_extensions(document.get("extensions", []), "the group")
-        return mapping(document.get("attributes", {}), "attributes")
+        return attributes_of(document)
 
 
 @dataclass(frozen=True, slots=True)

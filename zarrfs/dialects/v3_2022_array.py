@@ -91,7 +91,10 @@ def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> 
     chunks, separator = _chunk_grid(document, form, quirks)
     grid = RegularGrid.checked(chunks, shape)
     warnings: list[str] = []
-    stored = parse_type(documents.member(document, "data_type"), fallbacks=fallbacks, warnings=warnings)
+    named = documents.member(document, "data_type")
+    if isinstance(named, dict):
+        quirks += form.check_members(named, ("extension", "type", "fallback"), "data_type")
+    stored = parse_type(named, fallbacks=fallbacks, warnings=warnings)
     quirks += warnings
     if stored.hasobject:
         data_type = object_type(hidden_filters(document, form) or [])
@@ -170,6 +173,9 @@ def _or(document: Mapping[str, Any], name: str, default: Any, quirks: list[str])
     if name not in document:
         quirks.append(f"{name} is missing")
     value = document.get(name, default)
+    if value is None and isinstance(default, dict):
+        quirks.append(f"{name} is null: none")
+        return default
     return documents.mapping(value, name) if isinstance(default, dict) else value
 
 

@@ -116,7 +116,8 @@ def _form(document: Mapping[str, Any], software: bool) -> Form:
         if protocol_version(encoding) is None:
             raise MetadataUnsupported(f"metadata_encoding {shortened(encoding)} is not known")
         known = (*known, "metadata_key_suffix")
-        suffix = document.get("metadata_key_suffix", _SUFFIX)
+        # zarrita had no such member, and no suffix, before October 2020.
+        suffix = document.get("metadata_key_suffix", "")
     else:
         if "extension" in encoding or encoding.get("type") != "json":
             raise MetadataUnsupported(f"metadata_encoding {shortened(encoding.get('type'))} is not known; 'json' is")

@@ -10,7 +10,7 @@ with a version and without, ``codec`` and ``codecs``. What counts is the name in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,12 @@ def check_extensions(value: Any, place: str) -> tuple[str, ...]:
             raise MetadataUnsupported(f"extension {documents.shortened(uri)} of {place} must be understood, and is not known")
         ignored.append(f"extension {documents.shortened(uri)} of {place} is not known, and ignored as it allows")
     return tuple(ignored)
+
+
+def attributes_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of an array or a group: none where the member is missing, or null, as zarrita wrote it when nobody gave any."""
+    value = document.get("attributes")
+    return {} if value is None else documents.mapping(value, "attributes")
 
 
 @dataclass(frozen=True, slots=True)
