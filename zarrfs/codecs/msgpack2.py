@@ -24,6 +24,7 @@ from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataUnsupporte
 from zarrfs.model.codec_spec import CodecSpec
 
 _DEFAULTS: dict[str, Any] = {"raw": False, "use_bin_type": True, "use_single_float": False}
+_PIECE_NBYTES = 64 * 1024
 _LIBRARY_ERRORS = (ValueError, TypeError, RecursionError, OverflowError, MemoryError, msgpack.UnpackException)
 
 
@@ -90,10 +91,22 @@ class Msgpack2(ObjectCodec):
         return unpacked("msgpack2", items, size)
 
 
+class _Reader:
+    """Bytes as a file: the library copies what it is fed."""
+
+    def __init__(self, data: Buffer) -> None:
+        self._left = memoryview(data).cast("B")
+
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes."""
+        piece, self._left = bytes(self._left[:size]), self._left[size:]
+        return piece
+
+
 def _walk(data: Buffer, nbytes: int) -> None:
     """Go through ``data`` without making anything: the library makes a list of the length that is said before it looks for elements."""
-    walker = msgpack.Unpacker(max_buffer_size=max(1, nbytes), strict_map_key=False)
-    walker.feed(data)
+    most = max(nbytes, _PIECE_NBYTES)
+    walker = msgpack.Unpacker(_Reader(data), read_size=_PIECE_NBYTES, max_buffer_size=most, strict_map_key=False)
     walker.skip()
     if walker.tell() != nbytes:
         raise ValueError(f"{nbytes - walker.tell()} bytes follow the elements")
