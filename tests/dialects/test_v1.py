@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.dialects.conformance import DialectConformance
 from tests.support.cases import Case, below, cases
 from tests.support.old_layouts import decoded, node_of
 from zarrfs.dialects.base import Edit
@@ -315,6 +316,11 @@ def test_nobody_doubts_the_order_of_one_dimension(name: str, options: Any, shape
     for dialect in (PLUGIN, AS_TEXT):
         node = parse(meta(order="F", compression=name, compression_opts=options, shape=shape, chunks=shape), dialect=dialect)
         assert node.metadata.codecs[0] == BYTES and not node.quirks
+
+
+@pytest.mark.parametrize("dialect", [pytest.param(AS_TEXT, id="v1 as the text says")])
+class TestAsTheTextSays(DialectConformance):
+    """The other choice is a dialect like any."""
 
 
 def test_the_choice_is_found_by_its_name() -> None:
