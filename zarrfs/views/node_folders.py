@@ -63,6 +63,11 @@ class NodeFolder(Directory):
         temporary = self._temporaries.get(self.ident(name))
         return temporary if temporary is not None else await (await self._kind()).lookup(name)
 
+    async def lookup_with_attributes(self, name: str) -> tuple[Node, Attributes]:
+        temporary = self._temporaries.get(self.ident(name))
+        node, attributes = (temporary, None) if temporary is not None else await (await self._kind()).look(name)
+        return node, attributes if attributes is not None else await node.attributes()
+
     async def entries(self) -> AsyncIterator[Entry]:
         self.state.listed(self.path)
         taken = set()

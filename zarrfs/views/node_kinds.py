@@ -16,7 +16,7 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
-from zarrfs.vfs.node import Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
@@ -34,6 +34,10 @@ class Kind(abc.ABC):
     @abc.abstractmethod
     async def lookup(self, name: str) -> Node:
         """See `Directory.lookup`."""
+
+    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+        """What is called ``name``, and its attributes where they were found on the way."""
+        return await self.lookup(name), None
 
     @abc.abstractmethod
     def entries(self) -> AsyncIterator[Entry]:
@@ -110,24 +114,36 @@ class ArrayKind(Kind):
         self._here = NodePath(f"/{node.path.prefix}{inside}".rstrip("/") or "/")
 
     async def lookup(self, name: str) -> Node:
+        return (await self.look(name))[0]
+
+    async def look(self, name: str) -> tuple[Node, Attributes | None]:
         if not self.inside and name in self._form.documents:
             for shown in shown_documents(self._form, self._node):
                 if shown.name == name:
-                    return shown.make()
+                    return shown.make(), None
             raise no_such_entry(name)
         key = self.inside + name
         coords = self._keys.decode(key, self._node.metadata.ndim)
         if coords is None or not self._opened.array.has(coords):
             path = self._here.child(name)
             if self._form.state.waits(path) or (self.may_hold_chunks(name) and await self._is_folder(f"{key}/")):
-                return self._folder(path)
+                return self._folder(path), None
             raise no_such_entry(name)
         content = self._form.chunk(self._opened, coords)
+        file = StagedFile(self._context.staging, content, writable=self._context.writable)
         staged = self._context.staging.get(content.ident)
-        is_there = self._form.fill or (staged is not None and staged.unpublished)
-        if not is_there and await self._opened.array.chunks.stat(coords) is None:
+        if self._form.fill or (staged is not None and staged.unpublished):
+            return file, None
+        if self._opened.array.plain is not None:
+            # Its size would have to be decoded.
+            if await self._opened.array.chunks.stat(coords) is None:
+                raise no_such_entry(name)
+            return file, None
+        snapshot = await content.snapshot()
+        if snapshot is None:
             raise no_such_entry(name)
-        return StagedFile(self._context.staging, content, writable=self._context.writable)
+        # Somebody may have begun to write it meanwhile.
+        return file, snapshot.attributes if self._context.staging.get(content.ident) is None else None
 
     async def entries(self) -> AsyncIterator[Entry]:
         if not self.inside:
