@@ -48,9 +48,11 @@ LAYERS: dict[str, set[str]] = {
     # Commands that only look at a store, and what they print.
     "terminal": set(),
     "offline": {"hierarchy", "transformers", "stores", "model", "config", "redact"},
-    "info": {"offline", "hierarchy", "model", "config", "redact"},
+    "info_values": {"model"},
+    "info_amounts": {"hierarchy", "model"},
+    "info": {"info_values", "info_amounts", "offline", "hierarchy", "model", "config", "redact"},
     "info_text": {"info", "model", "terminal"},
-    "progress": set(),
+    "progress": {"terminal"},
     "findings": {"model"},
     "check_grid": {"stores.base", "model"},
     "check_shards": {"findings", "check_grid", "hierarchy", "stores.base", "model"},

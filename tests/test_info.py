@@ -42,7 +42,7 @@ LEVEL = {
     "shape": [16],
     "chunks_per_shard": [4],
     "index_location": "end",
-    "index_codecs": ["bytes", "crc32c"],
+    "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c", "configuration": {}}],
     "checksum": True,
     "codecs": [],
 }
@@ -87,14 +87,15 @@ def test_levels_are_told_from_the_outside(tmp_path: Path) -> None:
     inner = sharding(2, index_location="start", index_codecs=[{"name": "bytes", "configuration": {"endian": "big"}}])
     write(tmp_path, {"a/zarr.json": document(40, 16, sharding(4, inner, GZIP), GZIP)})
     said = described(tmp_path, indexes=True)
-    outer = LEVEL | {"codecs": ["gzip"]}
+    coded = [{"name": "gzip", "configuration": {"level": 1}}]
+    outer = LEVEL | {"codecs": coded}
     within = {
         "shape": [4],
         "chunks_per_shard": [2],
         "index_location": "start",
-        "index_codecs": ["bytes"],
+        "index_codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
         "checksum": False,
-        "codecs": ["gzip"],
+        "codecs": coded,
     }
     assert said["shards"] == [outer, within]
     assert (said["chunks_possible"], said["chunks_stored"], said["indexes"]["fullness"]) == (20, 0, None)

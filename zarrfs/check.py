@@ -22,7 +22,7 @@ from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
-from zarrfs.model.metadata import ArrayNode, UnsupportedNode
+from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
 from zarrfs.offline import opened, walk
 from zarrfs.redact import public_url
 from zarrfs.stores.base import Store
@@ -63,6 +63,7 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
     """The arrays that can be checked; what the documents and the listings show goes to ``report``."""
     async for node in walk(hierarchy, config, path):
         report.nodes += 1
+        await _look_beside(hierarchy, node, report)
         match node:
             case UnsupportedNode():
                 (report.bad if node.bad else report.unchecked).add(Finding(node.path, node.reason))
@@ -76,6 +77,18 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
                     (report.unchecked if isinstance(error, MetadataUnsupported) else report.bad).add(Finding(node.path, str(error)))
                 else:
                     yield node.path
+
+
+async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None:
+    """A note of documents of other layouts at the same path. One of several always counts (docs/design/010-layouts.md): no fault."""
+    try:
+        others = await hierarchy.others_at(node.path)
+    except ZarrfsError as error:
+        if not isinstance(node, UnsupportedNode):  # else it is told already
+            report.bad.add(Finding(node.path, f"what else lies here cannot be told: {error}"))
+        return
+    if others:
+        report.hidden.add(Finding(node.path, f"the documents of {node.dialect} count, those of {' and '.join(others)} do not"))
 
 
 async def _total(array: Array, store: Store, report: Report) -> int:

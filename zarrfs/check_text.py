@@ -19,6 +19,7 @@ def render(report: Report) -> Text:
         ("bad", report.bad, "red"),
         ("could not be checked", report.unchecked, "yellow"),
         ("lies outside the grid, where nobody reads it", report.outside, "dim"),
+        ("hides documents of other layouts, which were not checked", report.hidden, "dim"),
     ):
         _append(text, title, findings, style)
     return text.append_text(_summary(report))

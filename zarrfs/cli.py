@@ -196,14 +196,19 @@ def info(
         typer.Argument(
             metavar="[NODE]",
             show_default=False,
-            help="A node's path: describe what is there only; of a sharded array the index of every shard is read.",
+            help="A node's path: describe what is there only, with its attributes and quirks; of a sharded array the index of every "
+            "shard is read.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     mount_options: _MountOptions = None,
     config_file: _ConfigFile = None,
 ) -> int:
-    """Describe the nodes of STORE: layout, shape, data type, chunks, shards, codecs, stored and raw bytes."""
+    """Describe the nodes of STORE: layout, shape, data type, chunks, shards, codecs, stored and raw bytes.
+
+    One line a node, which counts its attributes and its quirks (where its producer did otherwise than the specification says): they are
+    shown of the NODE that is named, and where the store is one node. --json has everything of all nodes, and null for what is not known.
+    """
     import json
 
     import trio
@@ -215,17 +220,16 @@ def info(
     logs.configure(config.log_level, config.log_file)
     with progress.Bar() as bar:
         # Only where one array is asked for by its name: an index is a request for each shard.
-        told = partial(bar.show, "shards")
-        description = trio.run(partial(describe, config, node or "/", indexes=node is not None, told=told))
+        description = trio.run(partial(describe, config, node or "/", indexes=node is not None, told=bar.show))
     if as_json:
-        print(json.dumps(description, indent=2))
+        print(json.dumps(description, indent=2, allow_nan=False))
     else:
         from rich.console import Console
 
         from zarrfs.info_text import render
 
         # A file or pipe has no width to wrap at.
-        Console(width=None if sys.stdout.isatty() else sys.maxsize).print(render(description))
+        Console(width=None if sys.stdout.isatty() else sys.maxsize).print(render(description, whole=node is not None))
     return 0
 
 

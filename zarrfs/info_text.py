@@ -1,4 +1,4 @@
-"""What ``zarrfs info`` prints for people: the hierarchy as a tree, one line a node; one node alone, with its attributes.
+"""What ``zarrfs info`` prints for people: the hierarchy as a tree, one line a node; of one node more, its attributes and quirks.
 
 The description is `zarrfs.info.describe`'s: ``{"store": url, "nodes": [...]}``, a node being a dict with ``path`` and ``kind``
 (array, group, unsupported) and what else its kind has. How much is stored is None where the store cannot list; how many chunks are,
@@ -17,66 +17,92 @@ from rich.tree import Tree
 
 from zarrfs.terminal import counted, printable, size
 
+# Characters of one thing in a line: a type may have a thousand fields.
+_LONG = 120
+_VALUE = 40
+# What is of little use to whoever reads it: how objects are written down, defaults, and what the data type has said.
+_BARE = {"json2", "msgpack2"}
+_DROPPED = {("endian", "little"), ("blocksize", "0"), ("scale_factor", "1")}
 
-def render(description: Mapping[str, Any]) -> Tree:
-    """The tree to print."""
+
+def render(description: Mapping[str, Any], *, whole: bool = False) -> Tree:
+    """The tree to print. ``whole``: with attributes and quirks of the first node, which is the one that was asked for."""
     nodes = description["nodes"]
     tree = Tree(_text(description["store"], "bold"), guide_style="dim")
     branches: dict[str, Tree] = {}
-    for node in nodes:
+    for n, node in enumerate(nodes):
         parent = node["path"].rpartition("/")[0] or "/"
         while parent != "/" and parent not in branches:
             parent = parent.rpartition("/")[0] or "/"
         under = branches.get(parent, tree) if node["path"] != "/" else tree
         base = parent if parent in branches else "/"
-        branches[node["path"]] = branch = under.add(_line(node, node["path"].removeprefix(base).lstrip("/") or "/"))
-        if len(nodes) == 1:
+        more = n == 0 and (whole or len(nodes) == 1)
+        branches[node["path"]] = branch = under.add(_line(node, node["path"].removeprefix(base).lstrip("/") or "/", more))
+        for line in _warnings(node):
+            branch.add(_text(line, "yellow"))
+        if more:
             for line in _shards(node) if node["kind"] == "array" else ():
                 branch.add(_text(line))
-            for name, value in node.get("attributes", {}).items():
-                branch.add(_text(f"{name}: {json.dumps(value, ensure_ascii=False)}"))
+            for line in node.get("quirks", ()):
+                branch.add(_text(f"quirk: {line}"))
+            if node.get("attributes"):
+                attributes = branch.add(Text("attributes", "dim"))
+                for name, value in node["attributes"].items():
+                    attributes.add(_text(f"{name}: {json.dumps(value, ensure_ascii=False)}"))
     return tree
 
 
-def _line(node: Mapping[str, Any], name: str) -> Text:
+def _line(node: Mapping[str, Any], name: str, more: bool) -> Text:
     line = _text(name, "bold cyan" if node["kind"] == "array" else "bold")
     line.append("  ")
+    # Said in full further down, or counted here.
+    counts = [counted(len(node[what]), what[:-1]) for what in ("quirks", "attributes") if node.get(what) and not more]
     match node["kind"]:
         case "array":
-            line.append_text(_text(_array(node)))
+            line.append_text(_text("  ".join([*_array(node), *([", ".join(counts)] if counts else [])])))
         case "unsupported":
             line.append_text(_text(f"unsupported: {node['reason']}", "yellow"))
         case _:
-            line.append_text(_text(f"group, {node['dialect']}", "dim"))
+            kind = "group" if node["explicit"] else "implicit group"
+            line.append_text(_text(", ".join([kind, node["dialect"], *counts]), "dim"))
     return line
 
 
-def _array(node: Mapping[str, Any]) -> str:
+def _array(node: Mapping[str, Any]) -> list[str]:
     names = node.get("dimension_names") or [None] * len(node["shape"])
     shape = ", ".join(f"{name}: {length}" if name else str(length) for name, length in zip(names, node["shape"], strict=True))
-    fill = node["fill_value"]
     parts = [
-        f"{node['data_type']} ({shape})",
+        f"{_short(_data_type(node['data_type']))} ({_short(shape)})",
         " in ".join(
             [f"chunks {_shape(node['chunk_shape'])}", *(f"shards {_shape(each['shape'])}" for each in node["shards"][::-1])]
         ),
-        f"{node['dialect']} {' + '.join(node['codecs'])}".rstrip(),
-        f"fill {fill if isinstance(fill, str) and fill else json.dumps(fill)}",
+        f"{node['dialect']} {_codecs(node['codecs'], node['dialect'])}".rstrip(),
+        f"fill {'null' if node['fill_text'] is None else _short(node['fill_text'])}",
     ]
-    what, possible, amounts = "chunks", node["chunks_possible"], []
+    what, possible, amounts = "chunks", _number(node["chunks_possible"]), []
     if node["chunks_stored"] is not None:
         amounts.append(f"{node['chunks_stored']} of {possible} chunks")
     if node["shards"]:
-        what, possible = "shards", node["shards_possible"]
+        what, possible = "shards", _number(node["shards_possible"])
         if node["shards_stored"] is not None:
             amounts.append(f"{node['shards_stored']} of {possible} shards")
+    # What elements of no fixed size take is not known before they are decoded.
+    raw = "" if node["nbytes"] is None else size(node["nbytes"])
     if amounts:
+        ratio = "" if node["ratio"] is None else f" ({_ratio(node['ratio'])} : 1)"
         parts.append(f"{' in '.join(amounts)} stored")
-        # What elements of no fixed size take is not known before they are decoded.
-        parts.append(size(node["stored_nbytes"]) + ("" if node["nbytes"] is None else f" for {size(node['nbytes'])}"))
+        parts.append(size(node["stored_nbytes"]) + (f" for {raw}{ratio}" if raw else ""))
     else:
-        parts.append(f"{possible} {what}" + ("" if node["nbytes"] is None else f", {size(node['nbytes'])}"))
-    return "  ".join(parts)
+        parts.append(", ".join([f"{possible} {what}", *([raw] if raw else [])]))
+    return parts
+
+
+def _warnings(node: Mapping[str, Any]) -> Iterator[str]:
+    """What is said of a node wherever it stands."""
+    if node["hidden_dialects"]:
+        yield f"there are documents of {' and '.join(node['hidden_dialects'])} here, too, which do not count"
+    if node.get("error") is not None:
+        yield f"how much is stored cannot be told: {node['error']}"
 
 
 def _shards(node: Mapping[str, Any]) -> Iterator[str]:
@@ -84,7 +110,7 @@ def _shards(node: Mapping[str, Any]) -> Iterator[str]:
     levels = node["shards"]
     for each, inner in zip(levels, [*(["shards"] * (len(levels) - 1)), "chunks"], strict=False):
         checksum = "with a checksum" if each["checksum"] else "without a checksum"
-        coded = f", as a whole {' + '.join(each['codecs'])}" if each["codecs"] else ""
+        coded = f", as a whole {_codecs(each['codecs'], node['dialect'])}" if each["codecs"] else ""
         held = " x ".join(map(str, each["chunks_per_shard"])) or "1"
         yield f"shards {_shape(each['shape'])}: {held} {inner} each, index at the {each['index_location']} {checksum}{coded}"
     indexes = node["indexes"]
@@ -98,8 +124,54 @@ def _shards(node: Mapping[str, Any]) -> Iterator[str]:
             yield f"{', '.join(faults)}: zarrfs check tells which"
 
 
+def _codecs(codecs: Sequence[Mapping[str, Any]], dialect: str) -> str:
+    """A chain on one line. Only the final v3 has prefixes in names of codecs."""
+    names = [each["name"] if dialect == "v3" else each["name"].removeprefix("numcodecs.") for each in codecs]
+    return " + ".join(
+        name if name in _BARE else name + _configuration(each["configuration"]) for name, each in zip(names, codecs, strict=True)
+    )
+
+
+def _configuration(configuration: Mapping[str, Any]) -> str:
+    said = []
+    for name, value in configuration.items():
+        told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        # A type's size goes without saying, and so does what is not asked for.
+        if name != "typesize" and value not in (None, "", [], {}) and value is not False and (name, told) not in _DROPPED:
+            said.append(f"{name} {_short(told, _VALUE)}")
+    return f"({', '.join(said)})" if said else ""
+
+
+def _data_type(data_type: str | Mapping[str, Any]) -> str:
+    """``int32``, ``numpy.datetime64(unit ns)``, ``structured(a: int32, b: float64)``."""
+    if isinstance(data_type, str):
+        return data_type
+    fields = data_type["configuration"].get("fields")
+    if fields is None:
+        return f"{data_type['name']}{_configuration(data_type['configuration'])}"
+    return f"{data_type['name']}({', '.join(map(_field, fields))})"
+
+
+def _field(field: Sequence[Any] | Mapping[str, Any]) -> str:
+    if isinstance(field, Mapping):
+        return f"{field['name']}: {_data_type(field['data_type'])}"
+    return f"{field[0]}: {_data_type(field[1])}" + (f" {_shape(field[2])}" if len(field) > 2 else "")
+
+
 def _shape(lengths: Sequence[int]) -> str:
-    return f"({', '.join(map(str, lengths))})"
+    return f"({_short(', '.join(map(str, lengths)))})"
+
+
+def _number(value: int | None) -> str:
+    return "more than 10^308" if value is None else str(value)
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.0f}" if 1000 <= value < 1e15 else f"{value:.3g}"
+
+
+def _short(text: str, most: int = _LONG) -> str:
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
 def _text(value: str, style: str = "") -> Text:

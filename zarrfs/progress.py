@@ -8,6 +8,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from zarrfs.terminal import printable
+
 
 class Bar:
     """Shown for as long as the ``with`` block lasts."""
@@ -25,6 +27,8 @@ class Bar:
     def __exit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._progress.stop()
 
-    def show(self, what: str, done: int, total: int) -> None:
-        """``done`` of ``total`` of ``what``."""
-        self._progress.update(self._task, description=what, completed=done, total=total)
+    def show(self, what: str, done: int, total: int | None) -> None:
+        """``done`` of ``total`` of ``what``, which may have names of a store in it; None where nobody knows how many there are."""
+        # An update without a total keeps the one before.
+        self._progress.tasks[0].total = total
+        self._progress.update(self._task, description=printable(what), completed=done)

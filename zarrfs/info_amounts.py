@@ -1,0 +1,112 @@
+"""How much of an array is stored, for ``zarrfs info``: chunks, shards and bytes, by listing; what indexes of shards say, by reading them.
+
+Nothing goes over a grid: what is listed is what there is, and a grid may have more chunks than anybody can count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from zarrfs.errors import StoreUnsupported, ZarrfsError
+from zarrfs.hierarchy.arrays import Array
+from zarrfs.hierarchy.shard_survey import ShardSurvey
+from zarrfs.model.chunk_grid import Coords, in_grid
+
+Told = Callable[[str, int, int | None], None]
+"""Called with what is being gone through, how many were, and of how many, where that is known."""
+
+# Shards whose coordinates are held at once.
+_BATCH = 4096
+# Whoever is told of every single one has no time for anything else.
+_TOLD = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What is stored; None for what is not known. ``error``: why it is not, where something went wrong."""
+
+    chunks: int | None = None
+    nbytes: int | None = None
+    shards: int | None = None
+    indexes: dict[str, Any] | None = None
+    error: str | None = None
+
+
+async def amounts_of(array: Array, told: Told, *, indexes: bool) -> Amounts:
+    """What is stored of ``array``. How many chunks are in shards is in their indexes, which are read when ``indexes`` says so."""
+    try:
+        return await (_of_shards(array, told, indexes) if array.metadata.shards else _of_chunks(array, told))
+    except StoreUnsupported:
+        # A store that cannot list. It can be read: nothing is wrong.
+        return Amounts()
+    except ZarrfsError as error:
+        return Amounts(error=str(error))
+
+
+async def _of_chunks(array: Array, told: Told) -> Amounts:
+    stored = stored_nbytes = 0
+    async for _, nbytes, _ in array.chunks.list():
+        stored, stored_nbytes = stored + 1, stored_nbytes + nbytes
+        if stored % _TOLD == 0:
+            told(f"chunks of {array.path}", stored, None)
+    return Amounts(stored, stored_nbytes)
+
+
+async def _of_shards(array: Array, told: Told, read_indexes: bool) -> Amounts:
+    survey = ShardSurvey(array.chunks, array.metadata)
+    stored = stored_nbytes = 0
+    async for coords, nbytes, _ in survey.list_shards():
+        if in_grid(coords, survey.grid_shape):
+            stored, stored_nbytes = stored + 1, stored_nbytes + nbytes
+            if stored % _TOLD == 0:
+                told(f"shards of {array.path}", stored, None)
+    if not read_indexes:
+        return Amounts(None, stored_nbytes, stored)
+    indexes, chunks, done = _Indexes(), 0, 0
+    batch: list[Coords] = []
+
+    async def read() -> None:
+        nonlocal chunks, done
+        async for each in survey.survey(batch):
+            chunks += each.stored if each.innermost else 0
+            indexes.read += each.reason is None
+            indexes.bad += each.reason is not None
+            indexes.bad_chunks += each.bad
+            indexes.unused_nbytes += each.unused_nbytes
+            if each.level == 0:
+                done += 1
+                indexes.chunks_possible += survey.possible(each.coords) if each.reason is None else 0
+                told("indexes of shards", done, stored)
+        batch.clear()
+
+    async for coords, _, _ in survey.list_shards():
+        if in_grid(coords, survey.grid_shape):
+            batch.append(coords)
+            if len(batch) == _BATCH:
+                await read()
+    await read()
+    return Amounts(chunks, stored_nbytes, stored, indexes.to_json(chunks))
+
+
+@dataclass(slots=True)
+class _Indexes:
+    """What the indexes of an array's shards say, those within others included.
+
+    ``read``: that could be; ``bad``: that could not. ``bad_chunks``: of which they say what cannot be right. ``chunks_possible``: in the
+    outermost shards whose index could be read. ``unused_nbytes``: of shards, that belong to no chunk.
+    """
+
+    read: int = 0
+    bad: int = 0
+    bad_chunks: int = 0
+    chunks_possible: int = 0
+    unused_nbytes: int = 0
+
+    def to_json(self, chunks: int) -> dict[str, Any]:
+        """With the part of these chunks that is stored."""
+        said: dict[str, Any] = {
+            name: getattr(self, name) for name in ("read", "bad", "bad_chunks", "chunks_possible", "unused_nbytes")
+        }
+        return said | {"fullness": chunks / self.chunks_possible if self.chunks_possible else None}
