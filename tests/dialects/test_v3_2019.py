@@ -364,7 +364,23 @@ def test_an_extension_type_that_is_not_known_is_its_fallback() -> None:
     node = array(data_type={"extension": "http://example.org/u", "type": {"any": "value"}, "fallback": ">i8"}, fill_value=4)
     assert node.metadata.data_type == from_name("int64")
     assert node.metadata.codecs[0] == CodecSpec("bytes", {"endian": "big"})
-    assert any("fallback" in quirk for quirk in node.quirks)
+    assert len(node.warnings) == 1 and "fallback" in node.warnings[0]
+    assert set(node.warnings) <= set(node.quirks)
+
+
+def test_fallbacks_can_be_refused() -> None:
+    known, unknown = (
+        dumped({**ARRAY, "data_type": DATETIME, "fill_value": None}),
+        {"extension": "http://example.org/u", "type": "z"},
+    )
+    layout = PLUGIN.choosing({"fallback": "refuse"}).open(Prefix(""), {Key("zarr.json"): dumped(ENTRY)})
+    assert layout is not None
+    assert isinstance(layout.parse(PATH, {KEY: known}), ArrayNode)
+    with pytest.raises(MetadataUnsupported, match="not known"):
+        layout.parse(PATH, {KEY: dumped({**ARRAY, "data_type": {**unknown, "fallback": "<i8"}, "fill_value": 0})})
+    # A hierarchy that is looked at again keeps the choice.
+    assert layout.dialect.open(Prefix(""), {Key("zarr.json"): dumped(ENTRY)}) == layout
+    assert PLUGIN.choosing({"fallback": "use"}).fallbacks
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ async def test_chunks_are_written_as_the_array_has_them(inside: str, tmp_path: P
         assert reader.nodes(folder)["/foo/bar"].stored == before["/foo/bar"].stored
 
 
+@pytest.mark.logs("read as its fallback")
 @trio_test
 async def test_separators_and_layouts_are_kept(tmp_path: Path) -> None:
     async with scene(tmp_path, "", SEED) as (tree, _, folder):

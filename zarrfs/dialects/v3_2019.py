@@ -24,11 +24,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import dump, member, naming, parse_object, patched, shortened, string
-from zarrfs.dialects.v3_2019_array import CHUNK_KEYS, attribute_quirks, format_array, parse_array
+from zarrfs.dialects.v3_2019_array import CHUNK_KEYS, format_array, parse_array
 from zarrfs.dialects.v3_drafts import ENTRY, PROTOCOL, DraftKeys, attributes_of, check_extensions, protocol_version
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 
 
 class V32019(Dialect):
-    """The protocol draft of 2019."""
+    """The protocol draft of 2019. ``fallbacks``: whether a data type that is not known is read as its fallback."""
 
     name = "v3_2019"
     priority = 120
@@ -50,6 +50,13 @@ class V32019(Dialect):
     chunk_key_encoding = CHUNK_KEYS
     new_codecs = (CodecSpec("gzip", {"level": 5}),)
     names_fold_case = True
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"fallback": ("use", "refuse")}
+
+    def __init__(self, *, fallbacks: bool = True) -> None:
+        self.fallbacks = fallbacks
+
+    def choosing(self, chosen: Mapping[str, str]) -> V32019:
+        return V32019(fallbacks=chosen.get("fallback", "use") == "use")
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
         return (prefix.key(ENTRY),)
@@ -67,14 +74,14 @@ class V32019(Dialect):
             return None
         try:
             with naming(key):
-                return V32019Layout(prefix, quirks=_check_entry(document))
+                return V32019Layout(prefix, self, quirks=_check_entry(document))
         except MetadataUnsupported as error:
-            return V32019Layout(prefix, refused=str(error))
+            return V32019Layout(prefix, self, refused=str(error))
         except MetadataError as error:
-            return V32019Layout(prefix, refused=str(error), bad=True)
+            return V32019Layout(prefix, self, refused=str(error), bad=True)
 
     def create(self, prefix: Prefix) -> V32019Layout:
-        return V32019Layout(prefix)
+        return V32019Layout(prefix, self)
 
 
 PLUGIN = V32019()
@@ -85,8 +92,8 @@ class V32019Layout(Layout):
     """A hierarchy of this draft. ``refused`` says why nothing of it can be read, ``bad``: its entry point is not what the text demands;
     ``quirks``: what is odd about the entry point."""
 
-    dialect = PLUGIN
     prefix: Prefix
+    dialect: V32019 = PLUGIN
     refused: str | None = None
     bad: bool = False
     quirks: tuple[str, ...] = ()
@@ -118,18 +125,20 @@ class V32019Layout(Layout):
                 document = parse_object(key, documents[key])
             if key == self._key(path, "group"):
                 return _group(path, document)
-            metadata, quirks = parse_array(document)
+            parsed = parse_array(document, fallbacks=self.dialect.fallbacks)
+        quirks = [*parsed.quirks, *self.quirks]
         if self._key(path, "group") in found:
-            quirks = (*quirks, "a group lies at the same path")
+            quirks.append("a group lies at the same path")
         if key == self._other_key(path):
-            quirks = (*quirks, f"its document is {key}, after the text's formula")
+            quirks.append(f"its document is {key}, after the text's formula")
         return ArrayNode(
             path=path,
             dialect=PLUGIN.name,
-            metadata=metadata,
+            metadata=parsed.metadata,
             chunk_prefix=self.chunk_prefix(path),
             attributes=attributes_of(document),
-            quirks=(*quirks, *attribute_quirks(document), *self.quirks),
+            quirks=tuple(quirks),
+            warnings=parsed.warnings,
         )
 
     def listing_prefix(self, path: NodePath) -> Prefix:

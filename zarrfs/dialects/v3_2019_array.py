@@ -19,7 +19,7 @@ Where the text and real stores differ, or the text is silent:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zarrfs.codecs.chain import CodecChain
@@ -52,16 +52,29 @@ _MEMBERS = (
 _SEPARATORS = ("/", ".", "-", "_")
 
 
-def parse_array(document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
-    """What an array's ``document`` says, and its deviations from the text. Raises `MetadataError`, `MetadataUnsupported`."""
+@dataclass(frozen=True, slots=True)
+class ParsedArray:
+    """What an array's document says; ``quirks`` and ``warnings`` as in `ArrayNode`."""
+
+    metadata: ArrayMetadata
+    quirks: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def parse_array(document: Mapping[str, Any], *, fallbacks: bool = True) -> ParsedArray:
+    """What an array's ``document`` says. ``fallbacks``: whether the fallback of a data type that is not known may be used.
+
+    Raises `MetadataError`, `MetadataUnsupported`.
+    """
     quirks: list[str] = []
+    warnings: list[str] = []
     if "extensions" in document:
         quirks += check_extensions(document["extensions"], "the array")
     else:
         quirks.append("there is no member extensions")
     quirks += [f"member {documents.shortened(name)} is not known, and ignored" for name in document if name not in _MEMBERS]
     shape = documents.shape(documents.member(document, "shape"), "shape")
-    stored = type_from_json(documents.member(document, "data_type"), quirks)
+    stored = type_from_json(documents.member(document, "data_type"), quirks, warnings, fallbacks=fallbacks)
     data_type = from_numpy(stored)
     grid, separator = _chunk_grid(documents.member(document, "chunk_grid"), shape)
     check_chunk_nbytes(grid.chunks, data_type)
@@ -78,7 +91,7 @@ def parse_array(document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, 
         fill_value=fill_from_json(data_type, documents.member(document, "fill_value"), quirks),
         codecs=tuple(codecs),
     )
-    return metadata, tuple(quirks)
+    return ParsedArray(metadata, (*quirks, *_attribute_quirks(document), *warnings), tuple(warnings))
 
 
 def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +119,7 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
     }
 
 
-def attribute_quirks(document: Mapping[str, Any]) -> tuple[str, ...]:
+def _attribute_quirks(document: Mapping[str, Any]) -> tuple[str, ...]:
     """How the member deviates from the text: it "must be an object"."""
     if document.get("attributes") is not None:
         return ()

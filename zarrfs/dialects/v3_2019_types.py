@@ -10,7 +10,7 @@ What the text leaves open, and what we do:
 * The table has no big-endian unsigned integers, and calls ``u1`` signed. zarrita wrote ``>u2`` to ``>u8``, and ``u1`` is unsigned.
 * ``|b1``, ``|i1`` and ``|u1`` are NumPy's spelling of ``bool``, ``i1`` and ``u1``. They are read, and no others of that kind.
 * An extension type whose ``type`` is a time or a complex number in NumPy's words is that, whatever its URI: the text has the URI of
-  datetimes in an example alone. Of any other the ``fallback`` counts, and one without is refused.
+  datetimes in an example alone. Of any other the ``fallback`` counts, which is told in a warning; one without is refused.
 * Fill values of floating point types are open in the text ("TODO"), whose example has ``"NaN"``: "NaN", "Infinity", "-Infinity" and
   "+Infinity" are read, and so are the bare tokens. Complex numbers are ``[re, im]``, times integers or "NaT".
 * Booleans may be 0 or 1, and integers ``3.0``, as NumPy scalars come out of some programs.
@@ -40,10 +40,11 @@ _EXTENDED = re.compile(r"[<>](?:c(?:8|16)|[mM]8(?:\[(?:[1-9][0-9]{0,8})?(?:gener
 _FLOATS = ("NaN", "Infinity", "-Infinity")
 
 
-def type_from_json(value: Any, quirks: list[str]) -> Stored:
-    """How NumPy calls elements as they are stored, byte order included. Raises `MetadataError`, `MetadataUnsupported`."""
+def type_from_json(value: Any, quirks: list[str], warnings: list[str], *, fallbacks: bool) -> Stored:
+    """How NumPy calls elements as they are stored, byte order included. ``fallbacks``: whether the fallback of a type that is not known
+    may be used, which is added to ``warnings``. Raises `MetadataError`, `MetadataUnsupported`."""
     if isinstance(value, dict):
-        return _extension_type(value, quirks)
+        return _extension_type(value, quirks, warnings, fallbacks=fallbacks)
     text = documents.string(value, "data_type")
     if text in _NUMPY_SPELLING:
         quirks.append(f"data_type {text!r} is written as NumPy has it")
@@ -96,7 +97,7 @@ def fill_to_json(data_type: DataType, fill_value: bytes | None) -> Any:
     return [_one_nan(part) for part in value] if isinstance(value, list) else _one_nan(value)
 
 
-def _extension_type(value: Mapping[str, Any], quirks: list[str]) -> Stored:
+def _extension_type(value: Mapping[str, Any], quirks: list[str], warnings: list[str], *, fallbacks: bool) -> Stored:
     """Section "Array metadata": extension and type are required, fallback is optional, and one of the table's."""
     uri = documents.string(documents.member(value, "extension"), "extension of data_type")
     name = documents.member(value, "type")
@@ -106,10 +107,10 @@ def _extension_type(value: Mapping[str, Any], quirks: list[str]) -> Stored:
         except (ValueError, TypeError, OverflowError) as error:
             raise MetadataError(f"data_type {documents.shortened(name)}: {error}") from error
     fallback = value.get("fallback")
-    if fallback is None:
+    if fallback is None or not fallbacks:
         raise MetadataUnsupported(f"data_type {documents.shortened(name)} of extension {documents.shortened(uri)} is not known")
-    stored = type_from_json(documents.string(fallback, "fallback of data_type"), quirks)
-    quirks.append(
+    stored = type_from_json(documents.string(fallback, "fallback of data_type"), quirks, warnings, fallbacks=False)
+    warnings.append(
         f"data_type {documents.shortened(name)} of extension {documents.shortened(uri)} is not known: "
         f"read as its fallback {documents.shortened(fallback)}"
     )
