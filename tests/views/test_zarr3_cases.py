@@ -27,6 +27,8 @@ from zarrfs.stores.memory import MemoryStore
 
 zarr = pytest.importorskip("zarr")
 
+# An extension type that is not known is told of.
+pytestmark = pytest.mark.logs("read as its fallback")
 every_case = pytest.mark.parametrize("case", folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final")]))
 Node = dict[str, Any]
 
