@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.mount.test_behind import replace, until
 from tests.support import reader_v0, reader_v1
 from tests.support.cases import Case, cases
 from tests.support.comparing import assert_expected, assert_expected_in_zarr, folder_cases, npy_path, stored_chunks
@@ -435,11 +436,13 @@ def test_the_array_at_the_root_is_erased_with_its_documents_alone(tmp_path: Path
         (case,) = (param.values[0] for param in CASES if param.id == name)
         store = Path(shutil.copytree(case.path, tmp_path / name))
         (store / "notes.txt").write_text("mine")
+        # Under the name of a document, but none.
+        (store / ("meta" if "v0" in name else "__zattr__")).write_text("mine as well")
         with mounted(store) as mount:
             (mount.path / "npy/i4_2d_lz4_fill42.npy" if "v0" in name else mount.path / "npy/u1_1d_none.npy").unlink()
             assert os.listdir(mount.path / "npy") == []
         left = {path.name for path in store.rglob("*") if path.is_file()}
-        assert left <= {"notes.txt", "__zattr__.lock"} and "notes.txt" in left
+        assert left - {"__zattr__.lock"} == {"notes.txt", "meta" if "v0" in name else "__zattr__"}
 
 
 def test_new_arrays_are_of_the_layout_beside_them(archive: Path, tmp_path: Path) -> None:
@@ -463,3 +466,68 @@ def test_a_lock_beside_the_attributes_is_nothing(tmp_path: Path) -> None:
         assert sorted(os.listdir(mount.path / "npy")) == ["a.npy"]
         shell('rm -r "$1/a"', mount.path / "chunks")
         assert os.listdir(store) == []
+
+
+@DIALECTS
+def test_what_another_program_changes_is_seen(dialect: str, tmp_path: Path) -> None:
+    """Chunks of v0 lie in a folder of their own, those of v1 beside the documents."""
+    name = {"v0": "v0_persistence/f8_1d_blosclz_noattrs", "v1": "v1/u1_1d_none"}[dialect]
+    (case,) = (param.values[0] for param in CASES if param.id == name)
+    store = tmp_path / "store"
+    shutil.copytree(case.path, store / "a")
+    document, chunk = {"v0": ("__zmeta__", "__zdata__/0.blosc"), "v1": ("meta", "0")}[dialect]
+    expected = read_stored(case, store / "a").copy()
+    length = case.nodes()[0]["chunk_shape"][0]
+    with mounted(store, "--metadata-ttl", "3600") as mount:
+        until(lambda: mount.stats()["watched"])
+        npy = mount.path / "npy/a.npy"
+        assert same(np.load(npy), expected)
+        replace(store / "a" / chunk, (store / "a" / chunk.replace("0", "1")).read_bytes())
+        expected[:length] = expected[length : 2 * length]
+        until(lambda: same(np.load(npy), expected))
+        change_meta(store / "a" / document, shape=[length])
+        until(lambda: same(np.load(npy), expected[:length]))
+        (store / "a" / document).unlink()
+        until(lambda: not npy.exists())
+
+
+def test_what_is_written_in_one_view_is_seen_in_the_others(empty: tuple[Mounted, Any], tmp_path: Path) -> None:
+    mount, _ = empty
+    np.save(tmp_path / "x.npy", np.arange(1, 5, dtype="<i2"))
+    npy, chunks, zarr3 = (mount.path / view for view in ("npy", "chunks", "zarr3"))
+    assert not (chunks / "g/x").exists() and not (zarr3 / "g/x").exists()
+    (npy / "g").mkdir()
+    run("cp", tmp_path / "x.npy", npy / "g/x.npy")
+    assert (chunks / "g/x/0").read_bytes() == np.arange(1, 5, dtype="<i2").tobytes()
+    (chunks / "g/x/0").write_bytes(np.arange(5, 9, dtype="<i2").tobytes())
+    assert np.load(npy / "g/x.npy").tolist() == [5, 6, 7, 8]
+    assert zarr.open_array(zarr3 / "g/x", mode="r")[...].tolist() == [5, 6, 7, 8]
+    (chunks / "g/x/.zattrs").write_text('{"units": "m"}')
+    assert dict(zarr.open_array(zarr3 / "g/x", mode="r").attrs) == {"units": "m"}
+    (chunks / "g/x/0").unlink()
+    assert np.load(npy / "g/x.npy").tolist() == [0, 0, 0, 0]
+
+
+def test_documents_of_other_kinds_beside_an_array(tmp_path: Path) -> None:
+    """Folders in the places of documents and of chunks, and documents too long to be read."""
+    (case,) = (param.values[0] for param in CASES if param.id == "v0_persistence/i4_2d_lz4_fill42")
+    store = tmp_path / "store"
+    for name in ("meta_is_folder", "attributes_are_folder", "chunk_is_folder", "long", "fine"):
+        shutil.copytree(case.path, store / name)
+    (store / "meta_is_folder/__zmeta__").unlink()
+    (store / "meta_is_folder/__zmeta__").mkdir()
+    (store / "attributes_are_folder/__zattr__").unlink()
+    (store / "attributes_are_folder/__zattr__").mkdir()
+    (store / "chunk_is_folder/__zdata__/0.0.blosc").unlink()
+    (store / "chunk_is_folder/__zdata__/0.0.blosc").mkdir()
+    with (store / "long/__zmeta__").open("r+b") as file:
+        file.truncate(1 << 40)
+    expected = read_stored(case, store / "fine")
+    with mounted(store, "--read-only") as mount:
+        npy = mount.path / "npy"
+        assert same(np.load(npy / "fine.npy"), expected)
+        assert same(np.load(npy / "attributes_are_folder.npy"), expected)
+        assert (npy / "meta_is_folder").is_dir()
+        assert "larger than zarrfs reads" in (npy / "long.unsupported.txt").read_text()
+        assert (np.load(npy / "chunk_is_folder.npy")[4:] == expected[4:]).all()
+        assert (np.load(npy / "chunk_is_folder.npy")[:4, :3] == 42).all()
