@@ -133,6 +133,11 @@ def test_extension_types_count_by_their_type(uri: str, named: Any, dtype: Any) -
         assert stored(value) == np.dtype(dtype)
 
 
+def test_an_extension_type_with_other_members_is_refused() -> None:
+    with pytest.raises(MetadataUnsupported, match="endian"):
+        array(data_type={"extension": STRING, "type": "<U4", "fallback": "r128", "endian": "big"})
+
+
 def test_a_big_endian_datetime_needs_no_codec() -> None:
     metadata = array(data_type={"extension": DATETIME, "type": ">m8[D]"}).metadata
     assert metadata.data_type.dtype == np.dtype("<m8[D]")

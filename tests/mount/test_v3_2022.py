@@ -114,6 +114,31 @@ def test_today_s_zarr_python_reads_it_through_a_second_mount(form: str, tmp_path
         assert np.array_equal(root["made/inner/level"][...], LEVELS)
 
 
+@FORMS
+def test_today_s_zarr_python_writes_it(form: str, tmp_path: Path) -> None:
+    store = copied(form, tmp_path)
+    there = f"{GROUP[form]}/{'baz' if form == TEXT else 'a'}"
+    with mounted(store) as mount:
+        root = zarr.open_group(str(mount.path / "zarr3"), mode="r+", zarr_format=3)
+        group = root.create_group("made", attributes={"title": "made"})
+        array = group.create_array("x", shape=(5, 6), chunks=(2, 3), dtype=">i4", fill_value=7, attributes={"units": "m"})
+        array[1:4] = np.arange(18).reshape(3, 6)
+        root[there][0] = 5
+        old = zarr.open_group(str(mount.path / "chunks"), mode="r+", zarr_format=2)
+        old.create_array("y", shape=(4,), chunks=(2,), dtype="f4", compressors=None, filters=None)[...] = 3
+        if form == SOFTWARE:
+            texts = group.create_array("texts", shape=(3,), chunks=(2,), dtype=str)
+            texts[...] = np.array(["a", "bé", ""], object)
+    found = everything(tree_below(store))
+    assert found["/made"] == (None, {"title": "made"})
+    elements, attributes = found["/made/x"]
+    assert elements.tolist() == [[7] * 6, *np.arange(18).reshape(3, 6).tolist(), [7] * 6]
+    assert attributes == {"units": "m"}
+    assert (found[f"/{there}"][0][0] == 5).all()
+    assert found["/y"][0].tolist() == [3] * 4
+    assert form == TEXT or found["/made/texts"][0].tolist() == ["a", "bé", ""]
+
+
 def test_a_hierarchy_is_made_in_an_empty_folder(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()

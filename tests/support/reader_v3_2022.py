@@ -73,7 +73,8 @@ def array(values: Mapping[str, bytes], prefix: str, document: dict[str, Any], sc
         for codec in reversed(codecs):
             data = codec.decode(data)
         order = document["chunk_memory_layout"]
-        chunk = np.frombuffer(memoryview(data).cast("B"), dtype).reshape(chunk_shape, order=order)
+        elements = np.asarray(data) if dtype.hasobject else np.frombuffer(memoryview(data).cast("B"), dtype)
+        chunk = elements.reshape(chunk_shape, order=order)
         place = tuple(slice(index * length, (index + 1) * length) for index, length in zip(coords, chunk_shape, strict=True))
         out[place] = chunk[tuple(slice(0, extent) for extent in out[place].shape)]
     return out

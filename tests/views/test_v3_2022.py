@@ -11,6 +11,9 @@ from typing import Any
 import numcodecs
 import numpy as np
 import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.cases import Case, cases
@@ -242,6 +245,79 @@ async def test_arrays_of_every_kind_are_made_by_copying_a_file(form: str, dtype:
     assert again.dtype == np.dtype(dtype).newbyteorder("<")
     assert again.tobytes() == elements.astype(again.dtype).tobytes()
     assert stored.astype(again.dtype, copy=False).tobytes() == again.tobytes()
+
+
+@FORMS
+@trio_test
+async def test_an_array_at_the_root_is_read_written_and_erased(form: str) -> None:
+    case, name = case_of(form), {TEXT: "foo/nocodecs", SOFTWARE: "implicit/deep/d"}[form]
+    at = {TEXT: "meta/array.json", SOFTWARE: "meta/root.array.json"}[form]
+    values = {"zarr.json": case.values["zarr.json"], at: case.values[f"{META[form]}/{name}.array.json"]}
+    values |= {key.replace(f"/{name}/", "/"): value for key, value in case.values.items() if f"/{name}/c" in key}
+    before = everything(values)["/"][0]
+    assert before is not None
+    async with shown(values, "npy") as scene:
+        (shown_as,) = await scene.names()
+        assert np.array_equal(await load(scene.tree, f"npy/{shown_as}"), before)
+        await scene.write(shown_as, npy(before[::-1]))
+        await other(scene, "chunks").write(".zattrs", {"x": 1})
+        elements, attributes = (await nodes(scene))["/"]
+        assert np.array_equal(elements, before[::-1])
+        assert attributes == {"x": 1}
+        await scene.unlink(shown_as)
+        assert set(await contents(scene.store)) == {"zarr.json"}
+
+
+DTYPES = [
+    "|b1",
+    "|u1",
+    "<i2",
+    ">u4",
+    "<i8",
+    "<f2",
+    ">f4",
+    "<f8",
+    "<c8",
+    "|S3",
+    "<U2",
+    "<M8[s]",
+    "|V5",
+    [("a", "<i2"), ("b", ">f8")],
+]
+CODECS = [
+    "auto",
+    "none",
+    "blosc:cname=zstd:clevel=3",
+    "numcodecs.zlib:level=1",
+    "numcodecs.bz2:level=1",
+    "numcodecs.lz4:acceleration=1",
+    "gzip:level=9",
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_any_array_is_read_by_the_other_reader_as_it_was_copied(data: st.DataObject) -> None:
+    dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))
+    shape = tuple(data.draw(st.lists(st.integers(1, 6), max_size=3)))
+    raw = np.random.default_rng(data.draw(st.integers(0, 9))).integers(0, 2, (int(np.prod(shape)), dtype.itemsize), np.uint8)
+    elements = raw[:, 0].astype(dtype) if dtype.kind == "U" else raw.view(dtype)
+    elements = np.array(elements.reshape(shape), order=data.draw(st.sampled_from("CF")))
+    form = data.draw(st.sampled_from([TEXT, SOFTWARE]))
+    options = {
+        "new_codecs": data.draw(st.sampled_from(CODECS)),
+        "new_chunks": data.draw(st.sampled_from(["auto", "none", "2", "3x2"])),
+    }
+
+    async def copy() -> tuple[Any, Any]:
+        async with shown({"zarr.json": case_of(form).values["zarr.json"]}, "npy", **options) as scene:
+            await scene.write("x.npy", npy(elements))
+            return (await nodes(scene))["/x"][0], await load(scene.tree, "npy/x.npy")
+
+    stored, again = trio.run(copy)
+    little = elements.astype(dtype.newbyteorder("<"))
+    assert again.tobytes() == little.tobytes()
+    assert stored.astype(little.dtype).tobytes() == little.tobytes()
 
 
 @trio_test
