@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numcodecs
 import numpy as np
 import pytest
+import tensorstore
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
@@ -220,10 +223,68 @@ def test_a_byte_order_that_means_nothing_does_no_harm(text: str) -> None:
     assert array(dtype=text, fill_value=None).codecs == (CodecSpec("bytes"),)
 
 
-@pytest.mark.parametrize("text", ["<M8", "<m8", "<M8[]", "<M8[fortnight]", "<M4[ns]", "<M8[0s]", "<M8[9999999999s]", "<M8[s/3]"])
+@pytest.mark.parametrize("text", ["M8", "|M8", "<M8[]", "<M8[fortnight]", "<M4[ns]", "<M8[0s]", "<M8[9999999999s]", "<M8[s/3]"])
 def test_times_must_have_units(text: str) -> None:
     """Data type encoding: "these MUST also include the units within square brackets"."""
     refused(dtype=text, fill_value=None)
+
+
+@pytest.mark.parametrize("text", ["<M8", ">m8"])
+def test_times_without_a_unit_as_zarr_python_writes_them(text: str) -> None:
+    stored: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.create_array(ZarrMemoryStore(stored), shape=(2,), chunks=(2,), dtype=np.dtype(text), zarr_format=2)
+    assert json.loads(stored[".zarray"].to_bytes())["dtype"] == text
+    metadata = array(dtype=text, fill_value=-(2**63))
+    assert metadata.data_type == from_numpy(np.dtype(text)) and metadata.fill_value == bytes(7) + b"\x80"
+    assert dtype_to_json(dtype_from_json(text)) == f"{text}[generic]"
+
+
+SMALL = "bfloat16 int2 int4 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz float8_e5m2 float8_e5m2fnuz float4_e2m1fn".split()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_types_as_tensorstore_writes_them(name: str, tmp_path: Path) -> None:
+    """They are no types of Zarr v2: nothing else reads them, and no new array gets one."""
+    written = tensorstore.open(
+        {"driver": "zarr", "kvstore": f"file://{tmp_path}/", "create": True, "metadata": {"compressor": None}},
+        dtype=getattr(tensorstore, name),
+        shape=[5],
+        chunk_layout=tensorstore.ChunkLayout(read_chunk_shape=[3]),
+        fill_value=1,
+    ).result()
+    elements = np.array([1, 0, 1, 0, -1 if name != "int2" else 1]).astype(from_name(name).dtype)
+    written.write(elements).result()
+    document = json.loads((tmp_path / ".zarray").read_text())
+    assert document["dtype"] == name
+    metadata = parse_array(document)
+    assert metadata.data_type == from_name(name) and metadata.fill_value == elements[:1].tobytes()
+    chain = CodecChain.build(metadata.codecs, metadata.data_type)
+    chunks = [chain.decode((tmp_path / str(index)).read_bytes(), (3,)) for index in range(2)]
+    assert np.concatenate(chunks)[:5].tobytes() == elements.tobytes()
+    with pytest.raises(NotRepresentable):
+        format_array(metadata)
+
+
+NETCDF = b"""{
+  "zarr_format":2, "shape":[4], "chunks":[2], "dtype":"<i4", "compressor":null, "filters":null, "fill_value":3.0, "order":"C",
+  "_NCZARR_ARRAY":{"dimrefs":["\\/lat"],"storage":"chunked"}, "_nczarr_default_maxstrlen" : 128
+}"""
+
+
+def test_what_netcdf_c_and_gdal_put_in_stays_byte_for_byte() -> None:
+    """Members of their own, solidi behind reverse ones, fractions of integers."""
+    key, attributes = Key("a/.zarray"), Key("a/.zattrs")
+    said = b'{"_NCZARR_ATTR":{"types":{"u":"<U1"}},"u":"m\\/s"}'
+    documents = {key: NETCDF, attributes: said}
+    node = layout().parse(NodePath("/a"), documents)
+    assert isinstance(node, ArrayNode) and node.metadata.fill_value == b"\3\0\0\0" and node.attributes["u"] == "m/s"
+    edited = layout().amend(NodePath("/a"), documents, Edit(shape=(6,), attributes={**node.attributes, "new": 1}))
+    assert json.loads(edited[key]) == {**json.loads(NETCDF), "shape": [6]}
+    assert b'"dimrefs":["\\/lat"],"storage":"chunked"}, "_nczarr_default_maxstrlen" : 128' in edited[key]
+    assert b'"fill_value":3.0' in edited[key]
+    assert json.loads(edited[attributes]) == {**json.loads(said), "new": 1}
 
 
 @pytest.mark.parametrize(

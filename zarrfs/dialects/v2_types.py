@@ -9,7 +9,9 @@ little-endian and the byte order belongs to the codec `bytes`.
 
 Where real stores differ from the text, all of it accepted: an integer fill written as ``3.0`` (z5py), a floating-point fill as ``3``,
 bare ``NaN`` tokens, ``0`` and ``1`` for booleans, ``[re, im]`` for complex, ``"NaT"`` beside integers, and ``0`` for ``|S``, which
-zarr-python 2 reads as the text "0". The text has one NaN: the payload of another is lost when a fill value is written.
+zarr-python 2 reads as the text "0"; ``<M8`` and ``<m8`` without a unit, which zarr-python writes; ``"bfloat16"``, ``"float8_e5m2"``,
+``"int4"`` and their like, which tensorstore writes by name, little-endian (they are read, and new arrays do not get them: no other
+software knows them). The text has one NaN: the payload of another is lost when a fill value is written.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ import numpy as np
 from zarrfs.dialects import documents
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import fill_value as fills
-from zarrfs.model.data_type import MAX_ITEMSIZE, DataType, from_numpy, little_endian, require_plain
+from zarrfs.model.data_type import MAX_ITEMSIZE, SMALL_TYPES, DataType, from_numpy, little_endian, require_plain
 
 Stored = np.dtype[Any]
 
 _SIMPLE = re.compile(r"([<>|])([biufcSUVO])(0|[1-9][0-9]{0,9})?")
-_TIME = re.compile(r"([<>])([mM])8\[([1-9][0-9]{0,8})?(generic|[YMWDhms]|[munpfa]s|μs)\]")
+_TIME = re.compile(r"([<>])([mM])8(?:\[([1-9][0-9]{0,8})?(generic|[YMWDhms]|[munpfa]s|μs)\])?")
 _WIDTHS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
 _NAMES_OF_FLOATS = ("NaN", "Infinity", "-Infinity")
 
@@ -40,6 +42,8 @@ def dtype_from_json(value: Any) -> Stored:
     """
     if isinstance(value, list):
         return _structured(value)
+    if isinstance(value, str) and value in SMALL_TYPES:
+        return SMALL_TYPES[value]
     match = _SIMPLE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return _time(value)
@@ -95,6 +99,9 @@ def byte_orders(stored: Stored) -> set[str]:
     base = stored.subdtype[0] if stored.subdtype else stored
     if base.names is not None:
         return byte_orders(base)
+    if base.itemsize == 1:
+        # Of the small types of other packages, NumPy says a byte order of those, too.
+        return set()
     return {base.str[0]} - {"|"}
 
 
@@ -103,6 +110,11 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
     if value is None:
         return None
     data_type = from_numpy(stored)
+    if stored in SMALL_TYPES.values():
+        if isinstance(value, str) and value not in _NAMES_OF_FLOATS:
+            # tensorstore writes float4_e2m1fn so.
+            return fills.base64_from_json(data_type, value)
+        return fills.from_json(data_type, value)
     match stored.kind:
         case "b" if not isinstance(value, bool) and isinstance(value, int | float) and value in (0, 1):
             return bytes([int(value)])
@@ -181,6 +193,8 @@ def _time(value: Any) -> Stored:
         )
     order, kind, count, unit = match.groups()
     try:
+        if unit is None:
+            return np.dtype(f"{order}{kind}8")
         return np.dtype(f"{order}{kind}8[{count or ''}{'us' if unit == 'μs' else unit}]")
     except (ValueError, TypeError, OverflowError) as error:
         raise MetadataError(f"dtype {documents.shortened(value)}: {error}") from error

@@ -33,14 +33,14 @@ _CORE = {
     **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     **{f"complex{bits}": f"<c{bits // 8}" for bits in (64, 128)},
 }
-_ML_NAMES = (
+_SMALL_NAMES = (
     "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
     "float6_e2m3fn float6_e3m2fn float4_e2m1fn int2 int4 uint2 uint4"
 ).split()
-_ML = {name: np.dtype(getattr(ml_dtypes, name)) for name in _ML_NAMES if hasattr(ml_dtypes, name)}
-_ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128"}
+SMALL_TYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in _SMALL_NAMES if hasattr(ml_dtypes, name)}
+_ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128", "binary": "bytes"}
 _NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
-_NAME_OF_ML = {dtype: name for name, dtype in _ML.items()}
+_NAME_OF_ML = {dtype: name for name, dtype in SMALL_TYPES.items()}
 
 _VARIABLE = ("string", "variable_length_bytes", "bytes")
 
@@ -101,9 +101,9 @@ def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> D
     if configuration is not None and not isinstance(configuration, Mapping):
         raise MetadataError(f"data type {_short(name)}: the configuration is an object, not {_short(configuration)}")
     name, config = _ALIASES.get(name, name), dict(configuration or {})
-    if name in _CORE or name in _ML:
+    if name in _CORE or name in SMALL_TYPES:
         _only(name, config, ())
-        return DataType(name, np.dtype(_CORE[name]) if name in _CORE else _ML[name])
+        return DataType(name, np.dtype(_CORE[name]) if name in _CORE else SMALL_TYPES[name])
     if name in _VARIABLE:
         _only(name, config, ())
         return DataType(name, np.dtype(object))
