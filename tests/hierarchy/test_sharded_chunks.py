@@ -96,6 +96,10 @@ def test_chunks_are_those_that_were_written(array: ArrayNode, data: st.DataObjec
             for each in (chunks, opened(store, array)[0]):
                 listed = [found async for found in each.list()]
                 assert sorted((at, nbytes) for at, nbytes, _ in listed) == sorted((at, len(v)) for at, v in expected.items())
+                at = data.draw(coords)
+                for under in (at[:depth] for depth in range(len(grid_shape) + 1)):
+                    found = {where async for where, _, _ in each.list(under=under)}
+                    assert found == {where for where in expected if where[: len(under)] == under}
                 asked = data.draw(st.lists(coords, max_size=6))
                 byte_range = data.draw(st.sampled_from([ByteRange(), ByteRange(1, 3), ByteRange.suffix(2), ByteRange(5)]))
                 values = await each.get_several(asked, byte_range)
@@ -184,6 +188,19 @@ async def test_listing_reads_each_index_once() -> None:
     for _ in range(2):
         assert len([chunk async for chunk in chunks.list()]) == 20
         assert (counters.shard_indexes_read, reads(store)) == (20, 20)
+
+
+@trio_test
+async def test_listing_a_part_reads_no_index_beside_it() -> None:
+    array = node((4, 40), ShardSpec((2, 2)))
+    store = ObservedStore(MemoryStore())
+    chunks, _ = opened(store, array)
+    await chunks.update({(i, j): b"x" for i in range(4) for j in range(40)})
+    chunks, counters = opened(store, array)
+    assert {coords async for coords, _, _ in chunks.list(under=(3,))} == {(3, j) for j in range(40)}
+    assert counters.shard_indexes_read == 20
+    assert {coords async for coords, _, _ in chunks.list(under=(0, 7))} == {(0, 7)}
+    assert counters.shard_indexes_read == 21
 
 
 @trio_test

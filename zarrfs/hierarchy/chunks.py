@@ -69,8 +69,9 @@ class ChunkStore(abc.ABC):
         """Stored size, time and generation; None when it is not stored."""
 
     @abc.abstractmethod
-    def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
-        """Every chunk inside the grid that is stored, in no particular order; with ``outside``, those outside the grid too."""
+    def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
+        """Every chunk inside the grid that is stored, in no particular order; with ``outside``, those outside the grid too. ``under``:
+        only those whose coordinates begin with these; no more is listed, or read, than has to be for them."""
 
     @abc.abstractmethod
     def keys(self, coords: Coords) -> tuple[Key, ...]:
@@ -157,17 +158,19 @@ class StoredChunks(ChunkStore):
     async def set_times(self, coords: Coords, mtime_ns: int) -> None:
         await self._store.set_times(self.key(coords), mtime_ns)
 
-    async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
+    async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
         if not self._grid_shape and not self._encoding.scalar:
             stat = await self.stat(())
             if stat is not None:
                 yield (), stat.size, stat.mtime_ns
             return
         # Keys with a separator of "/" lie in nested prefixes.
-        depth = len(self._grid_shape) if self._encoding.separator == "/" else 1
-        depth += self._encoding.prefix.count("/")
-        async for chunk in self._below(self._prefix, "", depth):
-            if outside or in_grid(chunk[0], self._grid_shape):
+        nested = self._encoding.separator == "/"
+        depth = (len(self._grid_shape) if nested else 1) + self._encoding.prefix.count("/")
+        folders = under[: len(self._grid_shape) - 1] if nested else ()
+        inside = "".join([self._encoding.prefix, *(f"{index}/" for index in folders)]) if folders else ""
+        async for chunk in self._below(Prefix(self._prefix + inside), inside, depth - inside.count("/")):
+            if chunk[0][: len(under)] == under and (outside or in_grid(chunk[0], self._grid_shape)):
                 yield chunk
 
     async def _put(self, coords: Coords, value: Buffer | None) -> Generation | None:

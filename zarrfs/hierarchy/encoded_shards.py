@@ -85,8 +85,8 @@ class EncodedShards(ChunkStore):
         # What matters to shards is the generation; the size before encoding is known when the value is read.
         return stat
 
-    async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
-        async for chunk in self._parent.list(outside=outside):
+    async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
+        async for chunk in self._parent.list(outside=outside, under=under):
             yield chunk
 
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:

@@ -73,15 +73,15 @@ class PendingChunks(ChunkStore):
         written = self._written(coords)
         return await self._chunks.stat(coords) if written is None else _stat(written)
 
-    async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
+    async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
         waiting: dict[Coords, Written] = {}
         for shard in self._pending.of(self._prefix):
             waiting |= shard.all()
-        async for chunk in self._chunks.list(outside=outside):
+        async for chunk in self._chunks.list(outside=outside, under=under):
             if chunk[0] not in waiting:
                 yield chunk
         for coords, written in waiting.items():
-            if written.data is not None and (outside or in_grid(coords, self._grid_shape)):
+            if written.data is not None and coords[: len(under)] == under and (outside or in_grid(coords, self._grid_shape)):
                 yield coords, len(written.data), written.mtime_ns
 
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:

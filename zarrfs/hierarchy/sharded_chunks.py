@@ -272,9 +272,10 @@ class ShardedChunks(ChunkStore):
             return ShardIndex(pairs, shard_nbytes, self._index_nbytes, shard_nbytes)
         return ShardIndex(pairs, shard_nbytes, 0, shard_nbytes - self._index_nbytes)
 
-    async def _shards(self, *, outside: bool = False) -> AsyncIterator[tuple[Coords, KnownShard]]:
+    async def _shards(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[tuple[Coords, KnownShard]]:
         portion: list[Coords] = []
-        async for shard, _, _ in self._parent.list(outside=outside):
+        above = tuple(index // count for index, count in zip(under, self.spec.chunks_per_shard, strict=False))
+        async for shard, _, _ in self._parent.list(outside=outside, under=above):
             portion.append(shard)
             if len(portion) == _WIDTH:
                 for each in await self._several(portion):
@@ -343,10 +344,11 @@ class ShardedChunks(ChunkStore):
         key = self._parent.keys(shard)[0]
         return GenerationMismatch(f"{key!r} was replaced each time that it was being read", key=key)
 
-    async def list(self, *, outside: bool = False) -> AsyncIterator[StoredChunk]:
-        async for shard, known in self._shards(outside=outside):
+    async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
+        async for shard, known in self._shards(outside=outside, under=under):
             for chunk in self.stored_in(shard, known, outside=outside):
-                yield chunk
+                if chunk[0][: len(under)] == under:
+                    yield chunk
 
     def stored_in(self, shard: Coords, known: KnownShard, *, outside: bool = False) -> Iterator[StoredChunk]:
         """The chunks of one shard, as `list` gives them."""

@@ -198,9 +198,8 @@ class ArrayKind(Kind):
             return True
         if self._has_own_keys:
             return await self._holds_any(inside)
-        async for coords, _, _ in self._opened.array.chunks.list():
-            if self._keys.encode(coords).startswith(inside):
-                return True
+        async for _ in self._opened.array.chunks.list(under=self._indices(inside)):
+            return True
         return False
 
     @property
@@ -231,11 +230,13 @@ class ArrayKind(Kind):
                 if coords is not None and array.has(coords):
                     yield name, coords, nbytes, mtime_ns
             return
-        async for coords, nbytes, mtime_ns in array.chunks.list():
-            key = self._keys.encode(coords)
-            if key.startswith(self.inside):
-                name, slash, _ = key[len(self.inside) :].partition("/")
-                yield name, None if slash else coords, nbytes, mtime_ns
+        async for coords, nbytes, mtime_ns in array.chunks.list(under=self._indices(self.inside)):
+            name, slash, _ = self._keys.encode(coords)[len(self.inside) :].partition("/")
+            yield name, None if slash else coords, nbytes, mtime_ns
+
+    def _indices(self, inside: str) -> Coords:
+        """The first indices of the chunks whose keys begin with ``inside``, a folder in which some lie."""
+        return tuple(map(int, inside[len(self._keys.prefix) :].split("/")[:-1]))
 
     def _staged(self) -> tuple[dict[str, Staged], set[str]]:
         """What is staged here, by name, and names of folders in which something is staged, or waits."""
