@@ -27,7 +27,7 @@ pytestmark = pytest.mark.fuse
 CASES = folder_cases([*cases("v0_persistence"), *cases("v1")])
 READERS: dict[str, Any] = {"v0": reader_v0, "v1": reader_v1}
 DIALECTS = pytest.mark.parametrize("dialect", ["v0", "v1"])
-AS_TEXT = ("--dialect-choices", "v1.order=text")
+AS_TEXT = ("-o", "dialect_choices=v1.order=text")
 RGB = np.dtype([("r", "u1"), ("g", "u1"), ("b", "u1")])
 
 
@@ -142,6 +142,7 @@ def test_order_is_read_as_software_wrote_it_unless_the_text_is_chosen() -> None:
             with mounted(each.path, "--read-only", *options) as mount:
                 same = (np.load(mount.path / "npy/store.npy") == each.expected(node)).all()
                 assert same == (each is case)
+                assert ("as the text says" in mount.log()) and ("order is F" in mount.log())
             told = json.loads(run_info(each.path, *options))
             assert any("order is F" in line and ("text" in line) for line in quirks_in(told)), told
 

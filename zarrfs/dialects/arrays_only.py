@@ -48,7 +48,10 @@ class ArraysOnlyLayout(Layout):
 
     @abc.abstractmethod
     def parse_array(self, document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
-        """What the array's document says, and its quirks. Raises `MetadataError`, `MetadataUnsupported`."""
+        """What the array's document says, and why its elements may be something else (`ArrayNode.warnings`, of which each is a quirk).
+
+        Raises `MetadataError`, `MetadataUnsupported`.
+        """
 
     @abc.abstractmethod
     def format_array(self, metadata: ArrayMetadata) -> dict[str, Any]:
@@ -67,7 +70,8 @@ class ArraysOnlyLayout(Layout):
         if key not in documents or (document := self.read_array(key, documents)) is None:
             return None
         with naming(key):
-            metadata, quirks = self.parse_array(document)
+            metadata, warnings = self.parse_array(document)
+        quirks = warnings
         if attributes_key in documents:
             attributes = parse_object(attributes_key, documents[attributes_key])
         else:
@@ -80,6 +84,7 @@ class ArraysOnlyLayout(Layout):
             chunk_prefix=self.chunk_prefix(path),
             attributes=attributes,
             quirks=quirks,
+            warnings=warnings,
         )
 
     def listing_prefix(self, path: NodePath) -> Prefix:

@@ -12,8 +12,8 @@ What the software (zarr 1.0 and 1.1) does otherwise:
 * **Order "F".** The text: 'column-major order, i.e., the first dimension varies fastest'. The software hands chunks to Blosc as they lie
   in memory, column-major, but makes bytes of them in row-major order for every other compressor and for none, and reads them so. Archives
   were written by it, so that is what we read; the choice ``order=text`` reads what the text says. Nothing in the store tells the two
-  apart, so each array that is concerned says so (``quirks``), and no array is *written* with another compressor and order F: everybody
-  reads C alike.
+  apart, so each array that is concerned says so (in its ``quirks`` and in the log), and no array is *written* with another compressor
+  and order F: everybody reads C alike.
 * NaN and the infinities are bare tokens (`zarrfs.dialects.bare_fill`).
 * ``compression`` may be null, which is "none" (`zarrfs.dialects.v1_compression`).
 
@@ -109,10 +109,9 @@ class V1Layout(ArraysOnlyLayout):
         is_doubtful = order == "F" and not _keeps_order(compressors)
         reverse = order == "F" and (not is_doubtful or self.dialect.order == _TEXT)
         metadata = parse_common(document, self.dialect.chunk_key_encoding, compressors, reverse=reverse)
-        quirks: tuple[str, ...] = ()
-        if is_doubtful and metadata.ndim > 1:
-            quirks = (_ORDER_AS_TEXT if reverse else _ORDER_AS_SOFTWARE,)
-        return metadata, quirks
+        if not is_doubtful or metadata.ndim < 2:
+            return metadata, ()
+        return metadata, (_ORDER_AS_TEXT if reverse else _ORDER_AS_SOFTWARE,)
 
     def format_array(self, metadata: ArrayMetadata) -> dict[str, Any]:
         common, reverse, compressors = format_common(metadata, self.dialect)
