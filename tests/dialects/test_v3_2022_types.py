@@ -90,7 +90,26 @@ def test_what_the_software_writes_for_core_data_types(dtype: str, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["int4", "i4", "f8", "float8", "r12", "r0", "r", "r08", "f16", "<f16", "<i3", "", "string", "M8", "<M8", ">M8[x]"]
+    "name",
+    [
+        "int4",
+        "i4",
+        "f8",
+        "float8",
+        "r12",
+        "r0",
+        "r",
+        "r08",
+        "f16",
+        "<f16",
+        "<i3",
+        "",
+        "string",
+        "M8",
+        "<M8",
+        ">M8[x]",
+        "<M8[generic]",
+    ],
 )
 def test_types_that_are_not_known_are_refused(name: str) -> None:
     with pytest.raises(MetadataError):

@@ -575,6 +575,15 @@ async def test_a_hierarchy_in_a_folder_of_another_one(form: str) -> None:
         assert set(await contents(scene.store)) == {".zgroup", "other/.zgroup", "other/beside/.zgroup"}
 
 
+@trio_test
+async def test_a_folder_that_held_nothing_but_a_hierarchy_stays() -> None:
+    async with shown(case_of(TEXT).values, prefix="folder/deep/") as scene:
+        await scene.store.set(Key("other/.zgroup"), b'{"zarr_format": 2}')
+        await scene.remove("folder/deep")
+        assert await scene.names() >= {"folder", "other"}
+        assert set(await contents(scene.store)) == {".zgroup", "other/.zgroup", "folder/.zgroup"}
+
+
 # --- consolidated metadata ------------------------------------------------------------------------------------------------
 
 COPY = "meta/root/consolidated/.zmetadata"

@@ -38,6 +38,8 @@ _CORE = {
 _NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
 # NumPy's names where the byte order is left out, as it may be for these.
 _ORDERLESS = re.compile(r"[biu]1|S[0-9]+")
+# Of what Zarr v2 has: no types by name, and no times without a unit ("The endianness and units must be given").
+_NUMPY = re.compile(r"[<>|][biufcSUVO][0-9]*|[<>][mM]8\[(?!generic\])[^\]]+\]")
 _RAW = re.compile(r"r([1-9][0-9]{0,9})")
 _MAX_NESTING = 16
 
@@ -92,9 +94,12 @@ def format_type(stored: Stored, *, software: bool) -> Any:
         return _software_name(stored) if software else _NAME_OF_CORE[little]
     if stored.names is None and stored.kind == "V" and not software:
         return f"r{8 * stored.itemsize}"
+    named = _extension_type(stored, software)
+    if not _is_said_by(named, stored):
+        raise NotRepresentable(f"Zarr v3 of 2022 has no words for elements of type {stored}")
     return {
         "extension": _SOFTWARE_URIS[stored.kind] if software else _TEXT_URI.format(_extension_of(stored)),
-        "type": _extension_type(stored, software),
+        "type": named,
         "fallback": None if software else "int64" if stored.kind in "mM" else f"r{8 * stored.itemsize}",
     }
 
@@ -112,6 +117,13 @@ def plain_type(data_type: DataType, *, big_endian: bool) -> Stored:
         raise NotRepresentable(f"Zarr v3 of 2022 has no data type {data_type.name}") from error
 
 
+def _is_said_by(named: Any, stored: Stored) -> bool:
+    try:
+        return _known(named, 0) == stored
+    except (_Unknown, MetadataError):
+        return False
+
+
 def _known(value: Any, depth: int) -> Stored:
     """Raises `_Unknown` for a name that is not known, `MetadataError` for what is no name."""
     if isinstance(value, list):
@@ -127,8 +139,11 @@ def _known(value: Any, depth: int) -> Stored:
         if bits // 8 > MAX_ITEMSIZE:
             raise MetadataUnsupported(f"raw type {shortened(name)}: larger than zarrfs allows ({MAX_ITEMSIZE} bytes)")
         return np.dtype(f"|V{bits // 8}")
+    ordered = f"|{name}" if _ORDERLESS.fullmatch(name) else name
+    if _NUMPY.fullmatch(ordered) is None:
+        raise _Unknown
     try:
-        return dtype_from_json(f"|{name}" if _ORDERLESS.fullmatch(name) else name)
+        return dtype_from_json(ordered)
     except MetadataUnsupported:
         raise
     except MetadataError as error:
