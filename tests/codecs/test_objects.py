@@ -113,7 +113,7 @@ def test_what_other_software_wrote(case: Case, node: dict[str, Any]) -> None:
         if key in case.values:
             shape = metadata.chunk_grid.chunk_shape(coords)
             begin = [index * extent for index, extent in zip(coords, shape, strict=True)]
-            out = elements[tuple(slice(first, first + extent) for first, extent in zip(begin, shape, strict=True))]
+            out = elements[(*(slice(first, first + extent) for first, extent in zip(begin, shape, strict=True)), ...)]
             chain.decode_into(case.values[key], shape, out, tuple(slice(0, extent) for extent in out.shape))
             chunk = chain.decode(case.values[key], shape)
             assert same(chain.decode(chain.encode(chunk), shape), chunk)
