@@ -171,7 +171,8 @@ class CodecChain:
         sizes = self._sizes(shape)
         if not sizes.exact:
             elements = self.decode(data, shape)
-            np.copyto(out, elements if selection is None else elements[selection], casting="no")
+            # The ellipsis keeps the element of a chunk of no dimensions an array.
+            np.copyto(out, elements if selection is None else elements[(*selection, ...)], casting="no")
             return
         with scratch(sizes.limits[0]) as buffer:
             elements = self._elements(self._serialized(data, shape, buffer), shape)
