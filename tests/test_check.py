@@ -96,6 +96,24 @@ def test_a_store_that_means_to_exhaust_us(tmp_path: Path) -> None:
     assert report.chunks == 1
 
 
+def test_documents_of_another_layout_at_the_same_path_are_a_note_and_no_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = v3(write(tmp_path, SMALL), "bytes", chunks={"0": b"abcd"})
+    report = checked(store)
+    assert [(finding.path, finding.reason) for finding in report.hidden.first] == [
+        ("/a", "the documents of v3 count, those of v2 do not")
+    ]
+    assert report.chunks == 1
+    assert cli.run(["check", str(store)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "hides documents of other layouts, which were not checked: 1"
+    assert lines[1].startswith("  /a: ") and lines[2].endswith("all is well")
+    assert cli.run(["check", str(store), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["hidden_count"], said["hidden"][0]["path"]) == (1, "/a")
+
+
 # --- chunks --------------------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
-"""``zarrfs info`` of sharded arrays: cheap for a whole store, and everything about one that is named."""
+"""``zarrfs info``: cheap for a whole store, and everything about one node that is named; whatever a store holds, it is told."""
 
 from __future__ import annotations
 
+import base64
 import json
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 import trio
 
 from tests.support.cases import cases
+from tests.support.hostile import write_huge
 from tests.support.small_shards import ShardReads, UnlistableStore, document, shard, sharding
-from tests.support.small_stores import SMALL, write
-from tests.support.stores import fill
+from tests.support.small_stores import SMALL, array_document, write
+from tests.support.stores import InterruptedStore, fill
 from zarrfs import cli, offline
 from zarrfs.config import MountConfig
+from zarrfs.errors import StoreAccessDenied
 from zarrfs.info import describe
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
@@ -153,3 +156,151 @@ def test_an_array_at_the_root_is_named_by_a_slash(tmp_path: Path, capsys: pytest
     assert "chunks (4) in shards (16)" in lines[1] and "3 of 10 chunks in 1 of 3 shards stored" in lines[1]
     assert lines[2].endswith("shards (16): 4 chunks each, index at the end with a checksum")
     assert lines[3].endswith("1 index read, 75 % of their chunks stored, 4 B unused")
+
+
+# --- whatever a store holds -----------------------------------------------------------------------------------------------------
+
+
+def all_described(store: Path | str, **options: Any) -> dict[str, dict[str, Any]]:
+    """Every node by its path, as a program reads it."""
+    said = trio.run(partial(describe, MountConfig(store=str(store)), "/", **options))
+    return {node["path"]: node for node in json.loads(json.dumps(said, allow_nan=False))["nodes"]}
+
+
+def test_a_named_group_shows_its_attributes_and_those_below_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {f"g/{key}": value for key, value in SMALL.items()})
+    write(tmp_path, {"g/.zattrs": b'{"title": "x"}', "g/a/.zattrs": b'{"units": "K", "n": 1}'})
+    assert cli.run(["info", str(tmp_path), "g"]) == 0
+    named = capsys.readouterr().out
+    assert 'title: "x"' in named and "2 attributes" in named and "units" not in named
+    assert cli.run(["info", str(tmp_path)]) == 0
+    assert "title" not in capsys.readouterr().out
+
+
+def test_documents_of_another_layout_at_the_same_path_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        tmp_path,
+        {"n/zarr.json": document(4, 4), "n/.zarray": b"{", "n/meta": b'{"zarr_format": 1}', "ok/zarr.json": document(4, 4)},
+    )
+    nodes = all_described(tmp_path)
+    assert (nodes["/n"]["dialect"], nodes["/n"]["hidden_dialects"]) == ("v3", ["v2", "v1"])
+    assert nodes["/ok"]["hidden_dialects"] == []
+    assert cli.run(["info", str(tmp_path)]) == 0
+    assert "there are documents of v2 and v1 here, too, which do not count" in capsys.readouterr().out
+
+
+def test_attributes_that_json_cannot_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """zarr-python wrote them bare; what comes out is read by any program."""
+    write(tmp_path, SMALL | {"a/.zattrs": b'{"x": NaN, "y": [Infinity, {"z": -Infinity}], "e": "\\u001b[2J"}'})
+    assert cli.run(["info", str(tmp_path), "--json"]) == 0
+
+    def refuse(token: str) -> None:
+        raise AssertionError(token)
+
+    nodes = json.loads(capsys.readouterr().out, parse_constant=refuse)["nodes"]
+    assert nodes[1]["attributes"] == {"x": "NaN", "y": ["Infinity", {"z": "-Infinity"}], "e": "\x1b[2J"}
+    assert cli.run(["info", str(tmp_path), "a"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+FIELDS = [["a", "<U1"], ["b", "<M8[D]"], ["c", "<f4", [2]], ["d", "|S2"], ["e", [["f", "|b1"]]]]
+FILLS: dict[str, tuple[Any, Any, Any, str | None]] = {
+    "undefined": ("<f4", None, None, None),
+    "nan": ("<f4", "NaN", "NaN", "NaN"),
+    "complex": ("<c8", [1.0, "NaN"], [1.0, "NaN"], '[1.0, "NaN"]'),
+    "text": ("<U2", "0", "0", '"0"'),
+    "bytes": ("|S3", b64(b"a\x1b"), b64(b"a\x1b"), r"'a\x1b'"),
+    "long": ("|S200000", b64(bytes(1) + b"x" * 199_999), {"nbytes": 200_000}, "of 200000 bytes"),
+    "padded": ("|S16000000", "", "", "''"),
+    "raw": ("|V2", b64(b"\1\xff"), b64(b"\1\xff"), "0x01ff"),
+    "not a time": ("<M8[s]", -(2**63), -(2**63), "NaT"),
+    "time": ("<m8[D]", 3, 3, "3 days"),
+    "fields": (
+        FIELDS,
+        b64(b"x\0\0\0" + bytes(16) + b"z\0\1"),
+        b64(b"x\0\0\0" + bytes(16) + b"z\0\1"),
+        "(\"x\", 1970-01-01, [0.0, 0.0], 'z', (true))",
+    ),
+    # NumPy cannot even print it.
+    "no text": (
+        FIELDS,
+        b64(b"\xff" * 4 + bytes(19)),
+        b64(b"\xff" * 4 + bytes(19)),
+        "(0xffffffff, 1970-01-01, [0.0, 0.0], '', (false))",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_fill_values(name: str, tmp_path: Path) -> None:
+    dtype, written, told, text = FILLS[name]
+    document_of_v2 = json.loads(array_document((4,), (2,), fill_value=written)) | {"dtype": dtype}
+    said = described(write(tmp_path, {"a/.zarray": json.dumps(document_of_v2).encode()}))
+    assert (said["fill_value"], said["fill_text"]) == (told, text)
+
+
+def test_more_chunks_and_bytes_than_there_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = write(write_huge(tmp_path), {"most/.zarray": array_document((2**62,) * 20, (1,) * 20)})
+    nodes = all_described(store, indexes=True)
+    assert (nodes["/most"]["chunks_possible"], nodes["/most"]["nbytes"], nodes["/most"]["ratio"]) == (None, None, None)
+    assert (nodes["/most"]["chunks_stored"], nodes["/most"]["stored_nbytes"]) == (0, 0)
+    assert nodes["/no_such_number"]["chunks_possible"] == 2**310
+    assert "dimensions" in nodes["/thousands_of_dimensions"]["reason"]
+    assert cli.run(["info", str(store)]) == 0
+    assert "0 of more than 10^308 chunks stored" in capsys.readouterr().out
+
+
+class BadPlace(InterruptedStore):
+    """Whatever lies under ``place`` cannot be read or listed."""
+
+    def __init__(self, inner: Store, place: str) -> None:
+        super().__init__(inner)
+        self.place = place
+
+    async def interrupt(self, operation: str, place: str) -> None:
+        if place == self.place:
+            raise StoreAccessDenied("permission denied", key=place)
+
+
+@pytest.mark.parametrize("place", ["a/", "a/.zarray", "g/", "a/meta"])
+def test_what_cannot_be_read_is_told_and_hides_nothing_else(
+    place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner = MemoryStore()
+    trio.run(fill, inner, SMALL | {"g/.zgroup": SMALL[".zgroup"], "g/b/.zarray": SMALL["a/.zarray"]})
+
+    async def open_it(url: str, read_only: bool = False) -> Store:
+        return BadPlace(inner, place)
+
+    monkeypatch.setattr(offline, "open_store", open_it)
+    said = trio.run(partial(describe, MountConfig(store="memory:"), "/"))["nodes"]
+    assert {"/a", "/z", "/g"} <= {node["path"] for node in said}
+    kinds = {(node["path"], node["kind"]): node for node in said}
+    match place:
+        case "a/":
+            node = kinds["/a", "array"]
+            assert "permission denied" in node["error"]
+            assert (node["chunks_stored"], node["stored_nbytes"], node["ratio"]) == (None, None, None)
+        case "a/.zarray":
+            assert "permission denied" in kinds["/a", "unsupported"]["reason"]
+        case "g/":
+            assert kinds["/g", "group"]["explicit"]
+            assert "permission denied" in kinds["/g", "unsupported"]["reason"]
+        case "a/meta":
+            # Of v1, which does not count there: whether there is one is not known.
+            assert kinds["/a", "array"]["chunks_stored"] == 5
+            assert kinds["/a", "array"]["hidden_dialects"] is None
+    assert kinds["/z", "array"]["error"] is None
+    assert cli.run(["info", "memory:"]) == 0
+    assert ("permission denied" in capsys.readouterr().out) is (place != "a/meta")
+
+
+def test_a_long_listing_tells_how_far_it_is(tmp_path: Path) -> None:
+    write(tmp_path, {"a/.zarray": array_document((600,), (1,), "|u1")} | {f"a/{index}": b"x" for index in range(600)})
+    calls: list[tuple[str, int, int | None]] = []
+    trio.run(partial(describe, MountConfig(store=str(tmp_path)), "/", told=lambda *call: calls.append(call)))
+    assert calls == [("nodes", 1, None), ("chunks of /a", 256, None), ("chunks of /a", 512, None), ("nodes", 2, None)]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.errors import NotRepresentable
+from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model import fill_value
 from zarrfs.model.codec_spec import CodecSpec
-from zarrfs.model.data_type import DataType
+from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.metadata import ArrayMetadata
 
 # A fill value is told up to here. An element may have 16 MiB, all of them zeros that a document of 100 bytes declares.
@@ -60,28 +60,47 @@ def fill(metadata: ArrayMetadata) -> tuple[Any, str | None]:
     except NotRepresentable:
         said = {"base64": base64.standard_b64encode(element).decode("ascii")}
     text = _fill_text(data_type, element, said)
-    if isinstance(said, str | list | dict) and len(element) > _MAX_FILL:
+    if len(element) > _MAX_FILL and (isinstance(said, dict) or len(said) > _MAX_FILL):
         said = {"nbytes": len(element)}
     return plain(said), text
 
 
 def _fill_text(data_type: DataType, element: bytes, said: Any) -> str:
+    if data_type.dtype.kind == "S":
+        element = element.rstrip(b"\0")
     if len(element) > _MAX_FILL_TEXT:
         return f"of {len(element)} bytes"
-    dtype = data_type.dtype
-    if not data_type.is_variable:
-        if dtype.kind == "S":
+    if data_type.is_variable:
+        return json.dumps(plain(said), ensure_ascii=False)
+    return _element_text(data_type.dtype, element)
+
+
+def _element_text(dtype: np.dtype[Any], element: bytes) -> str:
+    """One element as a person reads it. NumPy's own text of a structure fails where a field holds what is no text."""
+    if dtype.subdtype is not None:
+        base, _ = dtype.subdtype
+        parts = [element[start : start + base.itemsize] for start in range(0, len(element), base.itemsize)]
+        return f"[{', '.join(_element_text(base, part) for part in parts)}]"
+    if dtype.names is not None:
+        assert dtype.fields is not None
+        fields = [(name, *dtype.fields[name][:2]) for name in dtype.names]
+        return f"({', '.join(_element_text(inner, element[at : at + inner.itemsize]) for _, inner, at in fields)})"
+    match dtype.kind:
+        case "S":
             return repr(element.rstrip(b"\0"))[1:]
-        try:
-            if dtype.kind in "mM" or dtype.names is not None:
-                return str(np.frombuffer(element, dtype)[0])
-        except (ValueError, OverflowError):
-            # Not a text, or not a time, in one of its fields.
-            return f"0x{element.hex()}"
-        if isinstance(said, dict) or data_type.name == "raw_bytes" or data_type.name.removeprefix("r").isdecimal():
-            return f"0x{element.hex()}"
-    is_text = data_type.is_variable or dtype.kind == "U"
-    return said if isinstance(said, str) and not is_text else json.dumps(plain(said), ensure_ascii=False)
+        case "M" | "m":
+            return str(np.frombuffer(element, dtype)[0])
+    try:
+        data_type = from_numpy(dtype)
+        said = fill_value.to_json(data_type, element)
+    except MetadataError:
+        return f"0x{element.hex()}"
+    if data_type.name == "raw_bytes":
+        return f"0x{element.hex()}"
+    if dtype.kind == "U":
+        return json.dumps(said, ensure_ascii=False)
+    # NaN, Infinity and bit patterns are strings there.
+    return said if isinstance(said, str) else json.dumps(said)
 
 
 def shards(metadata: ArrayMetadata) -> list[dict[str, Any]]:
