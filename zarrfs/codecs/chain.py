@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -172,7 +173,8 @@ class CodecChain:
         if not sizes.exact:
             elements = self.decode(data, shape)
             # The ellipsis keeps the element of a chunk of no dimensions an array.
-            np.copyto(out, elements if selection is None else elements[(*selection, ...)], casting="no")
+            index: Any = (...,) if selection is None else (*selection, ...)
+            np.copyto(out, elements[index], casting="no")
             return
         with scratch(sizes.limits[0]) as buffer:
             elements = self._elements(self._serialized(data, shape, buffer), shape)
