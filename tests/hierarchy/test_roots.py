@@ -3,15 +3,17 @@ entry points that come and go; nodes that are made and erased in each."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
@@ -20,7 +22,7 @@ from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
 from tests.support.unhurried import unhurried
 from zarrfs.dialects.base import Edit
-from zarrfs.errors import AcrossViews, EntryExists, NameInvalid
+from zarrfs.errors import AcrossViews, EntryExists, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.readers import Position
@@ -557,3 +559,73 @@ async def test_an_empty_store_becomes_a_hierarchy_of_2019() -> None:
         await store.editor.erase(NodePath("/g/n"))
         # The group above stays.
         assert await store.keys() == {"zarr.json", "meta/root/g.group"}
+
+
+# --- any changes ----------------------------------------------------------------------------------------------------------------
+
+NAMES = ("a", "b", "root", "n")
+NODE_PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(lambda names: NodePath("/" + "/".join(names)))
+TOPS = st.sampled_from(["", "b/", "a/b/"])
+DOCUMENTS = {
+    "array": ("meta/root{}.array", DRAFT_ARRAY),
+    "formula": ("meta{}.array", DRAFT_ARRAY),
+    "group": ("meta/root{}.group", DRAFT_GROUP),
+    "v2 array": ("{}/.zarray", V2_ARRAY),
+    "v2 group": ("{}/.zgroup", V2_GROUP),
+    "v3 group": ("{}/zarr.json", V3_GROUP),
+}
+BEHIND = st.tuples(st.sampled_from(["set", "erase"]), TOPS, st.sampled_from([*DOCUMENTS, "entry"]), NODE_PATHS)
+BEHIND |= st.tuples(st.just("prefix"), TOPS, st.sampled_from(["", "meta", "meta/root", "data"]), NODE_PATHS)
+EDITS = st.tuples(st.sampled_from(["make array", "make group", "remove", "attributes"]), NODE_PATHS)
+
+
+async def change(store: Store, step: Any) -> None:
+    """Do one step, if it can be done: through the editor, or to a key of the store."""
+    what, *rest = step
+    if len(rest) == 1:
+        path = rest[0]
+        with contextlib.suppress(ZarrfsError):
+            match what:
+                case "make array":
+                    await store.array(path)
+                case "make group":
+                    await store.group(path)
+                case "remove":
+                    await store.editor.erase(path)
+                case "attributes":
+                    await store.editor.amend(path, Edit(attributes={"of": path}))
+        return
+    top, kind, path = rest
+    if what == "prefix":
+        await store.inner.erase_prefix(Prefix(f"{top}{kind}{path}/".removeprefix("/")))
+        return
+    if kind == "entry":
+        key, value = "zarr.json", ENTRY_2019
+    else:
+        form, value = DOCUMENTS[kind]
+        key = form.format(path).removeprefix("/")
+    if what == "set":
+        await store.inner.set(Key(top + key), value)
+    else:
+        await store.inner.erase(Key(top + key))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    batches=st.lists(st.lists(BEHIND | EDITS, min_size=1, max_size=3), max_size=6), dialect=st.sampled_from(["v2", "v3", "v3_2019"])
+)
+def test_what_is_remembered_is_what_is_there(batches: list[list[Any]], dialect: str) -> None:
+    """After any changes the nodes are those that somebody sees who looks for the first time."""
+
+    @trio_test
+    async def compare() -> None:
+        async with over(draft_2019("b/", "x"), new=dialect) as store:
+            await store.walk()
+            for batch in batches:
+                for step in batch:
+                    await change(store, step)
+                seen = await store.walk()
+                async with over(await contents(store.inner)) as fresh:
+                    assert seen == await fresh.walk(), batch
+
+    compare()

@@ -248,6 +248,8 @@ class Hierarchy:
             path = layout.node_of_document(key)
             if path is not None:
                 self._expire(path)
+                if self._roots.forget(path):
+                    self._expire_below(path)
                 changes.append(NodeChange(path))
         # A chunk's key may be its array's prefix without the slash.
         prefix = Prefix(f"{key}/")
@@ -290,6 +292,8 @@ class Hierarchy:
                 concerned.add(path)
         for path in concerned:
             self._expire(path)
+            if path.prefix.startswith(prefix):
+                self._roots.forget(path)
             opened = self._known[path].opened
             if opened is not None:
                 opened.reader.discard()
@@ -302,6 +306,11 @@ class Hierarchy:
         if path == ROOT:
             # The root's documents may carry a consolidated copy of all the others.
             self._roots.expire()
+
+    def _expire_below(self, path: NodePath) -> None:
+        for each, known in self._known.items():
+            if each.prefix.startswith(path.prefix):
+                known.expires = float("-inf")
 
     def _expire_implied(self, prefix: Prefix) -> None:
         """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
@@ -412,8 +421,7 @@ class Hierarchy:
                 break
         if await self._roots.look_at(path, read):
             # What was taken for nodes in its folders is something else.
-            for each in [each for each in self._known if each.prefix.startswith(path.prefix)]:
-                self._known[each].expires = float("-inf")
+            self._expire_below(path)
             return True
         return len(self._roots.known) > found
 

@@ -134,6 +134,10 @@ class Roots:
                     return True
         return False
 
+    def forget(self, path: NodePath) -> bool:
+        """Look at the folder at ``path`` again, now that there may be a node of another layout; whether it was a root."""
+        return self._below.pop(path, None) is not None
+
     async def _learn(self) -> None:
         epoch = self._epoch
         done = self._underway = trio.Event()
@@ -159,6 +163,9 @@ class Roots:
                 opened.append(layout)
             elif dialect.per_node:
                 created.append(dialect.create(prefix))
+        if _apart(opened) != _apart(self._opened):
+            # Folders are nodes of another hierarchy, or no longer.
+            self._below.clear()
         for at, layout in list(self._below.items()):
             again = await self._open(layout.dialect, at.prefix, await self._get(layout.dialect.root_keys(at.prefix)))
             if again is None:
@@ -173,6 +180,10 @@ class Roots:
     async def _open(self, dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> Layout | None:
         further = dialect.further_keys(prefix, documents)
         return dialect.open(prefix, documents | await self._get(further) if further else documents)
+
+
+def _apart(layouts: Iterable[Layout]) -> set[str]:
+    return {layout.dialect.name for layout in layouts if not layout.per_node}
 
 
 def _priority(layout: Layout) -> tuple[int, str]:
