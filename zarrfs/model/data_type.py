@@ -37,7 +37,9 @@ _SMALL_NAMES = (
     "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
     "float6_e2m3fn float6_e3m2fn float4_e2m1fn int2 int4 uint2 uint4"
 ).split()
-SMALL_TYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in _SMALL_NAMES if hasattr(ml_dtypes, name)}
+SMALL_TYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(getattr(ml_dtypes, name)) for name in _SMALL_NAMES if hasattr(ml_dtypes, name)
+}
 _ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128", "binary": "bytes"}
 _NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
 _NAME_OF_ML = {dtype: name for name, dtype in SMALL_TYPES.items()}
