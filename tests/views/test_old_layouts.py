@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -177,6 +178,58 @@ async def test_an_order_that_the_layout_lacks_is_no_reason_to_refuse(dialect: st
         node = await s.tree.hierarchy.node(NodePath("/x"))
         codecs = [spec.name for spec in node.metadata.codecs]  # type: ignore[union-attr]
         assert codecs == (["bytes", "blosc"] if dialect == "v0" else ["transpose", "bytes", "blosc"])
+
+
+LZMA = {"check": 0, "filters": None, "format": 1, "preset": 1}
+RAW_LZMA = {"check": 0, "filters": [{"id": 3, "dist": 2}, {"id": 33, "preset": 1}], "format": 3, "preset": None}
+DOCUMENTS = [
+    *(
+        ("v1", {"zarr_format": 1, "compression": name, "compression_opts": options, "order": order})
+        for name, options in [
+            ("blosc", {"clevel": 1, "cname": "zstd", "shuffle": 2}),
+            ("blosc", {"clevel": 0, "cname": "blosclz", "shuffle": 0}),
+            ("zlib", 9),
+            ("bz2", 1),
+            ("lzma", LZMA),
+            ("lzma", RAW_LZMA),
+            ("none", None),
+            (None, None),
+        ]
+        for order in "CF"
+    ),
+    *(
+        ("v0", {"cname": cname, "clevel": clevel, "shuffle": shuffle})
+        for cname, clevel, shuffle in [("lz4", 0, 0), ("lz4hc", 9, 1), ("zlib", 1, 2), ("blosclz", 5, 1), ("zstd", 3, 2)]
+    ),
+]
+
+
+@pytest.mark.parametrize(("dialect", "members"), DOCUMENTS)
+@pytest.mark.parametrize("order", ["software", "text"])
+@pytest.mark.logs("order is F")
+@trio_test
+async def test_chunks_are_written_by_the_codecs_of_their_array(
+    dialect: str, members: dict[str, Any], order: str, tmp_path: Path
+) -> None:
+    """In every order, byte order and compressor, and read again by a mount of their own."""
+    array = {"shape": [5, 7], "chunks": [2, 3], "dtype": ">u2", "fill_value": 9}
+    document = json.dumps(array | members).encode()
+    values = {"a/__zmeta__": document} if dialect == "v0" else {"a/meta": document, "a/attrs": b"{}"}
+    data = np.arange(35, dtype="<u2").reshape(5, 7)
+    choices = {"dialect_choices": f"v1.order={order}"}
+    async with store_of_kind("memory", tmp_path, values) as store:
+        async with tree_over(store, **choices) as tree:
+            assert (await load(tree, "npy/a.npy")).tolist() == np.full((5, 7), 9).tolist()
+            await write(tree, "npy/a.npy", npy(data))
+            chunk = np.array([[1, 2, 3], [4, 5, 6]], "<u2")
+            await write(tree, "chunks/a/1.1", chunk.tobytes())
+        data[2:4, 3:6] = chunk
+        folder = write_store(tmp_path / "copy", await contents(store)) / "a"
+        how = {"order_as_text": order == "text"} if dialect == "v1" else {}
+        assert READERS[dialect].read_array(folder, **how).tolist() == data.tolist()
+        assert values.items() <= (await contents(store)).items()
+        async with tree_over(store, **choices) as tree:
+            assert (await load(tree, "npy/a.npy")).tolist() == data.tolist()
 
 
 # --- any changes, held against plain lists ------------------------------------------------------------------------------------------
