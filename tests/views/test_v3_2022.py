@@ -22,7 +22,7 @@ from tests.support.reader_v3_2022 import everything
 from tests.support.scenes import Scene
 from tests.support.stores import contents, fill
 from tests.support.trees import every_file, load, read, tree_over
-from zarrfs.errors import AcrossViews, DirectoryNotEmpty, MetadataError, NameInvalid
+from zarrfs.errors import AcrossViews, DirectoryNotEmpty, MetadataError, NameInvalid, NoSuchEntry
 from zarrfs.keys import Key
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
@@ -582,6 +582,22 @@ async def test_a_folder_that_held_nothing_but_a_hierarchy_stays() -> None:
         await scene.remove("folder/deep")
         assert await scene.names() >= {"folder", "other"}
         assert set(await contents(scene.store)) == {".zgroup", "other/.zgroup", "folder/.zgroup"}
+
+
+@FORMS
+@trio_test
+async def test_an_entry_point_that_comes_and_goes_makes_and_ends_its_nodes(form: str) -> None:
+    values = dict(case_of(form).values)
+    entry = values.pop("zarr.json")
+    async with shown(values, "npy", metadata_ttl="600") as scene:
+        for _ in range(2):
+            assert GROUP[form] not in await scene.names()
+            with pytest.raises(NoSuchEntry):
+                await scene.names(GROUP[form])
+            await other(scene, "raw").write("zarr.json", entry)
+            assert GROUP[form] in await scene.names()
+            assert len(await scene.names(GROUP[form])) >= 4
+            await other(scene, "raw").unlink("zarr.json")
 
 
 # --- consolidated metadata ------------------------------------------------------------------------------------------------
