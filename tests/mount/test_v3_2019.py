@@ -124,6 +124,35 @@ def test_a_hierarchy_is_copied_within_itself(tmp_path: Path) -> None:
         assert found["/copy"].attributes == found["/foo"].attributes
 
 
+def test_names_that_the_text_does_not_allow(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", ELEMENTS)
+    with scene(tmp_path) as (mount, folder):
+        before = tree_below(folder)
+        for view, name, number in (
+            ("chunks", "FOO", errno.EEXIST),
+            ("npy", "FOO", errno.EEXIST),
+            ("chunks", "a b", errno.EINVAL),
+            ("npy", "\u00e9", errno.EINVAL),
+        ):
+            with pytest.raises(OSError) as caught:  # noqa: PT011
+                (mount.path / view / name).mkdir()
+            assert caught.value.errno == number, (view, name)
+        for name in ("foo/BAR.npy", "foo/a b.npy"):
+            assert run("cp", tmp_path / "x.npy", mount.path / "npy" / name, check=False).returncode == 1
+        assert tree_below(folder) == before
+
+
+def test_times_of_folders_are_those_of_the_places_of_their_members(tmp_path: Path) -> None:
+    with scene(tmp_path, "sub/h") as (mount, folder):
+        for shown, place in (("foo", "meta/root/foo"), ("foo/bar", "data/foo/bar"), ("implicit/grp", "meta/root/implicit/grp")):
+            os.utime(folder / place, (1_000_000_000, 1_000_000_000))
+            assert (mount.path / "chunks/sub/h" / shown).stat().st_mtime == 1_000_000_000, shown
+        fd = os.open(mount.path / "chunks/sub/h/foo", os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        assert not mount.errors()
+
+
 def test_new_stores_are_of_this_dialect_where_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     np.save(tmp_path / "x.npy", ELEMENTS)
