@@ -19,7 +19,7 @@ from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.model.variable_fill import element
-from zarrfs.stores.base import Buffer, Generation
+from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 Elements = np.ndarray[Any, np.dtype[Any]]
 
@@ -75,6 +75,15 @@ class Array:
             return None
         if isinstance(data, ZarrfsError):
             raise data
+        return await self.decode_chunk(coords, data)
+
+    async def stored_chunk(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
+        """A chunk as it is stored, for `decode_chunk`, and what is known of it; None when it is not stored."""
+        limit = self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(coords))
+        return await self.chunks.get_with_stat(coords, ByteRange(0, limit + 1))
+
+    async def decode_chunk(self, coords: Coords, data: Buffer) -> Elements:
+        """The elements of a chunk that is stored as ``data``, at its full shape. Raises `ChunkDecodeError` naming it."""
         shape = self.metadata.chunk_grid.chunk_shape(coords)
         try:
             elements: Elements = await threads.cpu(self._cost(coords), self._decode, data, shape)

@@ -145,12 +145,16 @@ class ArrayReader:
         self._handles -= 1
         self._let_go(position)
 
-    async def chunk(self, coords: Coords, generation: str | None = None) -> Elements | None:
+    async def chunk(self, coords: Coords, generation: str | None = None, stored: Buffer | None = None) -> Elements | None:
         """A decoded chunk at its full shape, through the cache; read-only; None when it is not stored. Raises `GenerationMismatch` when
-        it is no longer the ``generation`` that the caller named."""
-        return await self._pool.cache.get(
-            (self.array.serial, coords), lambda: self.array.read_chunk(coords, generation), generation
-        )
+        it is no longer the ``generation`` that the caller named, who may have it as it is ``stored`` already."""
+
+        async def read() -> Elements | None:
+            if stored is not None:
+                return await self.array.decode_chunk(coords, stored)
+            return await self.array.read_chunk(coords, generation)
+
+        return await self._pool.cache.get((self.array.serial, coords), read, generation)
 
     def discard(self, coords: Coords | None = None) -> None:
         """Forget what was decoded of one chunk, or of all."""

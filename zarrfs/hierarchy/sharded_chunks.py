@@ -72,16 +72,22 @@ class ShardedChunks(ChunkStore):
         return self._parent.unit(self.spec.shard_of(coords))
 
     async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        for left in reversed(range(_TRIES)):
-            stat = await self.stat(coords)
-            if stat is None:
+        shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)
+        known = self._indexes.get(self._key(shard))
+        if known is None or known.stat_of(place) is None:
+            known = await self.shard(shard)
+        for _ in range(_TRIES):
+            stat = known.stat_of(place) if known is not None else None
+            found = known.find(place) if known is not None else None
+            if known is None or stat is None or found is None:
                 return None
             try:
-                return (await self.get_parts(coords, [byte_range], stat.generation))[0], stat
+                parts = await self._parent.get_parts(shard, [_within(found, byte_range)], known.stat.generation)
             except GenerationMismatch:
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+                known = await self.shard(shard)
+                continue
+            return parts[0], stat
+        raise self._restless(shard)
 
     async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
         shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)

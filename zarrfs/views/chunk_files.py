@@ -29,6 +29,8 @@ from zarrfs.views.node_form import NodeContent, NodeForm
 
 # An encoded chunk up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
 _WHOLE_NBYTES = 8 * 1024 * 1024
+# A decoded chunk up to this size is got when it is opened for reading: it takes no more than to look whether it is still there.
+_AT_ONCE_NBYTES = 1024 * 1024
 
 
 class ChunkFile(NodeContent):
@@ -93,6 +95,7 @@ class DecodedChunk(ChunkFile):
         super().__init__(form, opened, coords, path)
         self._is_variable = opened.array.plain is not None
         self._nbytes = opened.array.metadata.chunk_nbytes(coords)
+        self._was_given = False
         self.fixed_size = None if self._is_variable else self._nbytes
 
     async def snapshot(self) -> Snapshot | None:
@@ -105,6 +108,17 @@ class DecodedChunk(ChunkFile):
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.shown(self.ident, size=self._nbytes, stored_ns=stored_ns)
         return _DecodedSnapshot(opened, self._coords, self._nbytes, mtime_ns, stat.generation if stat is not None else None)
+
+    async def opened(self) -> Snapshot | None:
+        # Who has been given the chunk once has it in pages.
+        if not self._was_given and not self._is_variable and self._nbytes <= _AT_ONCE_NBYTES:
+            self._was_given = True
+            found = await self._opened.array.stored_chunk(self._coords)
+            if found is not None:
+                data, stat = found
+                mtime_ns = self._context.times.shown(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
+                return _DecodedSnapshot(self._opened, self._coords, self._nbytes, mtime_ns, stat.generation, stored=data)
+        return await self.snapshot()
 
     async def load(self) -> Buffer | None:
         opened = await self._current()
@@ -201,22 +215,24 @@ class _DecodedSnapshot(Snapshot):
         mtime_ns: int | None,
         generation: str | None,
         data: Buffer | None = None,
+        stored: Buffer | None = None,
     ) -> None:
         self._opened = opened
         self._coords = coords
         self._generation = generation
         self._data = data
+        self._stored = stored
         self.attributes = Attributes(False, nbytes, mtime_ns)
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._data is None:
             try:
-                elements = await self._opened.reader.chunk(self._coords, self._generation)
+                elements = await self._opened.reader.chunk(self._coords, self._generation, self._stored)
             except GenerationMismatch as error:
                 raise _replaced(self._opened, self._coords) from error
             if elements is None:
                 elements = _filled(self._opened, self._coords)
-            self._data = _as_bytes(elements)
+            self._data, self._stored = _as_bytes(elements), None
         return self._data[offset : offset + size]
 
 
