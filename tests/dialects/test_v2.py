@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore as ZarrMemoryStore
 
 from tests.support.cases import Case, below, cases
+from tests.support.data_types import elements, variable_types
 from tests.support.unhurried import unhurried
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents as json_documents
@@ -567,6 +569,28 @@ def test_fill_values_of_objects(filter_: str, written: Any, fill: bytes, said: A
     metadata = array(dtype="|O", fill_value=written, filters=[{"id": filter_}])
     assert metadata.fill_value == fill
     assert format_array(metadata)["fill_value"] == said
+
+
+OF_TYPE = {"string": [0, 5, 6], "variable_length_bytes": [1], "object": [2, 3, 4]}
+
+
+@unhurried
+@given(data=st.data())
+def test_arrays_of_objects_are_read_as_they_were_written(data: st.DataObject) -> None:
+    data_type = data.draw(variable_types().filter(lambda each: each.name in OF_TYPE))
+    filter_ = OBJECT_FILTERS[data.draw(st.sampled_from(OF_TYPE[data_type.name]))][2]
+    order = data.draw(st.sampled_from("CF"))
+    metadata = array(dtype="|O", fill_value=None, filters=[filter_], order=order, shape=[4, 6], chunks=[2, 3])
+    fill = data.draw(st.none() | elements(data_type))
+    # Null is an undefined fill value, and what JSON says for nothing.
+    metadata = replace(metadata, fill_value=None if fill == b"null" else fill)
+    node = node_of(metadata)
+    documents = layout().format(node)
+    assert layout().parse(node.path, documents) == node
+    edited = layout().amend(node.path, documents, Edit(attributes={"a": 1}, shape=(9, 9)))
+    assert layout().parse(node.path, documents | edited) == replace(
+        node, attributes={"a": 1}, metadata=replace(metadata, shape=(9, 9))
+    )
 
 
 @pytest.mark.parametrize(("filter_", "written"), [("vlen-utf8", 1), ("vlen-utf8", []), ("vlen-bytes", "?"), ("vlen-bytes", [1])])

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.data_types import data_types, elements
+from tests.support.data_types import data_types, elements, variable_types
 from zarrfs.errors import MetadataError, NotRepresentable
-from zarrfs.model.data_type import DataType, from_name
+from zarrfs.model import variable_fill
+from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType, from_name
 from zarrfs.model.fill_value import NAT, from_json, to_json
 
 F2, F4, F8, C8, I8 = (from_name(name) for name in ("float16", "float32", "float64", "complex64", "int64"))
@@ -25,10 +26,47 @@ F2, F4, F8, C8, I8 = (from_name(name) for name in ("float16", "float32", "float6
 
 @given(st.data())
 def test_an_element_survives_json_bit_for_bit(data: st.DataObject) -> None:
-    data_type = data.draw(data_types())
+    data_type = data.draw(data_types() | variable_types())
     element = data.draw(elements(data_type))
     said = json.loads(json.dumps(to_json(data_type, element), allow_nan=False))
     assert from_json(data_type, said) == element
+
+
+@pytest.mark.parametrize(
+    ("data_type", "said", "element"),
+    [
+        (STRING, "é", "é"),
+        (STRING, "", ""),
+        (VARIABLE_LENGTH_BYTES, "AP8=", b"\0\xff"),
+        (from_name("bytes"), [0, 255], b"\0\xff"),
+        (from_name("binary"), "", b""),
+        (OBJECT, {"a": [None, 1.5]}, {"a": [None, 1.5]}),
+        (OBJECT, None, None),
+    ],
+)
+def test_elements_of_no_fixed_size(data_type: DataType, said: Any, element: Any) -> None:
+    stored = from_json(data_type, said)
+    assert variable_fill.element(data_type, stored) == element
+    assert variable_fill.element_bytes(data_type, element) == stored
+    assert variable_fill.element(data_type, variable_fill.empty(data_type)) in ("", b"", None)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "said"),
+    [
+        (STRING, 0),
+        (STRING, None),
+        (STRING, "\ud800"),
+        (STRING, ["a"]),
+        (VARIABLE_LENGTH_BYTES, "?"),
+        (VARIABLE_LENGTH_BYTES, [256]),
+        (VARIABLE_LENGTH_BYTES, [True]),
+        (VARIABLE_LENGTH_BYTES, 0),
+    ],
+)
+def test_what_no_element_of_no_fixed_size_is(data_type: DataType, said: Any) -> None:
+    with pytest.raises(MetadataError, match="fill_value"):
+        from_json(data_type, said)
 
 
 @pytest.mark.parametrize(

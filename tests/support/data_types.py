@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from zarrfs.model.data_type import DataType, from_name, from_numpy
+from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType, from_name, from_numpy
 
 CORE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
 # Whose every byte pattern is an element of its own; float6, float4 and the short integers leave bits of their byte unused.
@@ -44,9 +46,26 @@ def data_types() -> st.SearchStrategy[DataType]:
     return st.recursive(flat_types(), _structured, max_leaves=4)
 
 
+def variable_types() -> st.SearchStrategy[DataType]:
+    """Every type without a fixed size."""
+    return st.sampled_from([STRING, VARIABLE_LENGTH_BYTES, from_name("bytes"), OBJECT])
+
+
+def _json() -> st.SearchStrategy[Any]:
+    text = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+    plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text
+    return st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=5)
+
+
 def elements(data_type: DataType) -> st.SearchStrategy[bytes]:
-    """Bytes of one element, little-endian: any bits that the type has a use for."""
+    """Bytes of one element, little-endian: any bits that the type has a use for. Without a fixed size: as a fill value has it."""
     dtype = data_type.dtype
+    if data_type == STRING:
+        return st.text(st.characters(exclude_categories=["Cs"]), max_size=4).map(str.encode)
+    if data_type == OBJECT:
+        return _json().map(lambda value: json.dumps(value, separators=(",", ":")).encode())
+    if data_type.is_variable:
+        return st.binary(max_size=6)
     if dtype.names is not None:
         assert dtype.fields is not None
         inner = [elements(from_numpy(dtype.fields[name][0])) for name in dtype.names]
