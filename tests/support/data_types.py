@@ -63,7 +63,7 @@ def elements(data_type: DataType) -> st.SearchStrategy[bytes]:
     if data_type == STRING:
         return st.text(st.characters(exclude_categories=["Cs"]), max_size=4).map(str.encode)
     if data_type == OBJECT:
-        return _json().map(lambda value: json.dumps(value, separators=(",", ":")).encode())
+        return _json().map(lambda value: json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
     if data_type.is_variable:
         return st.binary(max_size=6)
     if dtype.names is not None:

@@ -2,7 +2,7 @@
 
     string                          text        the text in UTF-8           str
     variable_length_bytes, bytes    base64      the bytes themselves        bytes
-    object                          any JSON    the JSON text, compact      what JSON has
+    object                          any JSON    JSON text, members sorted   what JSON has
 
 Source: zarr-extensions ``data-types/string`` and ``data-types/bytes`` (which has a list of integers, too); `OBJECT` is zarrfs' own.
 """
@@ -51,7 +51,7 @@ def element(data_type: DataType, fill_value: bytes) -> Any:
 def element_bytes(data_type: DataType, value: Any) -> bytes:
     """The bytes of an element: the inverse of `element`."""
     if data_type == OBJECT:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
     return value.encode() if data_type == STRING else bytes(value)
 
 
