@@ -119,7 +119,8 @@ def test_a_type_that_is_wrong_is_refused(name: object, configuration: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "configuration"), [("int128", None), ("object", None), ("string", {"x": 1}), ("int32", {"x": 1}), ("r8", {"x": 1}), ("", None)]
+    ("name", "configuration"),
+    [("int128", None), ("object", None), ("string", {"x": 1}), ("int32", {"x": 1}), ("r8", {"x": 1}), ("", None)],
 )
 def test_a_type_that_is_not_known_is_unsupported(name: str, configuration: Any) -> None:
     with pytest.raises(MetadataUnsupported):
