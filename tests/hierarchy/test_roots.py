@@ -383,6 +383,21 @@ async def test_an_entry_point_that_says_something_else(prefix: str) -> None:
         assert (await store.walk())[NodePath(path).child("x")] == "v3_2019"
 
 
+@trio_test
+async def test_a_folder_that_is_a_hierarchy_becomes_a_node_of_another() -> None:
+    values = {**draft_2019("b/", "x"), "meta/root/b.array": DRAFT_ARRAY}
+    async with over(values) as store:
+        assert await store.kind("/b/x") == "v3_2019"
+        await store.set(**{"zarr.json": ENTRY_2019})
+        assert await store.walk() == {"/": "GroupNode", "/b": "v3_2019"}
+        await store.inner.erase(Key("zarr.json"))
+        assert (await store.walk())["/b/x"] == "v3_2019"
+        await store.set(**{"b/.zarray": V2_ARRAY})
+        assert (await store.walk())["/b"] == "v2"
+        await store.inner.erase(Key("b/.zarray"))
+        assert (await store.walk())["/b/x"] == "v3_2019"
+
+
 @pytest.mark.parametrize("prefix", ["", "b/"])
 @trio_test
 async def test_nodes_come_and_go_behind(prefix: str) -> None:

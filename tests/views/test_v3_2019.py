@@ -19,8 +19,10 @@ from trio.testing import trio_test
 from tests.support import reader_v3_2019 as reader
 from tests.support.cases import cases
 from tests.support.comparing import tree_below
-from tests.support.trees import load, names, read, tree_of, walk, write
-from zarrfs.errors import AcrossViews, ContentInvalid, NameInvalid, NoSuchEntry, NotPermitted
+from tests.support.stores import FailingStore, contents, fill
+from tests.support.trees import load, names, read, tree_of, tree_over, walk, write
+from zarrfs.errors import AcrossViews, ContentInvalid, NameInvalid, NoSuchEntry, NotPermitted, StoreFull
+from zarrfs.stores.memory import MemoryStore
 from zarrfs.tree import MountTree
 from zarrfs.vfs.node import Directory, File
 
@@ -267,6 +269,23 @@ async def _erase_below(folder: Directory) -> None:
             await folder.rmdir(name)
         else:
             await folder.unlink(name)
+
+
+@pytest.mark.logs("could not be stored and is lost")
+@trio_test
+async def test_of_a_scalar_that_never_became_whole_nothing_is_left() -> None:
+    class Failing(FailingStore):
+        async def interrupt(self, operation: str, place: str) -> None:
+            if place.startswith("meta/root/foo/s"):
+                await super().interrupt(operation, place)
+
+    inner = MemoryStore()
+    await fill(inner, HIERARCHY.values)
+    async with tree_over(Failing(inner, {"set": StoreFull("no space")})) as tree:
+        with pytest.raises(StoreFull):
+            await write(tree, "npy/foo/s.npy", npy(np.array(5, "<u2")))
+        assert await names(tree, "npy/foo") == {"bar.npy", "nocomp.npy", "nullfill.npy"}
+    assert await contents(inner) == HIERARCHY.values
 
 
 @trio_test
