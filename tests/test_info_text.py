@@ -180,3 +180,13 @@ def test_a_store_of_shards_that_cannot_list() -> None:
 
 def test_shards_are_not_listed_among_other_nodes() -> None:
     assert len(printed(group("/"), SHARDED)) == 3
+
+
+def test_the_name_stands_out_and_the_rest_does_not() -> None:
+    console = Console(file=io.StringIO(), width=400, force_terminal=True, color_system="standard")
+    console.print(render({"store": "/x.zarr", "nodes": [ARRAY]}))
+    assert isinstance(console.file, io.StringIO)
+    line = console.file.getvalue().splitlines()[1]
+    assert (
+        line.endswith("\x1b[1;36ma/t\x1b[0m  float32" + line.partition("float32")[2]) and "\x1b" not in line.partition("float32")[2]
+    )

@@ -53,8 +53,8 @@ def render(description: Mapping[str, Any], *, whole: bool = False) -> Tree:
 
 
 def _line(node: Mapping[str, Any], name: str, more: bool) -> Text:
-    line = _text(name, "bold cyan" if node["kind"] == "array" else "bold")
-    line.append("  ")
+    # A text's own style would be that of all that is appended.
+    line = Text().append_text(_text(name, "bold cyan" if node["kind"] == "array" else "bold")).append("  ")
     # Said in full further down, or counted here.
     counts = [counted(len(node[what]), what[:-1]) for what in ("quirks", "attributes") if node.get(what) and not more]
     match node["kind"]:
