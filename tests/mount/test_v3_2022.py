@@ -38,8 +38,11 @@ import json, sys, zarr
 from zarr._storage.v3 import DirectoryStoreV3
 store = DirectoryStoreV3(sys.argv[1])
 found = {}
-for path in sys.argv[2:]:
-    array = zarr.open_array(store, path=path, mode="r", zarr_version=3)
+for path in sys.argv[3:]:
+    if sys.argv[2] == "1":
+        array = zarr.open_consolidated(store, path=path)
+    else:
+        array = zarr.open_array(store, path=path, mode="r", zarr_version=3)
     found[path] = [array.dtype.str, list(array.shape), array[...].tolist(), dict(array.attrs)]
 print(json.dumps(found))
 """
@@ -50,14 +53,15 @@ def copied(form: str, folder: Path) -> Path:
     return Path(shutil.copytree(case.path, folder / "store"))
 
 
-def old_zarr(store: Path, *paths: str) -> dict[str, list[Any]]:
-    """What zarr-python 2.16 reads: type, shape, elements and attributes of the arrays at ``paths``."""
+def old_zarr(store: Path, *paths: str, consolidated: bool = False) -> dict[str, list[Any]]:
+    """What zarr-python 2.16 reads: type, shape, elements and attributes of the arrays at ``paths``; with ``consolidated``, of those in
+    the consolidated copy."""
     python = os.environ.get("ZARRFS_ZARR_2_16")
     if python is None:
         pytest.skip("ZARRFS_ZARR_2_16 names no Python that has zarr 2.16")
     environment = os.environ | {"ZARR_V3_EXPERIMENTAL_API": "1", "ZARR_V3_SHARDING": "1"}
     environment.pop("PYTHONPATH", None)
-    command = [python, "-W", "ignore", "-c", _OLD, str(store), *paths]
+    command = [python, "-W", "ignore", "-c", _OLD, str(store), str(int(consolidated)), *paths]
     done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     return dict(json.loads(done.stdout))
@@ -174,6 +178,24 @@ def test_zarr_python_2_16_reads_shards_that_were_written(tmp_path: Path) -> None
     found = old_zarr(store, "grp/s", "grp/s_3d", "grp/s_dot_nocomp")
     for dtype, shape, elements, _ in found.values():
         assert elements == np.arange(np.prod(shape)).astype(dtype).reshape(shape).tolist()
+
+
+def test_zarr_python_2_16_finds_what_was_made_in_its_consolidated_metadata(tmp_path: Path) -> None:
+    store = copied("v3_draft2022_zarrpython/filters", tmp_path)
+    with mounted(store) as mount:
+        np.save(mount.path / "npy/g/planes.npy", PLANES)
+        (mount.path / "chunks/g/delta/.zattrs").write_text('{"new": 1}')
+        run("rm", "-r", mount.path / "chunks/g/void")
+    delta = np.load(
+        next(case for case in cases("v3_draft2022_zarrpython") if case.name.endswith("/filters")).folder / "expected/g__delta.npy"
+    )
+    found = old_zarr(store, "g/planes", "g/delta", consolidated=True)
+    assert found["g/planes"][2] == PLANES.tolist()
+    assert found["g/delta"][2] == delta.tolist()
+    assert found["g/delta"][3]["new"] == 1
+    copy = json.loads((store / "meta/root/consolidated/.zmetadata").read_bytes())["metadata"]
+    assert "meta/root/g/planes.array.json" in copy
+    assert "meta/root/g/void.array.json" not in copy
 
 
 def test_info_tells_the_dialect_and_what_is_odd(tmp_path: Path) -> None:
