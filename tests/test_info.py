@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -304,3 +306,24 @@ def test_a_long_listing_tells_how_far_it_is(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int | None]] = []
     trio.run(partial(describe, MountConfig(store=str(tmp_path)), "/", told=lambda *call: calls.append(call)))
     assert calls == [("nodes", 1, None), ("chunks of /a", 256, None), ("chunks of /a", 512, None), ("nodes", 2, None)]
+
+
+class InterruptedByUser(InterruptedStore):
+    """Ctrl-C while the first array is listed."""
+
+    async def interrupt(self, operation: str, place: str) -> None:
+        if place == "a/":
+            os.kill(os.getpid(), signal.SIGINT)
+            await trio.sleep_forever()
+
+
+def test_ctrl_c_ends_it_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    inner = MemoryStore()
+    trio.run(fill, inner, SMALL)
+
+    async def open_it(url: str, read_only: bool = False) -> Store:
+        return InterruptedByUser(inner)
+
+    monkeypatch.setattr(offline, "open_store", open_it)
+    assert cli.run(["info", "memory:"]) == 130
+    assert capsys.readouterr() == ("", "")

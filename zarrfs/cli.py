@@ -77,6 +77,11 @@ def run(arguments: Sequence[str]) -> int:
             return _end(Outcome(2, f"{error.format_message().rstrip('.')}; see `{command} --help`"))
         log.debug("how it came about:", exc_info=error)
         return _end(_outcome(error, arguments))
+    except BaseExceptionGroup as group:
+        # Ctrl-C, in the groups of the nurseries that it went through.
+        if not isinstance(_cause(group), KeyboardInterrupt):
+            raise
+        return _INTERRUPTED
     if not arguments:
         return EXIT_CODES[UsageError]
     return code if isinstance(code, int) else 0
