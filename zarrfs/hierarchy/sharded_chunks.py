@@ -30,7 +30,9 @@ from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, assemble
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
-_WIDTH = 16
+WIDTH = 16
+"""Shards that are looked at at once."""
+
 # A shard that others replace so often while it is being read is not read.
 _TRIES = 8
 
@@ -126,7 +128,7 @@ class ShardedChunks(ChunkStore):
         if len(shards) == 1:
             await one(next(iter(shards)))
         else:
-            await for_each(shards, one, _WIDTH)
+            await for_each(shards, one, WIDTH)
         return values
 
     async def stat(self, coords: Coords) -> KeyStat | None:
@@ -278,28 +280,29 @@ class ShardedChunks(ChunkStore):
             return ShardIndex(pairs, shard_nbytes, self._index_nbytes, shard_nbytes)
         return ShardIndex(pairs, shard_nbytes, 0, shard_nbytes - self._index_nbytes)
 
-    async def _shards(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[tuple[Coords, KnownShard]]:
-        portion: list[Coords] = []
+    def _shards(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[tuple[Coords, KnownShard]]:
         above = tuple(index // count for index, count in zip(under, self.spec.chunks_per_shard, strict=False))
-        async for shard, _, _ in self._parent.list(outside=outside, under=above):
-            portion.append(shard)
-            if len(portion) == _WIDTH:
-                for each in await self._several(portion):
-                    yield each
-                portion.clear()
-        for each in await self._several(portion):
-            yield each
+        return self.known(shard async for shard, _, _ in self._parent.list(outside=outside, under=above))
 
-    async def _several(self, shards: Sequence[Coords]) -> list[tuple[Coords, KnownShard]]:
-        found: dict[Coords, KnownShard] = {}
+    async def known(self, shards: AsyncIterator[Coords], width: int = WIDTH) -> AsyncIterator[tuple[Coords, KnownShard]]:
+        """What is known of these shards now, ``width`` of them read at once; those that are not stored are left out."""
+        portion: dict[Coords, KnownShard | None] = {}
 
-        async def one(shard: Coords) -> None:
-            known = await self.shard(shard)
-            if known is not None:
-                found[shard] = known
+        async def look(shard: Coords) -> None:
+            portion[shard] = await self.shard(shard)
 
-        await for_each(shards, one, _WIDTH)
-        return [(shard, found[shard]) for shard in shards if shard in found]
+        more = True
+        while more:
+            portion.clear()
+            while more and len(portion) < width:
+                shard = await anext(shards, None)
+                more = shard is not None
+                if shard is not None:
+                    portion[shard] = None
+            await for_each(list(portion), look, min(width, len(portion)))
+            for each, known in portion.items():
+                if known is not None:
+                    yield each, known
 
     async def _values(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
         """Parts of chunks of one shard."""

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 
 from zarrfs.hierarchy.chunks import StoredChunk
-from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.shard_indexes import KnownShard
-from zarrfs.hierarchy.sharded_chunks import ShardedChunks
+from zarrfs.hierarchy.sharded_chunks import WIDTH, ShardedChunks
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.base import DirEntry, Store
 from zarrfs.transformers.sharded_grid import ShardedGrid
 
 # Indexes that are read at once.
-_WIDTH = 16
 
 
 class ShardListing:
@@ -33,7 +31,7 @@ class ShardListing:
     async def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
         lead = self._grid.lead(prefix)
         if lead:
-            async for shard, known in self._known(self.shards(prefix, lead)):
+            async for shard, known in self._chunks.known(self.shards(prefix, lead)):
                 for coords, _, _ in self._stored(shard, known, lead):
                     yield self._grid.chunks.key(coords)
         portion: list[Coords] = []
@@ -43,7 +41,7 @@ class ShardListing:
                 yield key
             elif not lead and self._grid.shards.holds(stored):
                 portion.append(stored)
-                if len(portion) == _WIDTH:
+                if len(portion) == WIDTH:
                     for each in await self._keys_in(portion):
                         yield each
                     portion.clear()
@@ -74,7 +72,7 @@ class ShardListing:
             )
 
         others: list[DirEntry] = []
-        async for shard, known in self._known(self.shards(prefix, lead, listed, others), _WIDTH if leaves else 1):
+        async for shard, known in self._chunks.known(self.shards(prefix, lead, listed, others), WIDTH if leaves else 1):
             for coords, nbytes, mtime_ns in self._stored(shard, known, lead):
                 name, is_prefix = self._grid.chunks.name(prefix, coords)
                 if not is_prefix:
@@ -142,29 +140,6 @@ class ShardListing:
                     beside.append(entry)
             beside = None
 
-    async def _known(self, shards: AsyncIterator[Coords], width: int = _WIDTH) -> AsyncIterator[tuple[Coords, KnownShard]]:
-        """What is known of these shards, ``width`` of them read at once; those that are there no longer are left out."""
-        portion: list[Coords] = []
-        async for shard in shards:
-            portion.append(shard)
-            if len(portion) == width:
-                for each in await self._several(portion):
-                    yield each
-                portion.clear()
-        for each in await self._several(portion):
-            yield each
-
-    async def _several(self, shards: Sequence[Coords]) -> list[tuple[Coords, KnownShard]]:
-        found: dict[Coords, KnownShard] = {}
-
-        async def one(shard: Coords) -> None:
-            known = await self._chunks.shard(shard)
-            if known is not None:
-                found[shard] = known
-
-        await for_each(shards, one, min(_WIDTH, len(shards)))
-        return [(shard, found[shard]) for shard in shards if shard in found]
-
     def _stored(self, shard: Coords, known: KnownShard, lead: Coords = ()) -> Iterator[StoredChunk]:
         """The chunks of a shard that can be got, inside of the grid, whose first indices are ``lead``."""
         for chunk in self._chunks.stored_in(shard, known):
@@ -174,7 +149,7 @@ class ShardListing:
     async def _keys_in(self, shards: Sequence[Coords]) -> list[Key]:
         return [
             self._grid.chunks.key(coords)
-            for shard, known in await self._several(shards)
+            async for shard, known in self._chunks.known(_each(shards))
             for coords, _, _ in self._stored(shard, known)
         ]
 
@@ -184,3 +159,8 @@ class ShardListing:
             if self._grid.chunks.decode(key) is None:
                 return True
         return False
+
+
+async def _each(shards: Sequence[Coords]) -> AsyncIterator[Coords]:
+    for shard in shards:
+        yield shard
