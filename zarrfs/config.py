@@ -139,7 +139,9 @@ class MountConfig:
     )
     durable: bool = _option(False, _boolean, "", "Make what was written survive a power cut at every close, not only at fsync.")
     fill: bool = _option(False, _boolean, "", "Let chunks that are not stored be read in chunks/, as fill values.")
-    new_dialect: str = _option("v3", _name, "DIALECT", "Of what is made in a store that has no nodes yet: v3, v2, v1, v0, v3_2022 or v3_2019.")
+    new_dialect: str = _option(
+        "v3", _name, "DIALECT", "Of what is made in a store that has no nodes yet: v3, v2, v1, v0, v3_2022 or v3_2019."
+    )
     new_chunks: str = _option(
         "auto", str, "CHUNKS", "Chunk shape of new arrays: auto (as zarr-python chooses), none (one chunk), or as in 512x512."
     )
