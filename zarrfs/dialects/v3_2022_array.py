@@ -156,16 +156,17 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: F
 
 
 def edited_attributes(document: Mapping[str, Any], attributes: Mapping[str, Any], form: Form) -> dict[str, Any]:
-    """New attributes for an array with this ``document``, which keep its hidden filters and bring no others.
+    """New attributes for an array with this ``document``, which keep its hidden filters.
 
-    Raises `MetadataError` where they say other filters than those that the chunks were encoded with.
+    An array that has none gets none: where the attributes were copied from another array, these were how that one's chunks are encoded.
+    Raises `MetadataError` where it has some, and the attributes say others.
     """
     hidden, said = hidden_filters(document, form), attributes.get(FILTERS)
-    if hidden is not None and said is None:
-        return {FILTERS: hidden, **attributes}
-    if said != hidden and (hidden is not None or (looks_like_filters(said) and (form.software or "compressor" in document))):
+    if hidden is None:
+        return _with_filters(attributes, []) if form.software or "compressor" in document else dict(attributes)
+    if said is not None and not (looks_like_filters(said) and are_same_filters(said, hidden)):
         raise MetadataError(f"the attribute {FILTERS!r} says how chunks are encoded, which an edit cannot change")
-    return dict(attributes)
+    return {FILTERS: hidden, **attributes, **({FILTERS: hidden} if said is not None else {})}
 
 
 def _or(document: Mapping[str, Any], name: str, default: Any, quirks: list[str]) -> Any:
