@@ -83,8 +83,8 @@ class Msgpack2(ObjectCodec):
                 max_ext_len=0,
                 max_array_len=most,
                 max_map_len=most // 2,
-                list_hook=lambda found: _counted(left, found, 1 + len(found)),
-                object_pairs_hook=lambda pairs: dict(_counted(left, _checked(pairs), 1 + 2 * len(pairs))),
+                list_hook=lambda found: _counted(left, found, len(found)),
+                object_pairs_hook=lambda pairs: dict(_counted(left, _checked(pairs), 2 * len(pairs))),
             )
         except _LIBRARY_ERRORS as error:
             raise ChunkDecodeError(f"msgpack2: {str(error) or type(error).__name__}") from error
@@ -104,7 +104,7 @@ class _Reader:
 
 
 def _walk(data: Buffer, nbytes: int) -> None:
-    """Go through ``data`` without making anything: the library makes a list of the length that is said before it looks for elements."""
+    """Go through ``data`` without making anything: before 1.2.4 the library makes lists as long as they say before it looks further."""
     most = max(nbytes, _PIECE_NBYTES)
     walker = msgpack.Unpacker(_Reader(data), read_size=_PIECE_NBYTES, max_buffer_size=most, strict_map_key=False)
     walker.skip()
@@ -113,6 +113,7 @@ def _walk(data: Buffer, nbytes: int) -> None:
 
 
 def _counted(left: list[int], found: Any, count: int) -> Any:
+    """``found``, which holds ``count`` values: each is counted by what holds it."""
     left[0] -= count
     if left[0] < 0:
         raise ValueError(f"the data holds more than {MAX_VALUES} values")

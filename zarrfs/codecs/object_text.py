@@ -16,8 +16,8 @@ from typing import Any
 from zarrfs.codecs.configuration import short
 from zarrfs.errors import ChunkDecodeError
 
-# Each takes some hundred bytes in memory at most, and two bytes in the text.
-MAX_VALUES = 2**24
+# Each takes up to a hundred bytes of memory, for the one or two that it has in the data.
+MAX_VALUES = 2**23
 
 
 def unpacked(codec: str, items: Any, size: int) -> list[Any]:
