@@ -21,6 +21,7 @@ from zarrfs.dialects import documents as json_documents
 from zarrfs.dialects.bare_fill import fill_from_json, fill_to_json
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import dump, member, merged, naming, parse_object, patched
+from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.v2_array import bytes_codec, stored_by
 from zarrfs.dialects.v2_types import Stored, dtype_from_json, dtype_to_json, stored_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
@@ -179,8 +180,7 @@ def parse_common(
         raise MetadataUnsupported("dtype: elements that are Python objects are pickled, and pickle is refused")
     data_type = from_numpy(stored)
     check_chunk_nbytes(chunks, data_type)
-    transpose = (CodecSpec("transpose", {"order": list(reversed(range(len(shape))))}),) if reverse and len(shape) > 1 else ()
-    codecs = (*transpose, bytes_codec(stored), *map(lookup.from_numcodecs, compressors))
+    codecs = (*order_codecs("F" if reverse else "C", len(shape)), bytes_codec(stored), *map(lookup.from_numcodecs, compressors))
     CodecChain.build(codecs, data_type).check(chunks)
     return ArrayMetadata(
         shape=shape,
@@ -215,13 +215,8 @@ def format_common(metadata: ArrayMetadata, dialect: Dialect) -> tuple[dict[str, 
 
 
 def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int, name: str) -> tuple[bool, Stored, list[dict[str, Any]]]:
-    reverse, stored, rest = False, stored_type(data_type, big_endian=False), list(codecs)
-    if rest and rest[0].name == "transpose":
-        axes = list(rest.pop(0).configuration.get("order", ()))
-        if axes != list(range(ndim)):
-            if axes != list(reversed(range(ndim))):
-                raise NotRepresentable(f"{name} does not store dimensions in the order {axes}")
-            reverse = True
+    order, rest = split_order(codecs, ndim, name)
+    stored = stored_type(data_type, big_endian=False)
     if rest and rest[0].name == "bytes":
         stored = stored_by(rest.pop(0), data_type)
     compressors = []
@@ -230,7 +225,7 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int, name: 
             compressors.append(lookup.to_numcodecs(spec))
         except MetadataUnsupported as error:
             raise NotRepresentable(f"{name} does not know codec {spec.name!r}") from error
-    return reverse, stored, compressors
+    return order == "F", stored, compressors
 
 
 def _dtype_to_json(stored: Stored, name: str) -> str | list[Any]:

@@ -19,6 +19,7 @@ import numpy as np
 from zarrfs.codecs import lookup
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
+from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.v2_objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2_types import Stored, byte_orders, dtype_from_json, dtype_to_json, fill_from_json, fill_to_json, stored_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
@@ -112,10 +113,8 @@ def _fill_value(stored: Stored, data_type: DataType, value: Any) -> bytes | None
 
 def _order(document: Mapping[str, Any], ndim: int) -> tuple[CodecSpec, ...]:
     match documents.member(document, "order"):
-        case "C":
-            return ()
-        case "F":
-            return (CodecSpec("transpose", {"order": list(reversed(range(ndim)))}),) if ndim > 1 else ()
+        case "C" | "F" as order:
+            return order_codecs(order, ndim)
         case order:
             raise MetadataError(f"order is 'C' or 'F', not {documents.shortened(order)}")
 
@@ -139,14 +138,8 @@ def bytes_codec(stored: Stored) -> CodecSpec:
 
 def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[dict[str, Any]]]:
     """``order``, the stored type, and the filters and compressor of a chain. Raises `NotRepresentable`."""
-    order, rest = "C", list(codecs)
+    order, rest = split_order(codecs, ndim, "Zarr v2")
     stored = data_type.dtype if data_type.is_variable else stored_type(data_type, big_endian=False)
-    if rest and rest[0].name == "transpose":
-        axes = list(rest.pop(0).configuration.get("order", ()))
-        if axes == list(reversed(range(ndim))) and ndim > 1:
-            order = "F"
-        elif axes != list(range(ndim)):
-            raise NotRepresentable(f"Zarr v2 stores dimensions in order or reversed, not in the order {axes}")
     if data_type.is_variable:
         rest = list(object_filters(rest, data_type))
     elif rest and rest[0].name == "bytes":

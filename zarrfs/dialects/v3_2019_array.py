@@ -24,6 +24,7 @@ from typing import Any
 
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
+from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.v3_2019_types import fill_from_json, fill_to_json, type_from_json, type_to_json
 from zarrfs.dialects.v3_drafts import check_extensions, codec_from_json, codec_to_json
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
@@ -142,10 +143,8 @@ def _chunk_grid(value: Any, shape: Shape) -> tuple[RegularGrid, str]:
 
 def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:
     match value:
-        case "C":
-            return ()
-        case "F":
-            return (CodecSpec("transpose", {"order": list(reversed(range(ndim)))}),) if ndim > 1 else ()
+        case "C" | "F":
+            return order_codecs(value, ndim)
         case dict():
             raise MetadataUnsupported(f"chunk_memory_layout {documents.shortened(value)} is not known")
     raise MetadataError(f"chunk_memory_layout is 'C' or 'F', not {documents.shortened(value)}")
@@ -164,13 +163,8 @@ def _separator(encoding: ChunkKeyEncoding, ndim: int) -> str:
 
 def _split(codecs: tuple[CodecSpec, ...], ndim: int) -> tuple[bool, str, CodecSpec | None]:
     """Whether elements are big-endian, the memory layout, and the compressor. Raises `NotRepresentable`."""
-    big_endian, layout, rest = False, "C", list(codecs)
-    if rest and rest[0].name == "transpose":
-        axes = list(rest.pop(0).configuration.get("order", ()))
-        if axes == list(reversed(range(ndim))) and ndim > 1:
-            layout = "F"
-        elif axes != list(range(ndim)):
-            raise NotRepresentable(f"the draft of Zarr v3 of 2019 has the layouts C and F, not the order {axes}")
+    big_endian = False
+    layout, rest = split_order(codecs, ndim, "the draft of Zarr v3 of 2019")
     if rest and rest[0].name == "bytes":
         configuration = rest.pop(0).configuration
         if "dtype" in configuration:

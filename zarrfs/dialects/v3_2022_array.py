@@ -24,6 +24,7 @@ from typing import Any
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.v2_array import bytes_codec, stored_by
 from zarrfs.dialects.v2_objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2_types import Stored
@@ -202,10 +203,8 @@ def _chunk_grid(document: Mapping[str, Any], form: Form, quirks: list[str]) -> t
 def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:
     """Section "Determination of encoded representations": F is the dimensions reversed, before any codec."""
     match value:
-        case "C":
-            return ()
-        case "F":
-            return (CodecSpec("transpose", {"order": list(reversed(range(ndim)))}),) if ndim > 1 else ()
+        case "C" | "F":
+            return order_codecs(value, ndim)
         case dict():
             raise MetadataUnsupported(f"chunk memory layout {shortened(value.get('type'))} is not known")
     raise MetadataError(f"chunk_memory_layout is 'C' or 'F', not {shortened(value)}")
@@ -240,14 +239,8 @@ def _fill_to_json(metadata: ArrayMetadata, stored: Stored, software: bool) -> An
 
 def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[CodecSpec]]:
     """``chunk_memory_layout``, the stored type, and the codecs behind `bytes`. Raises `NotRepresentable`."""
-    layout, rest = "C", list(codecs)
+    layout, rest = split_order(codecs, ndim, "Zarr v3 of 2022")
     stored = data_type.dtype if data_type.is_variable else plain_type(data_type, big_endian=False)
-    if rest and rest[0].name == "transpose":
-        axes = list(rest.pop(0).configuration.get("order", ()))
-        if axes == list(reversed(range(ndim))) and ndim > 1:
-            layout = "F"
-        elif axes != list(range(ndim)):
-            raise NotRepresentable(f"Zarr v3 of 2022 stores dimensions in order or reversed, not in the order {axes}")
     if data_type.is_variable:
         rest = list(object_filters(rest, data_type))
     elif rest and rest[0].name == "bytes":

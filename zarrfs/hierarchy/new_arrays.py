@@ -11,6 +11,7 @@ import numpy as np
 
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.base import Layout
+from zarrfs.dialects.memory_order import order_codecs
 from zarrfs.errors import NotRepresentable, UsageError, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import RegularGrid, Shape
@@ -60,13 +61,11 @@ class NewArrays:
         codecs = layout.dialect.new_codecs if self._codecs is None else self._codecs
         chunk_shape = self._chunk_shape(shape, data_type.itemsize) if chunk_shape is None else chunk_shape
         check_chunk_nbytes(chunk_shape, data_type)
-        transpose = (
-            (CodecSpec("transpose", {"order": list(reversed(range(len(shape))))}),) if order == "F" and len(shape) > 1 else ()
-        )
         zeros = empty(data_type) if data_type.is_variable else bytes(data_type.itemsize)
         # What makes bytes of elements without a fixed size follows from their type.
         serializer = () if data_type.is_variable else (CodecSpec("bytes", {"endian": "little"}),)
         fills = (fill_value,) if fill_value is not None else (zeros, None)
+        transpose = order_codecs(order, len(shape))
         # What is liked best comes first: of a chunk's layout and of a fill value that nobody chose there are others that do.
         refused: NotRepresentable | None = None
         for first, fill in itertools.product((transpose, ()) if transpose else ((),), fills):
