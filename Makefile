@@ -7,9 +7,9 @@ export STORE
 demo: setup
 	@demo/run.sh
 
-# make test ARGS="-k staging"
+# make test ARGS="-k staging". As many at once as there are cores: most of the time goes into starting and ending daemons.
 test: setup
-	.venv/bin/python -m pytest $(ARGS)
+	.venv/bin/python -m pytest -n auto --dist loadfile $(ARGS)
 
 setup:
 	@scripts/setup.sh test
