@@ -53,6 +53,10 @@ class InterruptedStore(ForwardingStore):
             await self.interrupt("get_partial_values", key)
         return await super().get_partial_values(key_ranges, if_generation=if_generation)
 
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        await self.interrupt("get_partial_values", key)
+        return await super().get_with_stat(key, byte_range)
+
     async def stat(self, key: Key) -> KeyStat | None:
         await self.interrupt("stat", key)
         return await super().stat(key)
