@@ -16,10 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from zarrfs.codecs.base import Buffer, Dtype
+from zarrfs.codecs.base import Buffer
 from zarrfs.codecs.configuration import boolean, choice, only, short
-from zarrfs.codecs.object_text import MAX_VALUES, packed, unpacked
-from zarrfs.codecs.vlen import ObjectCodec
+from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -41,14 +40,13 @@ _MARKS = (b",", b":", b"[", b"{")
 
 
 @dataclass(frozen=True, slots=True)
-class Json2(ObjectCodec):
+class Json2(ObjectTextCodec):
     """``text``: the encoding of the text; ``strict``: whether strings may not hold control characters; the others are the writer's."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.json2",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("json2",)
-    holds: ClassVar[tuple[str, ...]] = ("object",)
     codec_name: ClassVar[str] = "json2"
-    in_v3: ClassVar[bool] = False
+    defaults: ClassVar[Mapping[str, Any]] = _DEFAULTS
     examples: ClassVar[tuple[CodecSpec, ...]] = (
         CodecSpec("numcodecs.json2", _DEFAULTS),
         CodecSpec("numcodecs.json2", {**_DEFAULTS, "ensure_ascii": False, "indent": 1, "separators": [", ", ": "]}),
@@ -83,15 +81,6 @@ class Json2(ObjectCodec):
             indent,
             (str(separators[0]), str(separators[1])),
         )
-
-    @classmethod
-    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
-        return CodecSpec(spec.name, {**_DEFAULTS, **spec.configuration})
-
-    @classmethod
-    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
-        # As it is: the members are not numbers that somebody wrote as strings.
-        return CodecSpec(cls.names[0], {**_DEFAULTS, **{name: value for name, value in config.items() if name != "id"}})
 
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
         try:

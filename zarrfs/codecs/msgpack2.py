@@ -16,10 +16,9 @@ from typing import Any, ClassVar, Self
 
 import msgpack
 
-from zarrfs.codecs.base import Buffer, Dtype
+from zarrfs.codecs.base import Buffer
 from zarrfs.codecs.configuration import boolean, only, short
-from zarrfs.codecs.object_text import MAX_VALUES, packed, unpacked
-from zarrfs.codecs.vlen import ObjectCodec
+from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataUnsupported
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -29,14 +28,13 @@ _LIBRARY_ERRORS = (ValueError, TypeError, RecursionError, OverflowError, MemoryE
 
 
 @dataclass(frozen=True, slots=True)
-class Msgpack2(ObjectCodec):
+class Msgpack2(ObjectTextCodec):
     """``use_bin_type`` and ``use_single_float`` are the writer's."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.msgpack2",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("msgpack2",)
-    holds: ClassVar[tuple[str, ...]] = ("object",)
     codec_name: ClassVar[str] = "msgpack2"
-    in_v3: ClassVar[bool] = False
+    defaults: ClassVar[Mapping[str, Any]] = _DEFAULTS
     examples: ClassVar[tuple[CodecSpec, ...]] = tuple(
         CodecSpec("numcodecs.msgpack2", {**_DEFAULTS, "use_bin_type": each}) for each in (True, False)
     )
@@ -50,14 +48,6 @@ class Msgpack2(ObjectCodec):
         if boolean(spec, "raw", False):
             raise MetadataUnsupported("codec msgpack2: with 'raw', text is read as byte strings, for which JSON has no words")
         return cls(boolean(spec, "use_bin_type", True), boolean(spec, "use_single_float", False))
-
-    @classmethod
-    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
-        return CodecSpec(spec.name, {**_DEFAULTS, **spec.configuration})
-
-    @classmethod
-    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
-        return CodecSpec(cls.names[0], {**_DEFAULTS, **{name: value for name, value in config.items() if name != "id"}})
 
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
         try:

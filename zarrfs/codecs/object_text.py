@@ -11,13 +11,34 @@ The type is what NumPy had for the elements when they were written, and is passe
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import short
+from zarrfs.codecs.vlen import ObjectCodec
 from zarrfs.errors import ChunkDecodeError
+from zarrfs.model.codec_spec import CodecSpec
 
 # Each takes up to a hundred bytes of memory, for the one or two that it has in the data.
 MAX_VALUES = 2**23
+
+
+class ObjectTextCodec(ObjectCodec):
+    """Elements as text, or the like of it. ``defaults``: all members of its configuration, as the library has them."""
+
+    holds: ClassVar[tuple[str, ...]] = ("object",)
+    in_v3: ClassVar[bool] = False
+    defaults: ClassVar[Mapping[str, Any]]
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        return CodecSpec(spec.name, {**cls.defaults, **spec.configuration})
+
+    @classmethod
+    def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
+        # As it is: the members are not numbers that somebody wrote as strings.
+        return CodecSpec(cls.names[0], {**cls.defaults, **{name: value for name, value in config.items() if name != "id"}})
 
 
 def unpacked(codec: str, items: Any, size: int) -> list[Any]:
