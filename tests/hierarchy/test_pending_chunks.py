@@ -45,12 +45,18 @@ class Mount:
 
 @asynccontextmanager
 async def mounted(
-    store: Store, array: ArrayNode = ARRAY, *, delay: float = 5, memory: int = 1 << 20, directory: str | None = None
+    store: Store,
+    array: ArrayNode = ARRAY,
+    *,
+    delay: float = 5,
+    memory: int = 1 << 20,
+    budget: MemoryBudget | None = None,
+    directory: str | None = None,
 ) -> AsyncIterator[Mount]:
     async with trio.open_nursery() as nursery:
         pending = PendingShards(
             delay=delay,
-            budget=MemoryBudget(memory),
+            budget=budget if budget is not None else MemoryBudget(memory),
             directory=directory,
             start_soon=nursery.start_soon,
             told=lambda change, prefix, coords: mount.told.extend((change.kind, each) for each in coords),
@@ -208,6 +214,35 @@ async def test_what_finds_no_memory_waits_in_files(tmp_path: str) -> None:
         await mount.chunks.publish()
         assert await stored(store, array) == {i: b"%03d" % i * 30 for i in range(31)}
         assert mount.pending.nbytes == 0
+
+
+@trio_test
+async def test_what_waits_in_memory_is_counted_from_its_first_chunk_until_it_is_stored() -> None:
+    budget = MemoryBudget(1000)
+    async with mounted(MemoryStore(), budget=budget) as mount:
+        await mount.chunks.update({(0,): bytes(100)})
+        assert budget.nbytes == 100
+        await mount.chunks.update({(1,): bytes(50), (4,): bytes(7)})
+        assert budget.nbytes == 157
+        await mount.chunks.publish([(0,)])
+        assert budget.nbytes == 7
+        await mount.chunks.publish()
+        assert budget.nbytes == 0
+
+
+@trio_test
+async def test_a_defect_that_one_shard_meets_costs_no_other() -> None:
+    class Defective(FailingStore):
+        async def interrupt(self, operation: str, place: str) -> None:
+            if place == "a/c/0":
+                await super().interrupt(operation, place)
+
+    store = Defective(MemoryStore(), {"set": ZeroDivisionError("a defect")})
+    async with mounted(store) as mount:
+        await mount.chunks.update({(0,): b"a", (4,): b"e"})
+        assert [key for key, _ in await mount.pending.publish_all()] == ["a/c/0"]
+        assert await stored(store) == {4: b"e"}
+        assert await mount.chunks.get((0,)) == b"a"
 
 
 @trio_test

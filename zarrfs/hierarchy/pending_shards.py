@@ -129,7 +129,7 @@ class PendingShards:
         for shard in list(self._shards.values()):
             try:
                 await self._publish(shard)
-            except ZarrfsError as error:
+            except Exception as error:  # noqa: BLE001 (a defect that one shard meets must not cost the others)
                 failed.append((shard.key, error))
         return failed
 
@@ -149,22 +149,23 @@ class PendingShards:
             # What is stored at once, or not at all, needs no room of its own.
             at_once = not self.delay or len(chunks) >= shard.expected
             kept = {coords: data if data is None or at_once else await self._kept(shard, data) for coords, data in chunks.items()}
-        finally:
+        except BaseException:
             shard.putting -= 1
             self._forget_if_empty(shard)
+            raise
+        shard.putting -= 1
         mine = {coords: Written(data, new_generation(), now) for coords, data in kept.items()}
         before = {coords: shard.written.get(coords) for coords in mine}
         if not shard.written:
             shard.since = trio.current_time()
         shard.written |= mine
-        self._shards[shard.key] = shard
         self._tell(shard, mine)
         if self.delay and len(shard.written) < shard.expected:
             self._run_soon()
             return
         try:
             await self._publish(shard)
-        except ZarrfsError:
+        except BaseException:
             for coords, written in mine.items():
                 if shard.written.get(coords) is written:
                     earlier = before[coords]
