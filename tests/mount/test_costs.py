@@ -63,12 +63,25 @@ def test_listing_with_attributes_costs_one_list_dir_and_no_stat(mount: Mounted) 
     assert cost == {"list_dir": 1}
 
 
-def test_a_file_that_a_listing_has_shown_costs_one_stat_and_one_get(mount: Mounted) -> None:
+def test_a_file_that_a_listing_has_shown_costs_one_get(mount: Mounted) -> None:
     os.listdir(mount.path / "raw/many")
     with mount.counted() as cost:
         assert (mount.path / "raw/many/17").read_bytes() == b"value"
-    assert reads(cost) == 1
-    assert cost.get("stat", 0) <= 1
+    assert cost == {"get_partial_values": 1}
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 4095, 4096, 4097, 65536, 65537, 200_000])
+def test_a_value_that_is_read_as_soon_as_it_is_opened_is_whole(nbytes: int, mount: Mounted) -> None:
+    folder = mount.store / f"sizes{nbytes}"
+    value = os.urandom(nbytes)
+    write(folder, {"value": value})
+    path = mount.path / "raw" / folder.name / "value"
+    os.listdir(path.parent)
+    with mount.counted() as cost, path.open("rb") as first, path.open("rb") as second:
+        assert second.read() == value
+        assert first.read() == value
+    assert reads(cost) <= 2
+    assert path.read_bytes() == value
 
 
 # "dd notrunc" of a large one comes in pieces, the first of which does not tell that all is to be replaced.

@@ -39,8 +39,8 @@ class RawValue(WholeContent):
         return self._shown(stat)
 
     async def opened(self) -> Snapshot | None:
-        # Who has been given the value once has it in pages.
-        if self._was_given or self._size is None or self._size > _AT_ONCE_NBYTES:
+        # Who has been given the value once has it in pages. Of one that was only listed the size is not known here.
+        if self._was_given or (self._size is not None and self._size > _AT_ONCE_NBYTES):
             return await self.snapshot()
         self._was_given = True
         await self._context.settle(self.key)
