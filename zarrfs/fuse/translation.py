@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import time
@@ -60,6 +61,7 @@ def statvfs(space: tuple[int, int] | None) -> pyfuse3.StatvfsData:
     return data
 
 
+@functools.lru_cache(64)
 def open_flags(flags: int) -> OpenFlags:
     """open(2)'s flags. O_TRUNC changes the file, whatever the access mode, as on other file systems of Linux."""
     mode, truncate = flags & os.O_ACCMODE, bool(flags & os.O_TRUNC)

@@ -25,7 +25,7 @@ def parts_of(place: str) -> Parts:
         if part in ("", ".", "..") or "\0" in part:
             raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} cannot be a file name", key=place)
         try:
-            nbytes = len(os.fsencode(part))
+            nbytes = len(part) if part.isascii() else len(os.fsencode(part))
         except UnicodeEncodeError as error:
             raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} is not text", key=place) from error
         if nbytes > NAME_MAX:

@@ -19,6 +19,9 @@ _LONG = MARK + "long-"
 
 def name_of(part: str) -> str:
     """The directory entry's name for a part of a key."""
+    if part.isascii() and 0 < len(part) <= MAX_NBYTES and part[0] not in ".%" and "\0" not in part:
+        # As almost every part is.
+        return part
     encoded = os.fsencode(part)
     if part not in ("", ".", "..") and b"\0" not in encoded and len(encoded) <= MAX_NBYTES and not part.startswith(MARK):
         return part

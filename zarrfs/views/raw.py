@@ -60,10 +60,11 @@ class RawDirectory(Directory):
         self._temporaries = context.temporaries
         self._times = context.times
         self.prefix = prefix
+        self._here = ident(prefix)
 
     async def attributes(self) -> Attributes:
         stored_ns = await self._store.prefix_mtime_ns(self.prefix)
-        mtime_ns = self._times.shown(ident(self.prefix), size=0, stored_ns=stored_ns)
+        mtime_ns = self._times.shown(self._here, size=0, stored_ns=stored_ns)
         return Attributes(True, mtime_ns=mtime_ns, writable=self._context.writable)
 
     async def set_mtime(self, mtime_ns: int) -> None:
@@ -72,7 +73,7 @@ class RawDirectory(Directory):
             async with staged.lock:
                 pass
         stored_ns = await self._store.prefix_mtime_ns(self.prefix)
-        self._times.keep(ident(self.prefix), mtime_ns, size=0, stored_ns=stored_ns)
+        self._times.keep(self._here, mtime_ns, size=0, stored_ns=stored_ns)
 
     async def lookup(self, name: str) -> Node:
         return (await self._look(name))[0]
@@ -103,14 +104,13 @@ class RawDirectory(Directory):
         raise no_such_entry(name)
 
     async def listed_file(self, name: str) -> Node:
-        return self._temporaries.get(self._ident(name)) or self._file(
-            RawValue(self._context, self.prefix.key(await self._part(name)))
-        )
+        here = self._ident(name)
+        return self._temporaries.get(here) or self._file(RawValue(self._context, self.prefix.key(await self._part(name)), here))
 
     async def entries(self) -> AsyncIterator[Entry]:
         await self._context.settle(self.prefix)
         writable = self._context.writable
-        here, times = ident(self.prefix), self._times
+        here, times = self._here, self._times
         temporary = {entry[0]: entry for entry in self._temporaries.entries(here)}
         for entry in temporary.values():
             yield entry
@@ -308,12 +308,12 @@ class RawDirectory(Directory):
 
     def _staged(self) -> dict[str, Staged]:
         """What is staged directly below, by name."""
-        found = self._context.staging.unpublished_in(ident(self.prefix))
+        found = self._context.staging.unpublished_in(self._here)
         return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
 
     def _ident(self, name: str) -> str:
         """`File.ident` of the entry called ``name``."""
-        return ident(self.prefix) + name
+        return self._here + name
 
     async def _exists(self, name: str) -> bool:
         if self._temporaries.get(self._ident(name)) is not None:

@@ -19,16 +19,16 @@ _AT_ONCE_NBYTES = 64 * 1024
 
 
 class RawValue(WholeContent):
-    """The value of a key."""
+    """The value of a key. ``called``: its `Content.ident`, for who has it at hand."""
 
-    def __init__(self, context: ViewContext, key: Key) -> None:
+    def __init__(self, context: ViewContext, key: Key, called: str | None = None) -> None:
         self._context = context
         self._store = context.store
         self._times = context.times
         self.key = key
         self._size: int | None = None
         self._was_given = False
-        self.ident = ident(key)
+        self.ident = called or ident(key)
 
     async def snapshot(self) -> Snapshot | None:
         await self._context.settle(self.key)
