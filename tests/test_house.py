@@ -73,10 +73,14 @@ LAYERS: dict[str, set[str]] = {
         *PLUGGED,
     },
     # Starting and ending daemons from outside: it never imports one.
-    "mounting": {"config", "redact", "last_words", "holders", "mount_table", "logs"},
+    "mountpoint": {"config", "mount_table"},
+    "mounting": {"config", "redact", "last_words", "logs"},
+    "unmounting": {"last_words", "holders", "mount_table"},
     "cli": {
         "daemon",
         "mounting",
+        "mountpoint",
+        "unmounting",
         "info",
         "info_text",
         "check",
@@ -89,7 +93,7 @@ LAYERS: dict[str, set[str]] = {
         "last_words",
         "",
     },
-    "mount_helper": {"cli", "mounting", "config", "redact", ""},
+    "mount_helper": {"cli", "mounting", "mountpoint", "unmounting", "config", "redact", ""},
     "__main__": {"cli"},
 }
 
@@ -111,11 +115,11 @@ HOMES = {
     "dbm": {"stores.dbm"},
     "ml_dtypes": {"model"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
-    "errno": {"fuse", "stores", "daemon", "mounting", "mount_helper", "vfs.buffer"},
-    "ctypes": {"allocator", "stores", "mounting"},
+    "errno": {"fuse", "stores", "daemon", "mountpoint", "unmounting", "mount_helper", "vfs.buffer"},
+    "ctypes": {"allocator", "stores", "unmounting"},
     "mmap": {"hierarchy.slabs", "hierarchy.mapped", "hierarchy.dirty_chunks", "vfs.buffer"},
-    "threading": {"fuse.notifier", "codecs", "stores", "mounting"},
-    "subprocess": {"mounting", "mount_helper", "cli", "ending"},
+    "threading": {"fuse.notifier", "codecs", "stores", "unmounting"},
+    "subprocess": {"mounting", "unmounting", "mount_helper", "cli", "ending"},
     "importlib": {"registry", "codecs"},
     "pickle": set(),
     "marshal": set(),

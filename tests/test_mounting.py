@@ -1,21 +1,19 @@
+"""The parent of a background mount, and the daemon that it starts: a script stands in for the daemon."""
+
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from zarrfs import mount_table, mounting
+from zarrfs import mounting
 from zarrfs.config import MountConfig
-from zarrfs.errors import FuseUnavailable, MountpointUnusable, UsageError, ZarrfsError
-from zarrfs.last_words import SUDDEN_DEATH, Outcome
+from zarrfs.errors import UsageError
+from zarrfs.last_words import Outcome
 
 REPOSITORY = Path(__file__).parents[1]
-SMALL_MOUNT = REPOSITORY / "tests/support/small_mount.py"
 
 
 @pytest.fixture
@@ -28,65 +26,6 @@ def mountpoint(tmp_path: Path) -> Path:
 @pytest.fixture
 def config(mountpoint: Path, tmp_path: Path) -> MountConfig:
     return MountConfig(store="/data/x.zarr", mountpoint=str(mountpoint), log_file=str(tmp_path / "logs/x.log"))
-
-
-# --- before
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda path: path.rmdir(), ["does not exist", "mkdir -p"]),
-        (lambda path: (path / "x").touch(), ["is not empty", "empty folder"]),
-        (lambda path: (path.rmdir(), path.touch()), ["is not a folder"]),
-        (lambda path: (path.rmdir(), path.symlink_to("/usr")), ["is a symlink", "/usr"]),
-        (lambda path: (path.rmdir(), path.symlink_to("/nowhere")), ["is a symlink", "/nowhere"]),
-    ],
-)
-def test_an_unusable_mountpoint(make: object, words: list[str], mountpoint: Path) -> None:
-    make(mountpoint)  # type: ignore[operator]
-    with pytest.raises(MountpointUnusable) as caught:
-        mounting.check_mountpoint(str(mountpoint))
-    assert all(word in str(caught.value) for word in [str(mountpoint), *words])
-    assert "\n" not in str(caught.value)
-
-
-def test_a_usable_mountpoint(mountpoint: Path) -> None:
-    mounting.check_mountpoint(str(mountpoint))
-
-
-def test_overlap_is_seen_through_symlinks(tmp_path: Path) -> None:
-    (tmp_path / "store/inside").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "store")
-    for store, mount in (("store", "store"), ("store", "store/inside"), ("link", "store/inside"), ("store", "link/inside")):
-        with pytest.raises(MountpointUnusable, match="inside"):
-            mounting.check_overlap(str(tmp_path / store), str(tmp_path / mount))
-    with pytest.raises(MountpointUnusable, match="holds the store"):
-        mounting.check_overlap(str(tmp_path / "store/inside"), str(tmp_path / "link"))
-    (tmp_path / "store2").mkdir()
-    mounting.check_overlap(str(tmp_path / "store"), str(tmp_path / "store2"))
-
-
-def test_no_dev_fuse(config: MountConfig, tmp_path: Path) -> None:
-    with pytest.raises(FuseUnavailable, match="modprobe fuse"):
-        mounting.check_fuse(config, device=str(tmp_path / "fuse"))
-
-
-@pytest.mark.parametrize(("text", "lets"), [("user_allow_other\n", True), ("#user_allow_other\n", False), ("", False)])
-def test_fuse_conf(text: str, lets: bool, tmp_path: Path) -> None:
-    conf = tmp_path / "fuse.conf"
-    conf.write_text(text)
-    assert mounting._lets_users_allow_other(str(conf)) is lets
-
-
-def test_the_mount_table_with_odd_names() -> None:
-    device = os.stat("/proc").st_dev
-    assert mount_table.mount_at("/proc") == mount_table.Mount("/proc", "proc", f"{os.major(device)}:{os.minor(device)}")
-    assert mount_table.mount_at("/proc/self") is None
-    assert mount_table._unescape(rb"/a\040b\134\012") == b"/a b\\\n"
-
-
-# --- around: a script stands in for the daemon
 
 
 def child(tmp_path: Path, body: str) -> list[str]:
@@ -152,76 +91,3 @@ def test_arguments_of_the_daemon_hold_no_secret() -> None:
     command = mounting.daemon_command(MountConfig(store="s3://key:canary@bucket/x", mountpoint="/m"))
     assert "canary" not in " ".join(command)
     assert command[-3:] == ["--", "s3://***@bucket/x", "/m"]
-
-
-# --- after
-
-
-@pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    (tmp_path / "run").mkdir()
-    return tmp_path / "run" / "zarrfs"
-
-
-@pytest.fixture
-def small_mount(request: pytest.FixtureRequest, mountpoint: Path, runtime: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, str(SMALL_MOUNT), str(mountpoint), request.param]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"mounted\n"
-        yield process
-        if mount_table.mount_at(str(mountpoint)):
-            subprocess.run(["fusermount3", "-u", "-z", str(mountpoint)], check=True)
-        process.wait()
-
-
-@pytest.mark.fuse
-@pytest.mark.parametrize(
-    ("small_mount", "outcome"),
-    [("well", Outcome(0)), ("badly", Outcome(7, "raw/a could not be stored: no space left")), ("dead", SUDDEN_DEATH)],
-    indirect=["small_mount"],
-)
-def test_umount_waits_and_tells_how_the_daemon_ended(
-    small_mount: subprocess.Popen[bytes], outcome: Outcome, mountpoint: Path, runtime: Path
-) -> None:
-    assert mounting.unmount(str(mountpoint)) == outcome
-    assert small_mount.poll() is not None
-    assert mount_table.mount_at(str(mountpoint)) is None
-    assert list(runtime.iterdir()) == []
-
-
-@pytest.mark.fuse
-@pytest.mark.parametrize("small_mount", ["well"], indirect=True)
-def test_a_mount_in_use_stays_unless_lazy(small_mount: subprocess.Popen[bytes], mountpoint: Path) -> None:
-    with pytest.raises(MountpointUnusable, match="already mounted"):
-        mounting.check_mountpoint(str(mountpoint))
-    held = os.open(mountpoint, os.O_RDONLY)
-    with pytest.raises(ZarrfsError, match=rf"in use by .* \({os.getpid()}: \.\)"):
-        mounting.unmount(str(mountpoint))
-    outcome = mounting.unmount(str(mountpoint), lazy=True)
-    assert outcome.exit_code == 0
-    assert f"daemon (pid {small_mount.pid}) goes on until" in outcome.message and f"({os.getpid()}: .)" in outcome.message
-    assert mount_table.mount_at(str(mountpoint)) is None
-    assert small_mount.poll() is None
-    os.close(held)
-    assert small_mount.wait() == 0
-
-
-@pytest.mark.fuse
-@pytest.mark.parametrize("small_mount", ["well"], indirect=True)
-def test_a_mount_whose_daemon_died(small_mount: subprocess.Popen[bytes], mountpoint: Path) -> None:
-    small_mount.kill()
-    small_mount.wait()
-    with pytest.raises(MountpointUnusable, match=r"daemon died.*zarrfs umount"):
-        mounting.check_mountpoint(str(mountpoint))
-    outcome = mounting.unmount(str(mountpoint))
-    assert outcome.exit_code == 0 and "had died" in outcome.message
-    mounting.check_mountpoint(str(mountpoint))
-
-
-def test_umount_of_what_zarrfs_did_not_mount(tmp_path: Path) -> None:
-    with pytest.raises(MountpointUnusable, match="nothing is mounted"):
-        mounting.unmount(str(tmp_path))
-    with pytest.raises(MountpointUnusable, match="type proc"):
-        mounting.unmount("/proc")

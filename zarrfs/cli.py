@@ -122,6 +122,7 @@ def _program(
 def mount(store: str, mountpoint: str, mount_options: list[str] | None, config_file: str | None, **flags: bool | str | None) -> int:
     """Mount STORE on MOUNTPOINT; return when it can be used, or say why not."""
     from zarrfs import mounting
+    from zarrfs.mountpoint import check as check_before
 
     if (adopted := mounting.Parent.adopt()) is not None:
         return _serve(*adopted)
@@ -131,7 +132,7 @@ def mount(store: str, mountpoint: str, mount_options: list[str] | None, config_f
         mount_options=mount_options or (),
         config_file=config_file,
     )
-    mounting.check(config, _local_path(config.store))
+    check_before(config, _local_path(config.store))
     if config.foreground:
         return _serve(config)
     outcome, _ = mounting.start(config)
@@ -188,9 +189,9 @@ def umount(
 
     While that takes long it tells what is left, and while the mount is in use, by whom.
     """
-    from zarrfs import mounting
+    from zarrfs import unmounting
 
-    return _end(mounting.unmount(mountpoint, lazy=lazy, say=_say))
+    return _end(unmounting.unmount(mountpoint, lazy=lazy, say=_say))
 
 
 @app.command()

@@ -135,7 +135,7 @@ def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
     try:
         pyfuse3.init(operations, config.mountpoint, options)
     except RuntimeError as error:
-        # What can be foreseen was checked by `zarrfs.mounting`; libfuse tells the rest on stderr, which the parent relays.
+        # What can be foreseen was checked by `zarrfs.mountpoint`; libfuse tells the rest on stderr, which the parent relays.
         raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error
 
 

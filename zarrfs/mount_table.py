@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+FSTYPE = "fuse.zarrfs"
+"""The type of our mounts."""
+
 
 class Mount(NamedTuple):
     """One line of the mount table: where, the type of file system, and its device number (``0:52``), which no other mounted file

@@ -19,7 +19,7 @@ from typing import IO
 import pytest
 
 from tests.support.mounting import ROOT, Mounted, killed_at_last, mounted, mountpoint, run, watchdog, zarrfs
-from zarrfs import mounting
+from zarrfs import unmounting
 from zarrfs.config import MountConfig
 from zarrfs.mount_table import mount_at
 
@@ -260,7 +260,7 @@ def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
                 assert (store / "k").read_bytes() == OLD
                 mount.signal(signal.SIGUSR1)
 
-        assert mounting.unmount(str(mount.path), say=say, every=EVERY) == (0, "")
+        assert unmounting.unmount(str(mount.path), say=say, every=EVERY) == (0, "")
         assert f"{mount.path}: 1 file, 2.9 KiB left" in lines
         assert all(re.fullmatch(r".*: (1 file, 2\.9 KiB left|waiting for its daemon.*)", line) for line in lines)
     assert (store / "k").read_bytes() == NEW
@@ -289,7 +289,7 @@ def test_a_daemon_that_is_killed_at_its_end_leaves_the_names_of_what_is_lost(sto
             if "file" in line:
                 mount.process.kill()
 
-        outcome = mounting.unmount(str(mount.path), say=say, every=EVERY)
+        outcome = unmounting.unmount(str(mount.path), say=say, every=EVERY)
         assert outcome.exit_code == 7
         assert "the daemon died" in outcome.message and "1 file, 2.9 KiB left (raw/k)" in outcome.message
     assert (store / "k").read_bytes() == OLD
