@@ -15,6 +15,10 @@ SPOKEN = {
     "view": ("raw", "raw"),
     "views": ("raw:npy", ("raw", "npy")),
     "allow_other": ("yes", True),
+    "uid": ("1000", 1000),
+    "gid": ("1001", 1001),
+    "umask": ("0077", 0o077),
+    "noexec": ("yes", True),
     "metadata_ttl": ("0.5", 0.5),
     "watch": ("no", False),
     "memory_limit": ("64MiB", 64 << 20),
@@ -75,6 +79,39 @@ def test_toml_has_types_of_its_own(tmp_path: Path) -> None:
     file.write_text('read_only = true\nviews = ["raw", "npy"]\nmemory_limit = 1024\ntimeout = 1.5\n')
     found = config(config_file=str(file))
     assert (found.read_only, found.views, found.memory_limit, found.timeout) == (True, ("raw", "npy"), 1024, 1.5)
+
+
+def test_owners_in_toml_are_numbers_or_names(tmp_path: Path) -> None:
+    file = tmp_path / "zarrfs.toml"
+    file.write_text('uid = 1000\ngid = "root"\numask = "027"\n')
+    found = config(config_file=str(file))
+    assert (found.uid, found.gid, found.umask) == (1000, 0, 0o027)
+
+
+@pytest.mark.parametrize("written", ["22", "0o22", "0", "true", '["022"]'])
+def test_a_umask_in_toml_is_text_since_its_integers_do_not_tell_22_from_0o26(written: str, tmp_path: Path) -> None:
+    file = tmp_path / "zarrfs.toml"
+    file.write_text(f"umask = {written}\n")
+    with pytest.raises(UsageError, match='umask: expected octal digits in quotes, as in umask = "022"'):
+        config(config_file=str(file))
+
+
+@pytest.mark.parametrize(("text", "noexec"), [("noexec", True), ("noexec,exec", False), ("exec", False), ("no_noexec", False)])
+def test_noexec_and_exec_as_with_mount_8(text: str, noexec: bool) -> None:
+    assert config(mount_options=[text], environment={"ZARRFS_NOEXEC": str(not noexec)}).noexec is noexec
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("uid=nobody-at-all", "-o uid: expected the name or number of a user of this machine, not 'nobody-at-all'"),
+        ("gid=-1", "-o gid: expected the name or number of a group"),
+        ("umask=8", "-o umask: expected up to three octal digits, such as 022, not '8'"),
+    ],
+)
+def test_owners_that_are_nonsense(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        config(mount_options=[text])
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,9 @@ def _mount_signature() -> inspect.Signature:
     for name, option in options().items():
         dashed = name.replace("_", "-")
         default = getattr(defaults, name)
-        help_text = option.help if option.flag or default in (None, ()) else f"{option.help} Default: {_shown(default)}."
+        help_text = (
+            option.help if option.flag or default in (None, ()) else f"{option.help} Default: {_shown(default, option.octal)}."
+        )
         declarations = [f"--{dashed}/--no-{dashed}" if option.flag else f"--{dashed}", *([option.short] if option.short else [])]
         # Not given is None, whatever the default: then the lesser sources are asked.
         declared = typer.Option(*declarations, metavar=option.metavar or None, help=help_text, show_default=False)
@@ -160,8 +162,10 @@ def _mount_signature() -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=int)
 
 
-def _shown(default: Any) -> str:
+def _shown(default: Any, octal: bool) -> str:
     match default:
+        case int() if octal:
+            return f"{default:03o}"
         case int() if default >= 1 << 20:
             return f"{default >> 20}MiB"
         case float():

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from zarrfs.errors import UsageError
+from zarrfs.ownership import parse_group, parse_umask, parse_user
 
 TRUE = frozenset({"1", "yes", "true", "on"})
 FALSE = frozenset({"0", "no", "false", "off"})
@@ -30,20 +31,22 @@ FALSE = frozenset({"0", "no", "false", "off"})
 ALREADY_SO = frozenset({"default_permissions", "noatime", "nosuid", "nodev"})
 
 # mount(8)'s words for what has a name of its own here.
-_SYNONYMS = {"ro": ("read_only", "yes"), "rw": ("read_only", "no"), "fg": ("foreground", "yes")}
+_SYNONYMS = {"ro": ("read_only", "yes"), "rw": ("read_only", "no"), "fg": ("foreground", "yes"), "exec": ("noexec", "no")}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One row of the table: ``parse`` makes the value of its text and raises ValueError with what is wrong with it.
 
-    ``flag`` options need no value (``--durable``, ``-o durable``) and have a negation (``--no-durable``, ``-o no_durable``).
+    ``flag`` options need no value (``--durable``, ``-o durable``) and have a negation (``--no-durable``, ``-o no_durable``). ``octal``
+    ones are text in TOML: its integers do not tell 22 from 0o26.
     """
 
     parse: Callable[[str], Any]
     metavar: str
     help: str
     flag: bool = False
+    octal: bool = False
     short: str | None = None
 
 
@@ -113,7 +116,7 @@ def _level(text: str) -> str:
 
 
 def _option(default: Any, parse: Callable[[str], Any], metavar: str, help: str, *, short: str | None = None) -> Any:
-    row = Option(parse, metavar, help, flag=parse is _boolean, short=short)
+    row = Option(parse, metavar, help, flag=parse is _boolean, octal=parse is parse_umask, short=short)
     return dataclasses.field(default=default, metadata={"option": row})
 
 
@@ -128,6 +131,10 @@ class MountConfig:
     view: str | None = _option(None, _name, "VIEW", "Make this view the root of the mount: raw, chunks, npy, ...")
     views: tuple[str, ...] = _option((), _names, "VIEW,...", "Offer these views only; in -o separate them by ':' or '+'.")
     allow_other: bool = _option(False, _boolean, "", "Let other users in, as the files' modes permit.")
+    uid: int | None = _option(None, parse_user, "USER", "Whose the files are: a number or name. Default: who mounts.")
+    gid: int | None = _option(None, parse_group, "GROUP", "Which group's they are. Default: that of who mounts.")
+    umask: int = _option(0o022, parse_umask, "OCTAL", "Permissions that files (666) and folders (777) do not have.")
+    noexec: bool = _option(False, _boolean, "", "Let no program in the mount be run, nor mapped to be run.")
     metadata_ttl: float = _option(10.0, _seconds, "SECONDS", "Notice changes made behind the mount within this time.")
     watch: bool = _option(True, _boolean, "", "Notice them at once where the store is a local folder (extra: watch).")
     memory_limit: int = _option(192 << 20, parse_size, "SIZE", "Memory for decoded chunks and unpublished writes.")
@@ -304,6 +311,8 @@ def _from_toml(path: str) -> dict[str, str]:
         name = written.replace("-", "_")
         if name not in options():
             raise UsageError(f"{path}: unknown option {written!r}{_nearest(name, options())}")
+        if options()[name].octal and not isinstance(value, str):
+            raise UsageError(f'{path}: {written}: expected octal digits in quotes, as in {written} = "022"')
         try:
             texts[name] = _text(value)
         except ValueError as error:
