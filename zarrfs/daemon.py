@@ -17,6 +17,7 @@ from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
+from zarrfs.fuse.translation import Ownership
 from zarrfs.mount_table import mount_at
 from zarrfs.redact import public_url
 from zarrfs.stores.opening import open_store
@@ -89,6 +90,7 @@ async def _mounted(
         told=lambda: tree.watched,
         writable=tree.store.writable,
         free_space=tree.store.free_space,
+        ownership=Ownership.of_this_process(config.uid, config.gid, config.umask),
         report=tree.report,
     )
     tree.on_affected, tree.on_forgotten = operations.memory.changed, operations.memory.forgotten
@@ -127,11 +129,9 @@ async def _mounted(
 
 def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
     name = public_url(config.store).replace("\\", "\\\\").replace(",", "\\,")
-    options = {f"fsname={name}", "subtype=zarrfs", "nosuid", "nodev", "default_permissions"}
-    if not writable:
-        options.add("ro")
-    if config.allow_other:
-        options.add("allow_other")
+    options = {f"fsname={name}", "subtype=zarrfs", "nosuid", "nodev", "noatime", "default_permissions"}
+    asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
+    options.update(option for option, so in asked.items() if so)
     try:
         pyfuse3.init(operations, config.mountpoint, options)
     except RuntimeError as error:

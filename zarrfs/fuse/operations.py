@@ -19,7 +19,7 @@ from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inodes import Inode, InodeTable, same_size, stamp_of
 from zarrfs.fuse.memory import KernelMemory
 from zarrfs.fuse.notifier import Notifier
-from zarrfs.fuse.translation import Attributor, name_of, open_flags, statvfs, text_of
+from zarrfs.fuse.translation import Attributor, Ownership, name_of, open_flags, statvfs, text_of
 from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, Node
 from zarrfs.vfs.temporary import TemporaryFile
 
@@ -30,8 +30,8 @@ class Operations(pyfuse3.Operations):
     """The handlers for one mount.
 
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
-    attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``report(where, error)`` is told of every
-    error that a user may want to look up later.
+    attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``ownership``: by default that of this
+    process. ``report(where, error)`` is told of every error that a user may want to look up later.
     """
 
     supports_dot_lookup = False
@@ -48,6 +48,7 @@ class Operations(pyfuse3.Operations):
         told: Callable[[], bool] = lambda: False,
         writable: bool,
         free_space: FreeSpace,
+        ownership: Ownership | None = None,
         report: Callable[[str, BaseException], None] | None = None,
     ) -> None:
         super().__init__()
@@ -55,7 +56,7 @@ class Operations(pyfuse3.Operations):
         self.notifier = notifier
         self._hidden = dict(hidden or {})
         self.memory = KernelMemory(self.inodes, notifier, timeout=timeout, told=told)
-        self._attributor = Attributor(self.memory, writable=writable)
+        self._attributor = Attributor(self.memory, ownership or Ownership.of_this_process(), writable=writable)
         self._writable = writable
         self._free_space = free_space
         self._on_error = report

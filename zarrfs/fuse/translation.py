@@ -6,6 +6,7 @@ import functools
 import os
 import stat
 import time
+from dataclasses import dataclass
 
 import pyfuse3
 
@@ -17,14 +18,33 @@ from zarrfs.vfs.node import Attributes, OpenFlags
 _BLOCK = 512
 
 
-class Attributor:
-    """Makes what stat(2) tells. Files belong to whoever runs the mount; where a time is not known, that of the mount stands in."""
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whose all files of a mount are, and the permission bits that none of them has."""
 
-    def __init__(self, memory: KernelMemory, *, writable: bool) -> None:
+    uid: int
+    gid: int
+    umask: int
+
+    @classmethod
+    def of_this_process(cls, uid: int | None = None, gid: int | None = None, umask: int = 0o022) -> Ownership:
+        """That of whoever runs the mount, except what is given."""
+        return cls(os.getuid() if uid is None else uid, os.getgid() if gid is None else gid, umask)
+
+
+class Attributor:
+    """Makes what stat(2) tells. What cannot be written shows nobody the permission to; where a time is not known, that of the mount
+    stands in."""
+
+    def __init__(self, memory: KernelMemory, ownership: Ownership, *, writable: bool) -> None:
         self._memory = memory
         self._writable = writable
         self._mounted_ns = time.time_ns()
-        self._uid, self._gid = os.getuid(), os.getgid()
+        self._uid, self._gid = ownership.uid, ownership.gid
+        permissions = 0o777 & ~ownership.umask
+        # By whether it can be written. Nothing in a store is a program, so that no file may be run.
+        self._directory_mode = {can: stat.S_IFDIR | (permissions if can else permissions & 0o555) for can in (False, True)}
+        self._file_mode = {can: stat.S_IFREG | (mode & 0o666) for can, mode in self._directory_mode.items()}
 
     def entry(self, ino: int, attributes: Attributes, epoch: int | None = None) -> pyfuse3.EntryAttributes:
         """The kernel's form of ``attributes``, which were asked for at ``epoch`` of the kernel's memory, if not just now."""
@@ -32,9 +52,9 @@ class Attributor:
         entry.st_ino = pyfuse3.InodeT(ino)
         writable = self._writable and attributes.writable
         if attributes.is_directory:
-            entry.st_mode = pyfuse3.ModeT(stat.S_IFDIR | (0o755 if writable else 0o555))
+            entry.st_mode = pyfuse3.ModeT(self._directory_mode[writable])
         else:
-            entry.st_mode = pyfuse3.ModeT(stat.S_IFREG | (0o644 if writable else 0o444))
+            entry.st_mode = pyfuse3.ModeT(self._file_mode[writable])
             # st_size is a signed 64-bit number: an array may be larger.
             entry.st_size = min(attributes.size, 2**63 - 1)
             entry.st_blocks = min(-(-attributes.size // _BLOCK), 2**63 - 1)
