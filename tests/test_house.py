@@ -59,11 +59,13 @@ LAYERS: dict[str, set[str]] = {
     "check_shards": {"findings", "check_grid", "hierarchy", "stores.base", "model"},
     "check": {"check_shards", "findings", "check_grid", "offline", "hierarchy", "stores.base", "model", "config", "redact"},
     "check_text": {"findings", "progress", "terminal"},
-    "ending": {"tree", "last_words"},
+    "service": {"threads", "terminal"},
+    "ending": {"tree", "last_words", "service"},
     "daemon": {
         "tree",
         "fuse",
         "ending",
+        "service",
         "mount_table",
         "stores.opening",
         "config",
@@ -79,6 +81,7 @@ LAYERS: dict[str, set[str]] = {
     "unmounting": {"last_words", "holders", "mount_table"},
     "cli": {
         "daemon",
+        "service",
         "mounting",
         "mountpoint",
         "unmounting",
@@ -115,6 +118,7 @@ HOMES = {
     "sqlite3": {"stores.sqlite"},
     "dbm": {"stores.dbm"},
     "ml_dtypes": {"model"},
+    "sdnotify": {"service"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
     "errno": {"fuse", "stores", "daemon", "mountpoint", "unmounting", "mount_helper", "vfs.buffer"},
     "ctypes": {"allocator", "stores", "unmounting"},
