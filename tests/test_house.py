@@ -49,9 +49,8 @@ LAYERS: dict[str, set[str]] = {
     # Commands that only look at a store, and what they print.
     "terminal": set(),
     "offline": {"hierarchy", "transformers", "stores", "model", "config", "redact"},
-    "info_values": {"model"},
     "info_amounts": {"hierarchy", "model"},
-    "info": {"info_values", "info_amounts", "offline", "hierarchy", "model", "config", "redact"},
+    "info": {"info_amounts", "offline", "hierarchy", "model", "config", "redact"},
     "info_text": {"info", "model", "terminal"},
     "progress": {"terminal"},
     "findings": {"model"},

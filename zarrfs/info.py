@@ -13,8 +13,8 @@ from zarrfs.config import MountConfig
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.info_amounts import Amounts, Told, amounts_of
-from zarrfs.info_values import codecs, fill, number, plain, shards
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.offline import opened, walk
 from zarrfs.redact import public_url
 
@@ -68,16 +68,10 @@ async def _described(hierarchy: Hierarchy, node: Node, told: Told, *, indexes: b
 
 def _of_array(node: ArrayNode, amounts: Amounts) -> dict[str, Any]:
     metadata = node.metadata
-    fill_value, fill_text = fill(metadata)
     nbytes = None if metadata.data_type.is_variable else number(metadata.nbytes)
     return {
-        "shape": list(metadata.shape),
-        "data_type": plain(metadata.data_type.v3_name),
-        "chunk_shape": list(metadata.chunk_grid.chunk_shape((0,) * metadata.ndim)),
-        "dimension_names": list(metadata.dimension_names) if metadata.dimension_names is not None else None,
-        "codecs": codecs(metadata.codecs),
-        "fill_value": fill_value,
-        "fill_text": fill_text,
+        **of_array(metadata),
+        "fill_text": fill(metadata)[1],
         "chunks_stored": amounts.chunks,
         "chunks_possible": number(math.prod(metadata.grid_shape)),
         "stored_nbytes": amounts.nbytes,

@@ -20,13 +20,15 @@ from zarrfs.fuse.inodes import Inode, InodeTable, same_size, stamp_of
 from zarrfs.fuse.memory import KernelMemory
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.translation import Attributor, Ownership, name_of, open_flags, statvfs, text_of
+from zarrfs.fuse.xattrs import XattrOperations
+from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, Node
 from zarrfs.vfs.temporary import TemporaryFile
 
 FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
 
 
-class Operations(pyfuse3.Operations):
+class Operations(XattrOperations):
     """The handlers for one mount.
 
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
@@ -354,6 +356,14 @@ class Operations(pyfuse3.Operations):
         if not mode & os.W_OK:
             return True
         return self._writable and (await self._attributes(self.inodes[inode])).writable
+
+    async def extended_attributes(self, ino: int) -> ExtendedAttributes | None:
+        inode = self.inodes[ino]
+        folder = inode.parent
+        if folder is None or folder is self.inodes.root or inode.nameless or isinstance(inode.node, Directory):
+            return await (await self._node(inode)).extended_attributes()
+        # Not the file itself: who lists a folder may ask for each, and its folder knows without looking it up.
+        return await (await self._directory(folder)).extended_attributes_of(inode.name)
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
 

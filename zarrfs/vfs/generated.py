@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from zarrfs.errors import NotPermitted
+from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
 
 Make = Callable[[], Awaitable[bytes]]
@@ -16,14 +17,26 @@ class GeneratedFile(File):
     ``direct``: the bytes differ from one moment to the next, and the kernel must not cache them nor trust the size.
     """
 
-    def __init__(self, ident: str, make: Make, *, mtime_ns: int | None = None, direct: bool = False) -> None:
+    def __init__(
+        self,
+        ident: str,
+        make: Make,
+        *,
+        mtime_ns: int | None = None,
+        direct: bool = False,
+        extended: ExtendedAttributes | None = None,
+    ) -> None:
         self.ident = ident
         self._make = make
         self._mtime_ns = mtime_ns
         self._direct = direct
+        self._extended = extended
 
     async def attributes(self) -> Attributes:
         return Attributes(False, len(await self._make()), self._mtime_ns, writable=False)
+
+    async def extended_attributes(self) -> ExtendedAttributes | None:
+        return self._extended
 
     async def open(self, flags: OpenFlags) -> Handle:
         if flags.write:
@@ -44,10 +57,10 @@ class _GeneratedHandle(Handle):
         return memoryview(self._data)[offset : offset + size]
 
 
-def text(ident: str, data: bytes, *, mtime_ns: int | None = None) -> GeneratedFile:
+def text(ident: str, data: bytes, *, mtime_ns: int | None = None, extended: ExtendedAttributes | None = None) -> GeneratedFile:
     """A file of bytes that do not change."""
 
     async def make() -> bytes:
         return data
 
-    return GeneratedFile(ident, make, mtime_ns=mtime_ns)
+    return GeneratedFile(ident, make, mtime_ns=mtime_ns, extended=extended)

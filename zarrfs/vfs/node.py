@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from zarrfs.errors import AcrossViews, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
+from zarrfs.vfs.extended_attributes import ExtendedAttributes
 
 Buffer = bytes | bytearray | memoryview
 
@@ -58,6 +59,10 @@ class Node(abc.ABC):
     async def set_mtime(self, mtime_ns: int) -> None:
         """utimens(2). By default kept nowhere: times are not refused, so that ``cp -a`` and ``tar`` work everywhere."""
 
+    async def extended_attributes(self) -> ExtendedAttributes | None:
+        """See xattr(7); None where there can be none."""
+        return None
+
 
 class Directory(Node):
     """A directory: names, and the nodes behind them."""
@@ -74,6 +79,10 @@ class Directory(Node):
     async def listed_file(self, name: str) -> Node:
         """As `lookup`, for a name that a listing has shown to be a file: it need not be proved again, opening it does that."""
         return await self.lookup(name)
+
+    async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
+        """Those of what is called ``name``, which need not be proved to be there: who lists a folder may ask for each name in it."""
+        return await (await self.lookup(name)).extended_attributes()
 
     @abc.abstractmethod
     def entries(self) -> AsyncIterator[Entry]:

@@ -21,6 +21,7 @@ from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries
 from zarrfs.vfs.times import KeptTimes
+from zarrfs.views.extended_attributes import NodeAttributes
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,8 @@ class ViewContext:
     ``fill``: chunks that are not stored read as fill value in views that else hide them. ``made_prefixes``: empty folders, where the
     store has no such thing. ``mounted_ns``: the time that stands in for times that are not known. ``resize_erases``: a smaller shape
     erases the chunks outside of it. ``new_arrays``: what new arrays are stored as. ``start_soon``: begins a task of the mount.
-    ``temporaries``: files that exist in this mount only. ``times``: those that the store does not keep.
+    ``temporaries``: files that exist in this mount only. ``times``: those that the store does not keep. ``node_attributes``:
+    the extended attributes of nodes.
     """
 
     store: Store
@@ -47,6 +49,7 @@ class ViewContext:
     mounted_ns: int = 0
     made_prefixes: set[Prefix] = field(default_factory=set)
     times: KeptTimes = field(default_factory=KeptTimes)
+    node_attributes: NodeAttributes = field(default_factory=NodeAttributes)
     temporaries: Temporaries = field(init=False)
 
     def __post_init__(self) -> None:

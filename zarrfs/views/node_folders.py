@@ -28,9 +28,11 @@ from zarrfs.errors import (
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content
+from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, lookup_file, no_such_entry
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
+from zarrfs.views.extended_attributes import BECOMING
 from zarrfs.views.node_documents import staged_in
 from zarrfs.views.node_form import DocumentContent, NodeContent, NodeForm
 from zarrfs.views.node_kinds import ArrayKind, GroupKind, Kind, ReasonKind, WaitingKind, folder_mtime_ns
@@ -67,6 +69,18 @@ class NodeFolder(Directory):
         temporary = self._temporaries.get(self.ident(name))
         node, attributes = (temporary, None) if temporary is not None else await (await self._kind()).look(name)
         return node, attributes if attributes is not None else await node.attributes()
+
+    async def extended_attributes(self) -> ExtendedAttributes | None:
+        return self._described(await self._kind())
+
+    async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
+        """What is in the folder of a node has those of the node, but for the folders of other nodes."""
+        if self._temporaries.get(self.ident(name)) is not None:
+            return BECOMING
+        kind = await self._kind()
+        if isinstance(kind, GroupKind) and name not in self.form.documents:
+            return await (await kind.lookup(name)).extended_attributes()
+        return self._described(kind)
 
     async def entries(self) -> AsyncIterator[Entry]:
         self.state.listed(self.path)
@@ -286,6 +300,10 @@ class NodeFolder(Directory):
     async def _require_no_nodes(self, name: str) -> None:
         if await self._context.hierarchy.children(self.path):
             raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident(name))
+
+    def _described(self, kind: Kind) -> ExtendedAttributes:
+        forgets = isinstance(kind, GroupKind) and self.state.is_unwritten(self.path)
+        return self._context.node_attributes.of(kind.node, forgets=forgets)
 
     def _folder(self, path: NodePath) -> NodeFolder:
         return NodeFolder(self.form, path)

@@ -29,7 +29,9 @@ Folder = Callable[[NodePath], Directory]
 
 
 class Kind(abc.ABC):
-    """See the module's text."""
+    """See the module's text. ``node``: whose folder it is, or is part of; None where there is no node yet."""
+
+    node: HierarchyNode | None
 
     @abc.abstractmethod
     async def lookup(self, name: str) -> Node:
@@ -54,7 +56,7 @@ class GroupKind(GroupDirectory, Kind):
     def __init__(self, form: NodeForm, path: NodePath, node: GroupNode, folder: Folder) -> None:
         super().__init__(form.context, path)
         self.view = form.view
-        self.node = node
+        self.node: GroupNode = node
         self._form = form
         self._folder = folder
 
@@ -106,7 +108,7 @@ class ArrayKind(Kind):
         self._form = form
         self._context = form.context
         self._path = node.path
-        self._node = node
+        self.node = self._node = node
         self._opened = opened
         self._folder = folder
         self.inside = inside
@@ -260,6 +262,8 @@ class ArrayKind(Kind):
 class WaitingKind(Kind):
     """A folder that may be one of chunks, or a group: what is in it is temporary, or waits as well."""
 
+    node = None
+
     def __init__(self, form: NodeForm, path: NodePath, folder: Folder) -> None:
         self._form = form
         self._path = path
@@ -285,6 +289,7 @@ class ReasonKind(Kind):
     """The root of a store that cannot be shown: one file with the reason."""
 
     def __init__(self, form: NodeForm, node: UnsupportedNode) -> None:
+        self.node = node
         self._reason = show_reason(form.view, form.context.store_name, node, form.context.mounted_ns)
 
     async def lookup(self, name: str) -> Node:

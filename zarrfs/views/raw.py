@@ -107,6 +107,9 @@ class RawDirectory(Directory):
         here = self._ident(name)
         return self._temporaries.get(here) or self._file(RawValue(self._context, self.prefix.key(await self._part(name)), here))
 
+    async def extended_attributes_of(self, name: str) -> None:
+        """None, whatever it is: keys are bytes, and nothing is looked up."""
+
     async def entries(self) -> AsyncIterator[Entry]:
         await self._context.settle(self.prefix)
         writable = self._context.writable

@@ -14,6 +14,7 @@ from zarrfs.vfs import names
 from zarrfs.vfs.generated import text
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 from zarrfs.views.base import ViewContext
+from zarrfs.views.extended_attributes import described
 
 UNSUPPORTED_SUFFIX = ".unsupported.txt"
 
@@ -97,7 +98,7 @@ def show_reason(view: str, name: str, node: UnsupportedNode, mtime_ns: int | Non
     return Shown(
         made_name(name, UNSUPPORTED_SUFFIX),
         False,
-        lambda: text(ident, reason, mtime_ns=mtime_ns),
+        lambda: text(ident, reason, mtime_ns=mtime_ns, extended=described(node)),
         len(reason),
         mtime_ns,
         suffix=UNSUPPORTED_SUFFIX,

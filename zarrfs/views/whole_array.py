@@ -29,12 +29,14 @@ from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
+from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, no_such_entry
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryFile, is_temporary
 from zarrfs.views.array_content import WholeArrayContent, layout_of
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
+from zarrfs.views.extended_attributes import BECOMING
 from zarrfs.views.tree import GroupDirectory, Shown, child_path, made_name, node_ident
 
 
@@ -84,6 +86,18 @@ class WholeArrayGroup(GroupDirectory):
         if staged is not None and await self.context.hierarchy.node(_array_path(staged)) is None:
             return StagedFile(self.context.staging, staged.content, writable=self._writable)
         return await super().lookup(name)
+
+    async def extended_attributes(self) -> ExtendedAttributes | None:
+        node = await self.context.hierarchy.node(self.path)
+        return None if node is None else self.context.node_attributes.of(node)
+
+    async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
+        node = await self.lookup(name)
+        if isinstance(node, TemporaryFile):
+            return BECOMING
+        if isinstance(node, StagedFile) and isinstance(node.content, WholeArrayContent):
+            return self.context.node_attributes.of(await self.context.hierarchy.node(node.content.path))
+        return await node.extended_attributes()
 
     async def entries(self) -> AsyncIterator[Entry]:
         staged = self._staged_new()
