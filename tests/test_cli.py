@@ -36,12 +36,13 @@ def test_every_error_has_an_exit_code_of_the_table() -> None:
     def classes(base: type[errors.ZarrfsError]) -> list[type[errors.ZarrfsError]]:
         return [base, *(found for below in base.__subclasses__() for found in classes(below))]
 
-    codes = {cls.__name__: cli._outcome(cls("x"), []).exit_code for cls in classes(errors.ZarrfsError)}
+    codes = {cls.__name__: cli.outcome_of(cls("x"), []).exit_code for cls in classes(errors.ZarrfsError)}
     special = {name: code for name, code in codes.items() if code != 1}
     assert special == {
         "UsageError": 2,
         "StoreNotFound": 3,
         "StoreAccessDenied": 4,
+        "RootNeeded": 4,
         "MountpointUnusable": 5,
         "FuseUnavailable": 6,
         "NotPublished": 7,
@@ -50,11 +51,11 @@ def test_every_error_has_an_exit_code_of_the_table() -> None:
 
 def test_the_error_inside_a_nursery_counts() -> None:
     wrapped = ExceptionGroup("nursery", [ExceptionGroup("inner", [errors.StoreNotFound("there is no store x")])])
-    assert cli._outcome(wrapped, []) == (3, "there is no store x")
+    assert cli.outcome_of(wrapped, []) == (3, "there is no store x")
 
 
 def test_an_unexpected_error_is_one_line_too() -> None:
-    outcome = cli._outcome(KeyError("x"), [])
+    outcome = cli.outcome_of(KeyError("x"), [])
     assert outcome.exit_code == 1
     assert "KeyError" in outcome.message and "--log-level debug" in outcome.message and "\n" not in outcome.message
 
@@ -97,9 +98,9 @@ def test_locations_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     (tmp_path / "real.zarr").mkdir()
     (tmp_path / "name.zarr").symlink_to("real.zarr")
     monkeypatch.chdir(tmp_path)
-    assert cli._located("name.zarr/", "m/") == (f"{tmp_path}/name.zarr", f"{tmp_path}/m")
-    assert cli._located(f"file://{tmp_path}/real.zarr") == (f"{tmp_path}/real.zarr", "")
-    assert cli._located("memory:", "/m") == ("memory:", "/m")
+    assert cli.located("name.zarr/", "m/") == (f"{tmp_path}/name.zarr", f"{tmp_path}/m")
+    assert cli.located(f"file://{tmp_path}/real.zarr") == (f"{tmp_path}/real.zarr", "")
+    assert cli.located("memory:", "/m") == ("memory:", "/m")
 
 
 @pytest.fixture

@@ -33,7 +33,8 @@ LAYERS: dict[str, set[str]] = {
     "mount_table": set(),
     "logs": {"redact"},
     "ownership": set(),
-    "config": {"ownership"},
+    "standard_options": set(),
+    "config": {"ownership", "standard_options"},
     "model": set(),
     "codecs": {"model"} | PLUGGED,
     "containers": {"model"},
@@ -84,6 +85,7 @@ LAYERS: dict[str, set[str]] = {
         "mounting",
         "mountpoint",
         "unmounting",
+        "install",
         "info",
         "info_text",
         "check",
@@ -96,7 +98,8 @@ LAYERS: dict[str, set[str]] = {
         "last_words",
         "",
     },
-    "mount_helper": {"cli", "mounting", "mountpoint", "unmounting", "config", "redact", ""},
+    "install": set(),
+    "mount_helper": {"cli", "mounting", "mountpoint", "unmounting", "stores.opening", "config", "redact", ""},
     "__main__": {"cli"},
 }
 

@@ -11,6 +11,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from zarrfs.errors import (
     FuseUnavailable,
     MountpointUnusable,
     NotPublished,
+    RootNeeded,
     StoreAccessDenied,
     StoreNotFound,
     UsageError,
@@ -31,6 +33,7 @@ from zarrfs.last_words import Outcome
 from zarrfs.redact import redact
 
 if TYPE_CHECKING:
+    from zarrfs.install import Step
     from zarrfs.mounting import Parent
 
 # An error of a class that is not listed has the code of its nearest listed base.
@@ -40,6 +43,7 @@ EXIT_CODES: dict[type[BaseException], int] = {
     UsageError: 2,
     StoreNotFound: 3,
     StoreAccessDenied: 4,
+    RootNeeded: 4,
     MountpointUnusable: 5,
     FuseUnavailable: 6,
     NotPublished: 7,
@@ -76,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
             command = context.command_path if context is not None else "zarrfs"
             return _end(Outcome(2, f"{error.format_message().rstrip('.')}; see `{command} --help`"))
         log.debug("how it came about:", exc_info=error)
-        return _end(_outcome(error, arguments))
+        return _end(outcome_of(error, arguments))
     except BaseExceptionGroup as group:
         # Ctrl-C, in the groups of the nurseries that it went through.
         if not isinstance(_cause(group), KeyboardInterrupt):
@@ -127,12 +131,12 @@ def mount(store: str, mountpoint: str, mount_options: list[str] | None, config_f
     if (adopted := mounting.Parent.adopt()) is not None:
         return _serve(*adopted)
     config = resolve(
-        *_located(store, mountpoint),
+        *located(store, mountpoint),
         flags=flags,
         mount_options=mount_options or (),
         config_file=config_file,
     )
-    check_before(config, _local_path(config.store))
+    check_before(config, local_path(config.store))
     if config.foreground:
         return _serve(config)
     outcome, _ = mounting.start(config)
@@ -226,7 +230,7 @@ def info(
     from zarrfs import logs, progress
     from zarrfs.info import describe
 
-    config = resolve(*_located(store), mount_options=mount_options or (), config_file=config_file)
+    config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
     logs.configure(config.log_level, config.log_file)
     with progress.Bar() as bar:
         # Only where one array is asked for by its name: an index is a request for each shard.
@@ -267,7 +271,7 @@ def check(
     from zarrfs import check as checking
     from zarrfs import check_text, logs
 
-    config = resolve(*_located(store), mount_options=mount_options or (), config_file=config_file)
+    config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
     logs.configure(config.log_level, config.log_file)
     with check_text.Bar() as bar:
         report = trio.run(checking.check, config, node, bar.update)
@@ -278,6 +282,45 @@ def check(
     if not report.complete:
         return _INTERRUPTED
     return 1 if report.bad.count or report.unchecked.count else 0
+
+
+class _Installed(StrEnum):
+    """What can be installed beside the package."""
+
+    MOUNT_HELPER = "mount-helper"
+
+
+_What = Annotated[_Installed, typer.Argument(metavar="mount-helper", show_default=False, help="What mount(8) runs, in /sbin.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the commands that would do it.")]
+
+
+@app.command()
+def install(what: _What, dry_run: _DryRun = False) -> int:
+    """Let mount(8), umount(8) and /etc/fstab know the type zarrfs."""
+    from zarrfs import install as installing
+
+    commands = installing.commands()
+    return _do(installing.to_install(commands), dry_run, f"{commands / 'zarrfs'} install {what}")
+
+
+@app.command()
+def uninstall(what: _What, dry_run: _DryRun = False) -> int:
+    """Undo what `zarrfs install` did."""
+    from zarrfs import install as installing
+
+    return _do(installing.to_uninstall(), dry_run, f"{installing.commands() / 'zarrfs'} uninstall {what}")
+
+
+def _do(steps: list[Step], dry_run: bool, again: str) -> int:
+    from zarrfs import install as installing
+
+    if not dry_run:
+        installing.do(steps, again)
+    for step in steps:
+        print(step)
+    if not steps:
+        print("nothing is to be done")
+    return 0
 
 
 # --- helpers --------------------------------------------------------------------------------------------------------------------
@@ -292,11 +335,14 @@ def _serve(config: MountConfig, parent: Parent | None = None) -> int:
     try:
         import trio
 
-        from zarrfs import daemon
+        from zarrfs import daemon, service
+        from zarrfs.ending import EVERY
 
-        return trio.run(daemon.serve, config, ready, _say if parent is None else log.info)
+        # In the background this is not the process that a service manager waits for: what that one has to be told is not ours to say.
+        manager = service.service_manager() if parent is None else service.NOBODY
+        return trio.run(daemon.serve, config, ready, _say if parent is None else log.info, EVERY, manager)
     except Exception as error:
-        outcome = _outcome(error, [config.store])
+        outcome = outcome_of(error, [config.store])
         if parent is None:
             raise
         if not isinstance(_cause(error), ZarrfsError):
@@ -306,7 +352,7 @@ def _serve(config: MountConfig, parent: Parent | None = None) -> int:
         return outcome.exit_code
 
 
-def _located(store: str, mountpoint: str = "") -> tuple[str, str]:
+def located(store: str, mountpoint: str = "") -> tuple[str, str]:
     """The store and the mountpoint with absolute paths: the daemon runs elsewhere."""
     import os
 
@@ -316,13 +362,13 @@ def _located(store: str, mountpoint: str = "") -> tuple[str, str]:
     return absolute(store), os.path.abspath(mountpoint) if mountpoint else ""
 
 
-def _local_path(store: str) -> str | None:
+def local_path(store: str) -> str | None:
     from zarrfs.stores.opening import local_path
 
     return local_path(store)
 
 
-def _outcome(error: BaseException, urls: Sequence[str]) -> Outcome:
+def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
     """The exit code of an error and its line, without the secrets of ``urls``."""
     error = _cause(error)
     code = next(EXIT_CODES[base] for base in type(error).__mro__ if base in EXIT_CODES)

@@ -23,15 +23,19 @@ from typing import Any, Self
 
 from zarrfs.errors import UsageError
 from zarrfs.ownership import parse_group, parse_umask, parse_user
+from zarrfs.standard_options import STANDARD, is_standard, refusal
 
 TRUE = frozenset({"1", "yes", "true", "on"})
 FALSE = frozenset({"0", "no", "false", "off"})
 
-# Options of mount(8) that describe how zarrfs mounts anyway: nosuid, nodev and default_permissions always, and access times never.
-ALREADY_SO = frozenset({"default_permissions", "noatime", "nosuid", "nodev"})
-
 # mount(8)'s words for what has a name of its own here.
-_SYNONYMS = {"ro": ("read_only", "yes"), "rw": ("read_only", "no"), "fg": ("foreground", "yes"), "exec": ("noexec", "no")}
+_SYNONYMS = {
+    "ro": ("read_only", "yes"),
+    "rw": ("read_only", "no"),
+    "fg": ("foreground", "yes"),
+    "exec": ("noexec", "no"),
+    "sync": ("durable", "yes"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +126,14 @@ def _option(default: Any, parse: Callable[[str], Any], metavar: str, help: str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountConfig:
-    """What to mount, where and how. ``mountpoint`` is empty where nothing is mounted (``zarrfs info``); paths are absolute."""
+    """What to mount, where and how. ``mountpoint`` is empty where nothing is mounted (``zarrfs info``); paths are absolute.
+
+    ``source`` is what the store is called in the mount table (without its secrets), where that is not as ``store`` has it.
+    """
 
     store: str
     mountpoint: str = ""
+    source: str = ""
     foreground: bool = _option(False, _boolean, "", "Stay in the foreground and log to stderr.", short="-f")
     read_only: bool = _option(False, _boolean, "", "Refuse every change (-o ro).")
     view: str | None = _option(None, _name, "VIEW", "Make this view the root of the mount: raw, chunks, npy, ...")
@@ -204,15 +212,17 @@ def resolve(
     mount_options: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
     config_file: str | None = None,
+    unknown: Callable[[str], None] | None = None,
 ) -> MountConfig:
     """The configuration that all sources together ask for.
 
     ``flags``: values of long options by name, None where one was not given; booleans or text. ``mount_options``: the arguments of
-    each ``-o``. ``config_file``: the TOML file, else the one that ``-o config=`` or ``ZARRFS_CONFIG`` names. Raises `UsageError`,
-    which names the option, its source and, for an unknown one, the nearest that exists.
+    each ``-o``. ``config_file``: the TOML file, else the one that ``-o config=`` or ``ZARRFS_CONFIG`` names. ``unknown`` is told each
+    name in ``mount_options`` that is no option, which else is an error. Raises `UsageError`, which names the option, its source and,
+    for an unknown one, the nearest that exists.
     """
     environment = os.environ if environment is None else environment
-    from_o = _from_mount_options(mount_options)
+    from_o = _from_mount_options(mount_options, unknown)
     config_file = config_file or from_o.pop("config", None) or environment.get("ZARRFS_CONFIG")
     sources: list[tuple[Callable[[str], str], dict[str, str]]] = [
         (
@@ -260,6 +270,11 @@ def split_mount_options(text: str) -> list[str]:
     return [part for part in (*parts, part) if part]
 
 
+def join_mount_options(options: Iterable[str]) -> str:
+    """The argument of ``-o`` that `split_mount_options` takes apart into ``options``."""
+    return ",".join(re.sub(r'([\\,"])', r"\\\1", option) for option in options)
+
+
 def _variable(name: str) -> str:
     return "ZARRFS_" + name.upper()
 
@@ -274,19 +289,24 @@ def _settle_views(sources: list[dict[str, str]]) -> None:
             return
 
 
-def _from_mount_options(arguments: Iterable[str]) -> dict[str, str]:
+def _from_mount_options(arguments: Iterable[str], unknown: Callable[[str], None] | None) -> dict[str, str]:
     texts: dict[str, str] = {}
     for part in (part for argument in arguments for part in split_mount_options(argument)):
         written, equals, value = part.partition("=")
         name = written.strip().replace("-", "_")
-        if name in ALREADY_SO and not equals:
-            continue
+        if (reason := refusal(part)) is not None:
+            raise UsageError(f"-o {written}: {reason}")
         name, implied = _SYNONYMS.get(name, (name, "yes"))
         negated = name.removeprefix("no_")
         if negated != name and negated in options() and options()[negated].flag:
             name, implied = negated, "no"
         if name != "config" and name not in options():
-            raise UsageError(f"-o {written}: unknown option{_nearest(name, [*options(), *_SYNONYMS, *ALREADY_SO, 'config'])}")
+            if is_standard(part):
+                continue
+            if unknown is None:
+                raise UsageError(f"-o {written}: unknown option{_nearest(name, [*options(), *_SYNONYMS, *STANDARD, 'config'])}")
+            unknown(written)
+            continue
         flag = name in options() and options()[name].flag
         if not equals and not flag:
             raise UsageError(

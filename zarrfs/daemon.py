@@ -128,7 +128,7 @@ async def _mounted(
 
 
 def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
-    name = public_url(config.store).replace("\\", "\\\\").replace(",", "\\,")
+    name = public_url(config.source or config.store).replace("\\", "\\\\").replace(",", "\\,")
     options = {f"fsname={name}", "subtype=zarrfs", "nosuid", "nodev", "noatime", "default_permissions"}
     asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
     options.update(option for option, so in asked.items() if so)

@@ -30,6 +30,10 @@ class MountpointUnusable(ZarrfsError):
     """The mountpoint is missing, not an empty folder, a symlink, or overlaps the store."""
 
 
+class RootNeeded(ZarrfsError):
+    """What was asked for is root's to do."""
+
+
 class FuseUnavailable(ZarrfsError):
     """There is no /dev/fuse, or it may not be used, or mounting failed."""
 

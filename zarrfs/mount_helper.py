@@ -1,0 +1,236 @@
+"""What mount(8) and umount(8) run: /sbin/mount.zarrfs, /sbin/mount.fuse.zarrfs and /sbin/umount.fuse.zarrfs.
+
+They translate: mount(8)'s arguments into those of `zarrfs mount`, our outcomes into mount(8)'s exit codes. The arguments are those of
+mount(8), "EXTERNAL HELPERS", as libmount gives them (util-linux, libmount/src/context_mount.c and context_umount.c):
+
+    mount.zarrfs SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]... [-t TYPE.SUBTYPE]
+    umount.zarrfs DIR [-nlfvr] [-N NAMESPACE] [-t TYPE.SUBTYPE]
+
+An ordinary user's mount(8) is root by its set-user-ID bit, and gives that up before it runs a helper: here is nothing that a user may
+not do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from zarrfs import __version__
+from zarrfs.cli import local_path, located, outcome_of
+from zarrfs.config import MountConfig, join_mount_options, resolve, split_mount_options
+from zarrfs.errors import UsageError, ZarrfsError
+from zarrfs.redact import public_url
+
+# mount(8) and umount(8), "EXIT STATUS".
+INCORRECT_INVOCATION = 1
+SYSTEM_ERROR = 2
+INTERNAL_BUG = 4
+INTERRUPTED = 8
+FAILURE = 32
+
+TYPES = ("zarrfs", "fuse.zarrfs")
+
+_MOUNT = "mount.zarrfs"
+_UMOUNT = "umount.zarrfs"
+_USAGE = {
+    _MOUNT: "mount.zarrfs STORE DIR [-sfnv] [-N NAMESPACE] [-o OPT[,OPT]...] [-t TYPE]",
+    _UMOUNT: "umount.zarrfs DIR [-nlfvr] [-N NAMESPACE] [-t TYPE]",
+}
+_FLAGS = {_MOUNT: "sfnvrw", _UMOUNT: "nlfvr"}
+_WITH_VALUE = {_MOUNT: "Not", _UMOUNT: "Nt"}
+
+
+def mount() -> None:
+    """The command ``mount.zarrfs``."""
+    sys.exit(run(_MOUNT, sys.argv[1:]))
+
+
+def umount() -> None:
+    """The command ``umount.zarrfs``."""
+    sys.exit(run(_UMOUNT, sys.argv[1:]))
+
+
+def run(program: str, arguments: Sequence[str]) -> int:
+    """Run ``mount.zarrfs`` or ``umount.zarrfs`` and give its exit code, which is one of mount(8)'s. Errors are printed here."""
+    if {"-h", "--help", "-V", "--version"} & set(arguments[:1]):
+        print(f"{program} of zarrfs {__version__}: the helper of {program.partition('.')[0]}(8)\n  {_USAGE[program]}")
+        return 0
+
+    def say(line: str) -> None:
+        print(f"{program}: {line}", file=sys.stderr, flush=True)
+
+    try:
+        call = Call.of(program, arguments)
+        if call.namespace is not None:
+            return _in_namespace(call, call.namespace)
+        return _mount(call, say) if program == _MOUNT else _umount(call, say)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 (each has its exit code)
+        message = outcome_of(error, arguments).message
+        say(f"{message}; usage: {_USAGE[program]}" if isinstance(error, _Malformed) else message)
+        match error:
+            case UsageError():
+                return INCORRECT_INVOCATION
+            case ZarrfsError():
+                return FAILURE
+            case OSError() | MemoryError():
+                return SYSTEM_ERROR
+            case _:
+                return INTERNAL_BUG
+
+
+class _Malformed(UsageError):
+    """Arguments that mount(8) would not give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of a helper. ``words``: STORE and DIR, or DIR; ``flags``: the letters; ``options``: the argument of each -o;
+    ``namespace``: the mount namespace, as a file or the number of a process in it."""
+
+    program: str
+    words: tuple[str, ...]
+    flags: frozenset[str] = frozenset()
+    options: tuple[str, ...] = ()
+    namespace: str | None = None
+
+    @classmethod
+    def of(cls, program: str, arguments: Sequence[str]) -> Self:
+        """``arguments`` taken apart, in whatever order they are. Raises `UsageError`."""
+        words: list[str] = []
+        flags: set[str] = set()
+        values: dict[str, list[str]] = {letter: [] for letter in "Not"}
+        # Not getopt: where POSIXLY_CORRECT is set it takes everything after STORE for words.
+        rest = list(arguments)
+        while rest:
+            argument = rest.pop(0)
+            if argument == "--":
+                words += rest
+                break
+            if not argument.startswith("-") or argument == "-":
+                words.append(argument)
+                continue
+            letters = argument[1:]
+            while letters:
+                letter, letters = letters[0], letters[1:]
+                if letter in _FLAGS[program]:
+                    flags.add(letter)
+                elif letter in _WITH_VALUE[program]:
+                    if not letters and not rest:
+                        raise _Malformed(f"-{letter} needs a value")
+                    values[letter].append(letters or rest.pop(0))
+                    break
+                else:
+                    raise _Malformed(f"unknown argument {argument}")
+        expected = 2 if program == _MOUNT else 1
+        if len(words) != expected or not all(words):
+            raise _Malformed(f"{expected} words are needed, {len(words)} are there" if all(words) else "a word is empty")
+        for fstype in values["t"]:
+            if fstype not in TYPES:
+                raise _Malformed(f"-t {fstype}: this mounts {' and '.join(TYPES)} only")
+        options = [*values["o"], *(word for letter, word in (("r", "ro"), ("w", "rw")) if letter in flags and program == _MOUNT)]
+        return cls(program, tuple(words), frozenset(flags), tuple(options), values["N"][-1] if values["N"] else None)
+
+
+def configuration(call: Call, say: Callable[[str], None]) -> MountConfig:
+    """What `mount.zarrfs` is asked to mount, where and how. Raises `UsageError`; with ``-s``, unknown options are said instead."""
+    spec, folder = call.words
+    sloppily = (lambda name: say(f"-o {name}: unknown option, passed over")) if "s" in call.flags else None
+    config = resolve(*located(spec, folder), mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
+    if config.foreground:
+        raise UsageError("foreground: mount(8) returns when the mount can be used; for the foreground there is `zarrfs mount -f`")
+    # mount(8) tells by the source that a line of fstab is mounted already: it has to be spelled as it is there.
+    return dataclasses.replace(config, source=_from_anywhere(spec))
+
+
+def _from_anywhere(spec: str) -> str:
+    """``spec`` as it was written, but for a path that is not absolute. mount(8) gives such only where it does not exist."""
+    return spec if spec.startswith("/") or ":" in spec else located(spec)[0]
+
+
+def _asked(arguments: Sequence[str]) -> list[str]:
+    """The options of all -o, without an ``rw`` that nobody wrote: mount(8) adds it wherever no ``ro`` is, and it would overrule
+    ``read_only = true`` in a configuration file."""
+    options = [option for argument in arguments for option in split_mount_options(argument)]
+    access = [option for option in options if option in ("ro", "rw")]
+    kept = [option for option in options if option not in access]
+    return ["ro", *kept] if access[-1:] == ["ro"] else kept
+
+
+def _mount(call: Call, say: Callable[[str], None]) -> int:
+    from zarrfs import mounting, mountpoint
+
+    config = configuration(call, say)
+    verbose, fake = "v" in call.flags, "f" in call.flags
+    what = f"{public_url(config.source)} on {config.mountpoint}"
+    if verbose:
+        say(f"{'would mount' if fake else 'mounting'} {what}{_chosen(config)}")
+    mountpoint.check(config, local_path(config.store))
+    if fake:
+        _open(config)
+        return 0
+    outcome, _ = mounting.start(config)
+    if outcome.message or verbose:
+        say(outcome.message or f"mounted {what}")
+    return FAILURE if outcome.exit_code else 0
+
+
+def _open(config: MountConfig) -> None:
+    """Raise what prevents that the store is opened."""
+    import trio
+
+    from zarrfs.stores.opening import open_store
+
+    async def opened() -> None:
+        await (await open_store(config.store, read_only=True)).aclose()
+
+    trio.run(opened)
+
+
+def _chosen(config: MountConfig) -> str:
+    """The options that are not as they are by default."""
+    defaults = MountConfig(store=config.store, mountpoint=config.mountpoint, source=config.source)
+    chosen = {
+        field.name: value
+        for field in dataclasses.fields(config)
+        if (value := getattr(config, field.name)) != getattr(defaults, field.name)
+    }
+    return "".join(f", {name}={value}" for name, value in chosen.items())
+
+
+def _umount(call: Call, say: Callable[[str], None]) -> int:
+    from zarrfs import unmounting
+
+    (folder,) = call.words
+    outcome = unmounting.unmount(os.path.abspath(folder), lazy="l" in call.flags, say=say)
+    if outcome.message or "v" in call.flags:
+        say(outcome.message or f"{folder} unmounted")
+    return FAILURE if outcome.exit_code else 0
+
+
+def _in_namespace(call: Call, namespace: str) -> int:
+    """The same call from within ``namespace``, by nsenter(1) of util-linux: a thread of Python cannot go there alone."""
+    nsenter = shutil.which("nsenter")
+    if nsenter is None:
+        raise ZarrfsError("-N: nsenter(1) is not installed: install util-linux")
+    file = f"/proc/{namespace}/ns/mnt" if namespace.isdecimal() else namespace
+    # There one begins in the root folder.
+    *specs, folder = call.words
+    words = [*map(_from_anywhere, specs), os.path.abspath(folder)]
+    flags = [f"-{flag}" for flag in sorted(call.flags)]
+    options = [word for option in call.options for word in ("-o", option)]
+    again = [sys.executable, "-P", "-m", "zarrfs.mount_helper", call.program, *flags, *options, "--", *words]
+    code = subprocess.run([nsenter, f"--mount={file}", "--", *again], check=False).returncode
+    # Others are nsenter's own: no such namespace, or no Python in it.
+    return code if code in (0, INCORRECT_INVOCATION, SYSTEM_ERROR, INTERNAL_BUG, INTERRUPTED, FAILURE) else FAILURE
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1], sys.argv[2:]))
