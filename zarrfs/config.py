@@ -145,6 +145,9 @@ class MountConfig:
     noexec: bool = _option(False, _boolean, "", "Let no program in the mount be run, nor mapped to be run.")
     metadata_ttl: float = _option(10.0, _seconds, "SECONDS", "Notice changes made behind the mount within this time.")
     watch: bool = _option(True, _boolean, "", "Notice them at once where the store is a local folder (extra: watch).")
+    xattrs: bool = _option(
+        True, _boolean, "", "Tell what arrays are as extended attributes; without them small writes take less time."
+    )
     memory_limit: int = _option(192 << 20, parse_size, "SIZE", "Memory for decoded chunks and unpublished writes.")
     cache_dir: str | None = _option(
         None,

@@ -83,7 +83,12 @@ async def _mounted(
         notifier,
         hidden={
             ".zarrfs": tree.control(
-                config=about, stats=lambda: {"open_handles": operations.open_handles, "inodes": len(operations.inodes)}
+                config=about,
+                stats=lambda: {
+                    "open_handles": operations.open_handles,
+                    "inodes": len(operations.inodes),
+                    "xattr_requests": operations.xattr_requests,
+                },
             )
         },
         timeout=config.metadata_ttl,
@@ -93,6 +98,7 @@ async def _mounted(
         ownership=Ownership.of_this_process(config.uid, config.gid, config.umask),
         report=tree.report,
     )
+    operations.xattrs = config.xattrs
     tree.on_affected, tree.on_forgotten = operations.memory.changed, operations.memory.forgotten
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
