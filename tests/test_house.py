@@ -81,6 +81,7 @@ LAYERS: dict[str, set[str]] = {
     "unmounting": {"last_words", "holders", "mount_table"},
     "cli": {
         "daemon",
+        "ending",
         "service",
         "mounting",
         "mountpoint",

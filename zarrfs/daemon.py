@@ -19,7 +19,8 @@ from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.translation import Ownership
 from zarrfs.mount_table import mount_at
-from zarrfs.redact import public_url
+from zarrfs.redact import public_url, redact
+from zarrfs.service import NOBODY, ServiceManager
 from zarrfs.stores.opening import open_store
 from zarrfs.tree import MountTree
 
@@ -33,12 +34,18 @@ SWITCH_INTERVAL = 0.0005
 _NAMED = 20
 
 
-async def serve(config: MountConfig, ready: Callable[[], None], say: Say = log.info, every: float = EVERY) -> int:
+async def serve(
+    config: MountConfig,
+    ready: Callable[[], None],
+    say: Say = log.info,
+    every: float = EVERY,
+    manager: ServiceManager = NOBODY,
+) -> int:
     """Mount ``config.store`` and serve it until it is unmounted, or SIGTERM or SIGINT comes; then publish what is staged.
 
-    ``ready()`` is called once the kernel gets answers, and ``say`` every so many seconds while the end takes long. Raises what
-    prevents mounting (`StoreNotFound`, `MountpointUnusable`, `FuseUnavailable`, `UsageError`, ...), and at the end `NotPublished` when
-    something could not be stored; else gives 0.
+    ``ready()`` is called once the kernel gets answers, and ``say`` every so many seconds while the end takes long; ``manager`` is told of
+    both. Raises what prevents mounting (`StoreNotFound`, `MountpointUnusable`, `FuseUnavailable`, `UsageError`, ...), and at the end
+    `NotPublished` when something could not be stored; else gives 0.
     """
     keep_freed_memory()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -48,7 +55,7 @@ async def serve(config: MountConfig, ready: Callable[[], None], say: Say = log.i
             tree = MountTree(config, store, background)
             # Codec libraries are loaded by now, rather than by the first reader.
             registry.plugins("zarrfs.codecs")
-            await _mounted(config, tree, background, ready, say, every)
+            await _mounted(config, tree, background, ready, say, every, manager)
             background.cancel_scope.cancel()
     finally:
         await store.aclose()
@@ -58,7 +65,13 @@ async def serve(config: MountConfig, ready: Callable[[], None], say: Say = log.i
 
 
 async def _mounted(
-    config: MountConfig, tree: MountTree, background: trio.Nursery, ready: Callable[[], None], say: Say, every: float
+    config: MountConfig,
+    tree: MountTree,
+    background: trio.Nursery,
+    ready: Callable[[], None],
+    say: Say,
+    every: float,
+    manager: ServiceManager,
 ) -> None:
     notifier = Notifier()
     try:
@@ -103,7 +116,7 @@ async def _mounted(
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Before, too: a signal that nobody waits for would leave a dead mount.
-    ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout)
+    ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout, manager=manager)
     await background.start(ending.on_signal, pyfuse3.terminate)
     try:
         _mount(operations, config, tree.store.writable)
@@ -116,14 +129,15 @@ async def _mounted(
     notifier.start()
     try:
         background.start_soon(ending.watch)
-        background.start_soon(_announce, config.mountpoint, ready, ending)
+        background.start_soon(_announce, config, ready, manager, ending)
         await pyfuse3.main()
     finally:
         with trio.CancelScope(shield=True):
             notifier.stop()
-            ending.begun()
+            await ending.begun()
             failures = await tree.publish_all()
             await tree.staging.give_up()
+            await ending.ended(redact(_listed(failures), config.store) if failures else "")
             # After a lazy umount something else may be mounted there by now.
             pyfuse3.close(unmount=ours is not None and mount_at(place) == ours)
     if words is not None:
@@ -153,16 +167,17 @@ def _listed(failures: list[tuple[str, str]]) -> str:
     return f"not stored: {listed}" + (f"; and {len(last) - _NAMED} more" if len(last) > _NAMED else "")
 
 
-async def _announce(mountpoint: str, ready: Callable[[], None], ending: Ending) -> None:
+async def _announce(config: MountConfig, ready: Callable[[], None], manager: ServiceManager, ending: Ending) -> None:
     """Ask the kernel, which asks us: when the answer comes the mount works."""
     try:
-        status = await threads.io(os.stat, mountpoint)
+        status = await threads.io(os.stat, config.mountpoint)
     except OSError:
         if ending.has_begun:
             # There will be no answer, and whoever waits for one sees this process end.
             return
         raise
     await threads.io(_set_read_ahead, status.st_dev)
+    await manager.ready(f"{public_url(config.store)} is mounted on {config.mountpoint}")
     ready()
 
 

@@ -1,8 +1,9 @@
 """How a mount ends: on a signal everything is published, and who waits is told what is left.
 
-Two wait. Whoever runs the daemon in the foreground is told every few seconds while it ends. ``zarrfs umount`` cannot ask any more once
+Three wait. Whoever runs the daemon in the foreground is told every few seconds while it ends. ``zarrfs umount`` cannot ask any more once
 the mount is gone, and the daemon does not learn of that before its last request is answered: so what is left is always kept in
-the file of last words, which ``zarrfs umount`` reads while it waits.
+the file of last words, which ``zarrfs umount`` reads while it waits. A service manager kills what takes too long: it is told to wait as
+long as less and less is left.
 
 A signal ends the mount even while it is in use, as it ends any program; what its users have written by then is published. That includes
 what they wrote through shared mappings, which the kernel keeps until somebody makes it write: sync(1) does. It is a process of its own
@@ -21,6 +22,7 @@ import trio
 
 from zarrfs import last_words
 from zarrfs.last_words import Left
+from zarrfs.service import ServiceManager
 from zarrfs.tree import MountTree
 
 log = logging.getLogger(__name__)
@@ -34,19 +36,33 @@ EVERY = 2.0
 _IGNORABLE = (signal.SIGINT, signal.SIGHUP)
 _NAMED = 20
 _SYNCED_AT_ONCE = 500
+# Beyond the time that one operation of the store may take: for encoding, and for a machine that is busy.
+_SPARE_SECONDS = 30.0
 
 
 class Ending:
     """The end of the mount of ``tree``. ``say`` is called every ``every`` seconds while it takes long; ``patience`` (seconds) is for
-    the kernel, to hand over what it has. `watch` and `on_signal` run in the background until the mount has ended."""
+    the kernel, to hand over what it has, and for one operation of the store. `watch` and `on_signal` run in the background until the
+    mount has ended."""
 
-    def __init__(self, tree: MountTree, mountpoint: str, *, words: Path | None, say: Say, every: float, patience: float) -> None:
+    def __init__(
+        self,
+        tree: MountTree,
+        mountpoint: str,
+        *,
+        words: Path | None,
+        say: Say,
+        every: float,
+        patience: float,
+        manager: ServiceManager,
+    ) -> None:
         self._tree = tree
         self._mountpoint = mountpoint
         self._words = words
         self._say = say
         self._every = every
         self._patience = patience
+        self._manager = manager
         self._begun = False
         self._mounted = trio.Event()
 
@@ -59,9 +75,14 @@ class Ending:
         """There is a mount now, which can be ended."""
         self._mounted.set()
 
-    def begun(self) -> None:
+    async def begun(self) -> None:
         """From now on nobody uses the mount, and what is left is told."""
         self._begun = True
+        await self._manager.stopping(self._status(self.left()), self._step)
+
+    async def ended(self, failure: str) -> None:
+        """Everything is stored, except what ``failure`` names."""
+        await self._manager.progress(f"{self._mountpoint}: {failure or 'everything is stored'}", self._step)
 
     def left(self) -> Left:
         """What is not published yet."""
@@ -72,7 +93,7 @@ class Ending:
 
     async def watch(self) -> None:
         """Tell what is left, as long as it is told to."""
-        told = Left()
+        told, waited_for = Left(), None
         while True:
             await trio.sleep(self._every)
             left = self.left()
@@ -84,6 +105,18 @@ class Ending:
                 told = left
             if self._begun and left.files:
                 self._say(f"{self._mountpoint}: {left}")
+            if self._begun and left != waited_for:
+                # Only then: who makes no progress is not to be waited for.
+                await self._manager.progress(self._status(left), self._step)
+                waited_for = left
+
+    def _status(self, left: Left) -> str:
+        return f"Unmounting {self._mountpoint}: {left}"
+
+    @property
+    def _step(self) -> float:
+        """Seconds within which something more is stored, or given up."""
+        return self._patience + 2 * self._every + _SPARE_SECONDS
 
     async def on_signal(self, terminate: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """At the first SIGTERM, SIGINT or SIGHUP publish what is staged, and ``terminate()``, once there is a mount.
@@ -104,6 +137,7 @@ class Ending:
                         nursery.start_soon(self._end, terminate)
 
     async def _end(self, terminate: Callable[[], None]) -> None:
+        await self._manager.stopping(self._status(self.left()), self._step)
         await self._mounted.wait()
         try:
             await self._written_back()

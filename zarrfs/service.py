@@ -59,6 +59,9 @@ class Nobody:
         pass
 
 
+NOBODY = Nobody()
+
+
 class NotifySocket:
     """The service manager behind NOTIFY_SOCKET, which is connected to now."""
 
@@ -108,7 +111,7 @@ class NotifySocket:
 
 def service_manager() -> ServiceManager:
     """The one that started this process and waits for it, if there is one."""
-    return NotifySocket() if os.environ.get("NOTIFY_SOCKET") else Nobody()
+    return NotifySocket() if os.environ.get("NOTIFY_SOCKET") else NOBODY
 
 
 def _status(text: str) -> str:

@@ -17,7 +17,7 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import WaitingStore
-from zarrfs import daemon, logs
+from zarrfs import daemon, logs, service
 from zarrfs.config import MountConfig
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
@@ -46,6 +46,7 @@ def main(config_json: str, every: str) -> int:
                 lambda: print("mounted", flush=True),
                 lambda line: print(line, file=sys.stderr, flush=True),
                 float(every),
+                service.service_manager(),
             )
             nursery.cancel_scope.cancel()
         return code
