@@ -148,7 +148,7 @@ async def _mounted(
 
 
 def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
-    name = public_url(config.source or config.store).replace("\\", "\\\\").replace(",", "\\,")
+    name = _escaped(public_url(config.source or config.store))
     options = {f"fsname={name}", "subtype=zarrfs", "nosuid", "nodev", "noatime", "default_permissions"}
     asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
     options.update(option for option, so in asked.items() if so)
@@ -157,6 +157,11 @@ def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
     except RuntimeError as error:
         # What can be foreseen was checked by `zarrfs.mountpoint`; libfuse tells the rest on stderr, which the parent relays.
         raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error
+
+
+def _escaped(value: str) -> str:
+    """The value of an option, as libfuse takes it (fuse_opt.c, ``process_real_option_group``): pyfuse3 passes on ASCII alone."""
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(value))
 
 
 def _listed(failures: list[tuple[str, str]]) -> str:
