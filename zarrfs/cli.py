@@ -136,7 +136,7 @@ def mount(store: str, mountpoint: str, mount_options: list[str] | None, config_f
         mount_options=mount_options or (),
         config_file=config_file,
     )
-    check_before(config, local_path(config.store))
+    check_before(config, local_path(config.store), _say)
     if config.foreground:
         return _serve(config)
     outcome, _ = mounting.start(config)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyfuse3
 import trio
 
-from zarrfs import last_words, registry, threads
+from zarrfs import last_words, mountpoint, registry, threads
 from zarrfs.allocator import keep_freed_memory
 from zarrfs.config import MountConfig
 from zarrfs.ending import EVERY, Ending, Say
@@ -119,6 +119,7 @@ async def _mounted(
     ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout, manager=manager)
     await background.start(ending.on_signal, pyfuse3.terminate)
     try:
+        mountpoint.prepare(config.mountpoint)
         _mount(operations, config, tree.store.writable)
     except BaseException:
         if words is not None:

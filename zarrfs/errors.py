@@ -30,6 +30,10 @@ class MountpointUnusable(ZarrfsError):
     """The mountpoint is missing, not an empty folder, a symlink, or overlaps the store."""
 
 
+class MountBusy(ZarrfsError):
+    """A mount that is in use stays."""
+
+
 class RootNeeded(ZarrfsError):
     """What was asked for is root's to do."""
 

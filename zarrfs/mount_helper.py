@@ -172,7 +172,7 @@ def _mount(call: Call, say: Callable[[str], None]) -> int:
     what = f"{public_url(config.source)} on {config.mountpoint}"
     if verbose:
         say(f"{'would mount' if fake else 'mounting'} {what}{_chosen(config)}")
-    mountpoint.check(config, local_path(config.store))
+    mountpoint.check(config, local_path(config.store), say)
     if fake:
         _open(config)
         return 0

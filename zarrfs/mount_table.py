@@ -1,4 +1,4 @@
-"""What is mounted where, as the kernel lists it; asks no file system."""
+"""What is mounted where, as the kernel lists it; asks no file system that is mounted there."""
 
 from __future__ import annotations
 
@@ -11,23 +11,69 @@ FSTYPE = "fuse.zarrfs"
 """The type of our mounts."""
 
 
+class Owner(NamedTuple):
+    """Who mounted something, by number: without ``allow_other`` nobody else may look into a FUSE mount, not even root."""
+
+    uid: int
+    gid: int
+
+
 class Mount(NamedTuple):
-    """One line of the mount table: where, the type of file system, and its device number (``0:52``), which no other mounted file
-    system has."""
+    """One line of the mount table: where, the type of file system, its device number (``0:52``), which no other mounted file system
+    has, and for FUSE whose it is."""
 
     mountpoint: str
     fstype: str
     device: str
+    owner: Owner | None = None
+
+    @property
+    def connection(self) -> str:
+        """The number of a FUSE connection, as the kernel tells it elsewhere."""
+        return self.device.partition(":")[2]
+
+
+def resolved(path: str) -> str:
+    """``path`` absolute and without symlinks on the way, without a question to what may be mounted on it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    # A symlink that leads to a mount is one that was made before, and no mount itself.
+    place = os.path.join(os.path.realpath(folder), name)
+    return place if mount_at(place) is not None else os.path.realpath(path)
 
 
 def mount_at(path: str) -> Mount | None:
     """What is mounted on ``path`` (absolute, without symlinks), uppermost; None when nothing is."""
-    found = None
+    found = {}
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         fields = line.split(b" ")
         if _unescape(fields[4]) == os.fsencode(path):
-            found = Mount(path, os.fsdecode(fields[fields.index(b"-", 6) + 1]), os.fsdecode(fields[2]))
-    return found
+            more = fields.index(b"-", 6)
+            mount = Mount(path, os.fsdecode(fields[more + 1]), os.fsdecode(fields[2]), _owner(fields[more + 3]))
+            found[fields[0]] = mount
+    if not found:
+        return None
+    seen = _seen_at(path)
+    # What lies under a mount that was made on a folder further up has a line, too, and nobody comes to it.
+    return found.get(seen) if seen is not None else list(found.values())[-1]
+
+
+def _seen_at(path: str) -> bytes | None:
+    """The number of the mount that one comes to at ``path``; None where that may not be known."""
+    try:
+        # This opens nothing, and is no request to any file system but those on the way.
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        told = re.search(rb"^mnt_id:\s*(\d+)$", Path(f"/proc/self/fdinfo/{descriptor}").read_bytes(), re.MULTILINE)
+    finally:
+        os.close(descriptor)
+    return told[1] if told else None
+
+
+def _owner(options: bytes) -> Owner | None:
+    numbers = dict(re.findall(rb"(?:^|,)(user_id|group_id)=(\d+)(?=,|$)", options))
+    return Owner(int(numbers[b"user_id"]), int(numbers[b"group_id"])) if len(numbers) == 2 else None
 
 
 def _unescape(field: bytes) -> bytes:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import json
 import os
 import select
 import shlex
-import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
 from zarrfs import holders, last_words
-from zarrfs.errors import FuseUnavailable, MountpointUnusable, ZarrfsError
+from zarrfs.dead_mounts import Life, life_of
+from zarrfs.detaching import detach, user_of
+from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
 from zarrfs.last_words import Outcome
-from zarrfs.mount_table import FSTYPE, mount_at
+from zarrfs.mount_table import FSTYPE, Mount, mount_at, resolved
 
-_MNT_DETACH = 2
-_UMOUNT_NOFOLLOW = 8
 _NAMED = 5
 
 
@@ -31,14 +28,14 @@ def unmount(mountpoint: str, *, lazy: bool = False, say: Callable[[str], None] =
     in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` when zarrfs has mounted nothing there,
     `ZarrfsError` when the mount is in use.
     """
-    mountpoint = os.path.realpath(mountpoint)
+    mountpoint = resolved(mountpoint)
     mounted = mount_at(mountpoint)
     if mounted is None or mounted.fstype != FSTYPE:
         what = "nothing is mounted there" if mounted is None else f"a file system of type {mounted.fstype} is mounted there"
         raise MountpointUnusable(f"{mountpoint} is not a zarrfs mount: {what}; `findmnt -t {FSTYPE}` lists those", key=mountpoint)
     daemon = _daemon_of(mountpoint)
     if daemon is None:
-        why = _why_silent(mountpoint)
+        why = _why_silent(mounted)
         _detach(mountpoint, lazy)
         return Outcome(0, f"{mountpoint} is unmounted, but its daemon {why}")
     with daemon:
@@ -109,39 +106,21 @@ def _daemon_of(mountpoint: str) -> _Daemon | None:
         return None
 
 
-def _why_silent(mountpoint: str) -> str:
-    try:
-        os.lstat(mountpoint)
-    except OSError as error:
-        if error.errno == errno.ENOTCONN:
-            return "had died before: what it had not stored by then is lost"
-    return "could not be asked to tell when everything is stored: unmount as the user who mounted it"
+def _why_silent(mounted: Mount) -> str:
+    if life_of(mounted) is Life.DEAD:
+        return "had died before: what it had not stored by then is lost"
+    whose = f"{user_of(mounted)} alone" if mounted.owner is not None else "who mounted it"
+    return f"could not be asked when everything is stored: {whose} may look into it"
 
 
 def _detach(mountpoint: str, lazy: bool) -> None:
-    if os.geteuid() == 0:
-        libc = ctypes.CDLL(None, use_errno=True)
-        # Not umount(8), which calls /sbin/umount.fuse.zarrfs where that is installed, which calls us.
-        if libc.umount2(os.fsencode(mountpoint), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)) == 0:
-            return
-        number = ctypes.get_errno()
-        busy, reason = number == errno.EBUSY, os.strerror(number).lower()
-    else:
-        command = ["fusermount3", "-u", *(["-z"] if lazy else []), "--", mountpoint]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"})
-        except FileNotFoundError as error:
-            raise FuseUnavailable("fusermount3 is not installed: install fuse3") from error
-        if done.returncode == 0:
-            return
-        reason = done.stderr.strip()
-        busy = "busy" in reason
-    if busy:
+    try:
+        detach(mountpoint, lazy=lazy)
+    except MountBusy as error:
         users = holders.of(mountpoint)
         # Other users' processes do not show what they have open, except to root.
         by = f" by {_named(users)}" if users else f"; `fuser -vm {shlex.quote(mountpoint)}`, as root, shows by whom"
-        raise ZarrfsError(f"{mountpoint} is in use{by}: close it there, or use --lazy", key=mountpoint)
-    raise ZarrfsError(f"unmounting {mountpoint}: {reason}", key=mountpoint)
+        raise ZarrfsError(f"{mountpoint} is in use{by}: close it there, or use --lazy", key=mountpoint) from error
 
 
 def _named(users: Sequence[holders.Holder]) -> str:
