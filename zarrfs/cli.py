@@ -7,6 +7,7 @@ which says what to do, and an exit code from one table; a traceback is for ``--l
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import logging
 import sys
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zarrfs import __version__
-from zarrfs.config import MountConfig, options, resolve
+from zarrfs.config import MountConfig, mountpoint_of, options, resolve
 from zarrfs.errors import (
     FuseUnavailable,
     MountpointUnusable,
@@ -74,12 +75,12 @@ def run(arguments: Sequence[str]) -> int:
         # The reader of our output went away (`zarrfs info x | head`): not worth a word, nor one from the interpreter's last flush.
         sys.stdout = None
         return 1
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
         if hasattr(error, "format_message"):  # the parser's own; Typer has brought its classes from two different places
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "zarrfs"
             return _end(Outcome(2, f"{error.format_message().rstrip('.')}; see `{command} --help`"))
-        log.debug("how it came about:", exc_info=error)
+        _tell_how(logging.DEBUG, error, arguments)
         return _end(outcome_of(error, arguments))
     except BaseExceptionGroup as group:
         # Ctrl-C, in the groups of the nurseries that it went through.
@@ -94,7 +95,6 @@ def run(arguments: Sequence[str]) -> int:
 # --- commands -------------------------------------------------------------------------------------------------------------------
 
 _Store = Annotated[str, typer.Argument(metavar="STORE", show_default=False, help="A path or URL.")]
-_Mountpoint = Annotated[str, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="An empty folder.")]
 _MountOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -102,6 +102,9 @@ _MountOptions = Annotated[
     ),
 ]
 _ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file of options.", show_default=False)]
+# Where the TOML file may name them.
+_StoreIfAny = Annotated[str | None, typer.Argument(metavar="[STORE]", show_default=False, help="A path or URL.")]
+_MountpointIfAny = Annotated[str | None, typer.Argument(metavar="[MOUNTPOINT]", show_default=False, help="An empty folder.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -123,31 +126,35 @@ def _program(
     epilog="Every option is also one of -o (`-o metadata_ttl=5`), an environment variable (ZARRFS_METADATA_TTL) and a key of the "
     "--config file; the first of these that says something counts.",
 )
-def mount(store: str, mountpoint: str, mount_options: list[str] | None, config_file: str | None, **flags: bool | str | None) -> int:
-    """Mount STORE on MOUNTPOINT; return when it can be used, or say why not."""
+def mount(
+    store: str | None,
+    mountpoint: str | None,
+    mount_options: list[str] | None,
+    config_file: str | None,
+    **flags: bool | str | None,
+) -> int:
+    """Mount STORE on MOUNTPOINT; return when it can be used, or say why not.
+
+    What is not given is what the --config file says (store = "...", mountpoint = "...").
+    """
     from zarrfs import mounting
-    from zarrfs.mountpoint import check as check_before
 
     if (adopted := mounting.Parent.adopt()) is not None:
         return _serve(*adopted)
-    config = resolve(
-        *located(store, mountpoint),
-        flags=flags,
-        mount_options=mount_options or (),
-        config_file=config_file,
-    )
-    check_before(config, local_path(config.store), _say)
-    if config.foreground:
-        return _serve(config)
-    outcome, _ = mounting.start(config)
-    return _end(outcome)
+    config = resolve(store, mountpoint, flags=flags, mount_options=mount_options or (), config_file=config_file)
+    try:
+        return _mount(config)
+    except Exception as error:  # noqa: BLE001 (as there)
+        # `run` hides what is secret in the arguments, and a store that a file names is in none of them.
+        _tell_how(logging.DEBUG, error, [config.store])
+        return _end(outcome_of(error, [config.store]))
 
 
 def _mount_signature() -> inspect.Signature:
     """What Typer reads the command's options from: the fixed parameters, and one for each row of the table of options."""
     parameters = [
-        inspect.Parameter("store", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_Store),
-        inspect.Parameter("mountpoint", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_Mountpoint),
+        inspect.Parameter("store", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_StoreIfAny),
+        inspect.Parameter("mountpoint", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_MountpointIfAny),
         inspect.Parameter("mount_options", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_MountOptions),
         inspect.Parameter("config_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_ConfigFile),
     ]
@@ -185,13 +192,18 @@ mount.__annotations__ = {name: parameter.annotation for name, parameter in _sign
 
 @app.command()
 def umount(
-    mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Where zarrfs has mounted a store.")],
+    mountpoint: Annotated[
+        str | None, typer.Argument(metavar="[MOUNTPOINT]", show_default=False, help="Where zarrfs has mounted a store.")
+    ] = None,
     lazy: Annotated[
         bool,
         typer.Option(
             "--lazy", help="Detach at once, even while it is in use, and do not wait: what is open is stored when it is closed."
         ),
     ] = False,
+    config_file: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="A TOML file that names the mountpoint.", show_default=False)
+    ] = None,
 ) -> int:
     """Unmount MOUNTPOINT; return when everything is stored, or say what could not be.
 
@@ -199,7 +211,8 @@ def umount(
     """
     from zarrfs import unmounting
 
-    return _end(unmounting.unmount(mountpoint, lazy=lazy, say=_say))
+    place = mountpoint_of(config_file) if mountpoint is None else mountpoint
+    return _end(unmounting.unmount(place, lazy=lazy, say=_say))
 
 
 @app.command()
@@ -326,6 +339,20 @@ def _do(steps: list[Step], dry_run: bool, again: str) -> int:
 # --- helpers --------------------------------------------------------------------------------------------------------------------
 
 
+def _mount(config: MountConfig) -> int:
+    """Mount what was asked for, in the foreground or in the background."""
+    from zarrfs import mounting
+    from zarrfs.mountpoint import check as check_before
+
+    store, mountpoint = located(config.store, config.mountpoint)
+    config = dataclasses.replace(config, store=store, mountpoint=mountpoint)
+    check_before(config, local_path(config.store), _say)
+    if config.foreground:
+        return _serve(config)
+    outcome, _ = mounting.start(config)
+    return _end(outcome)
+
+
 def _serve(config: MountConfig, parent: Parent | None = None) -> int:
     """Be the daemon. Until the mount is usable, an error is the parent's to print; afterwards it goes to the log."""
     from zarrfs import logs
@@ -346,7 +373,7 @@ def _serve(config: MountConfig, parent: Parent | None = None) -> int:
         if parent is None:
             raise
         if not isinstance(_cause(error), ZarrfsError):
-            log.critical("the daemon failed", exc_info=error)
+            _tell_how(logging.CRITICAL, error, [config.store])
         if not parent.failed(outcome):
             log.critical("%s", outcome.message)
         return outcome.exit_code
@@ -375,9 +402,22 @@ def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
     message = str(error)
     if not isinstance(error, ZarrfsError):
         message = f"{type(error).__name__}: {error}: this is a defect of zarrfs; --log-level debug shows where"
+    return Outcome(code, _without_secrets(message, urls))
+
+
+def _tell_how(level: int, error: BaseException, urls: Sequence[str]) -> None:
+    """Log how an error came about, without the secrets of ``urls``."""
+    if log.isEnabledFor(level):
+        import traceback
+
+        how = "".join(traceback.format_exception(error)).rstrip()
+        log.log(level, "how it came about:\n%s", _without_secrets(how, urls))
+
+
+def _without_secrets(text: str, urls: Sequence[str]) -> str:
     for url in urls:
-        message = redact(message, url)
-    return Outcome(code, message)
+        text = redact(text, url)
+    return text
 
 
 def _cause(error: BaseException) -> BaseException:

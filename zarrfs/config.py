@@ -6,6 +6,8 @@ The table is the list of fields of `MountConfig`. A field is at once a long opti
 this order; where ``-o`` names one option twice, its last word counts, as with mount(8).
 
 All sources speak text, so that each option is parsed by one function, whoever asked.
+
+The TOML file may also say what is mounted where (``store``, ``mountpoint``), for those who start mounts by one name, as systemd does.
 """
 
 from __future__ import annotations
@@ -27,6 +29,12 @@ from zarrfs.standard_options import STANDARD, is_standard, refusal
 
 TRUE = frozenset({"1", "yes", "true", "on"})
 FALSE = frozenset({"0", "no", "false", "off"})
+
+# Keys of the TOML file alone, and what they have to look like. A store without a path is just its scheme (``memory:``).
+_PLACES = {
+    "store": re.compile(r"(?:[A-Za-z][\w+.-]*:)?/.*|[A-Za-z][\w+.-]*:", re.DOTALL),
+    "mountpoint": re.compile(r"/.*", re.DOTALL),
+}
 
 # mount(8)'s words for what has a name of its own here.
 _SYNONYMS = {
@@ -208,8 +216,8 @@ def options() -> dict[str, Option]:
 
 
 def resolve(
-    store: str,
-    mountpoint: str = "",
+    store: str | None,
+    mountpoint: str | None = "",
     *,
     flags: Mapping[str, Any] | None = None,
     mount_options: Iterable[str] = (),
@@ -219,14 +227,15 @@ def resolve(
 ) -> MountConfig:
     """The configuration that all sources together ask for.
 
-    ``flags``: values of long options by name, None where one was not given; booleans or text. ``mount_options``: the arguments of
-    each ``-o``. ``config_file``: the TOML file, else the one that ``-o config=`` or ``ZARRFS_CONFIG`` names. ``unknown`` is told each
-    name in ``mount_options`` that is no option, which else is an error. Raises `UsageError`, which names the option, its source and,
-    for an unknown one, the nearest that exists.
+    ``store`` and ``mountpoint`` are those of the TOML file where they are None. ``flags``: values of long options by name, None where
+    one was not given; booleans or text. ``mount_options``: the arguments of each ``-o``. ``config_file``: the TOML file, else the one
+    that ``-o config=`` or ``ZARRFS_CONFIG`` names. ``unknown`` is told each name in ``mount_options`` that is no option, which else is
+    an error. Raises `UsageError`, which names the option, its source and, for an unknown one, the nearest that exists.
     """
     environment = os.environ if environment is None else environment
     from_o = _from_mount_options(mount_options, unknown)
     config_file = config_file or from_o.pop("config", None) or environment.get("ZARRFS_CONFIG")
+    from_file = _from_toml(config_file) if config_file else {}
     sources: list[tuple[Callable[[str], str], dict[str, str]]] = [
         (
             lambda name: f"--{name.replace('_', '-')}",
@@ -237,7 +246,7 @@ def resolve(
             lambda name: f"environment variable {_variable(name)}",
             {name: text for name in options() if (text := environment.get(_variable(name)))},
         ),
-        (lambda name: f"{config_file}: {name}", _from_toml(config_file) if config_file else {}),
+        (lambda name: f"{config_file}: {name}", from_file),
     ]
     _settle_views([texts for _, texts in sources])
     values: dict[str, Any] = {}
@@ -249,7 +258,17 @@ def resolve(
                 except ValueError as error:
                     raise UsageError(f"{said_by(name)}: {error}, not {texts[name]!r}") from error
                 break
-    return MountConfig(store=store, mountpoint=mountpoint, **values)
+    return MountConfig(
+        store=_place("store", from_file, config_file) if store is None else store,
+        mountpoint=_place("mountpoint", from_file, config_file) if mountpoint is None else mountpoint,
+        **values,
+    )
+
+
+def mountpoint_of(config_file: str | None, environment: Mapping[str, str] | None = None) -> str:
+    """The mountpoint that a TOML file names: ``config_file``, else that of ``ZARRFS_CONFIG``. Raises `UsageError`."""
+    config_file = config_file or (os.environ if environment is None else environment).get("ZARRFS_CONFIG")
+    return _place("mountpoint", _from_toml(config_file) if config_file else {}, config_file)
 
 
 def split_mount_options(text: str) -> list[str]:
@@ -332,8 +351,11 @@ def _from_toml(path: str) -> dict[str, str]:
     texts = {}
     for written, value in document.items():
         name = written.replace("-", "_")
+        if name in _PLACES:
+            texts[name] = _absolute(path, name, value)
+            continue
         if name not in options():
-            raise UsageError(f"{path}: unknown option {written!r}{_nearest(name, options())}")
+            raise UsageError(f"{path}: unknown option {written!r}{_nearest(name, [*options(), *_PLACES])}")
         if options()[name].octal and not isinstance(value, str):
             raise UsageError(f'{path}: {written}: expected octal digits in quotes, as in {written} = "022"')
         try:
@@ -341,6 +363,23 @@ def _from_toml(path: str) -> dict[str, str]:
         except ValueError as error:
             raise UsageError(f"{path}: {written}: {error}") from error
     return texts
+
+
+def _absolute(path: str, name: str, value: Any) -> str:
+    # Never shown: the URL of a store may hold secrets.
+    if not isinstance(value, str) or not _PLACES[name].fullmatch(value):
+        what = "an absolute path or a URL" if name == "store" else "an absolute path"
+        raise UsageError(f"{path}: {name}: expected {what}: the file means the same wherever it is read")
+    return value
+
+
+def _place(name: str, from_file: Mapping[str, str], config_file: str | None) -> str:
+    try:
+        return from_file[name]
+    except KeyError:
+        where = f"in {config_file}, which has none" if config_file else "in a file that --config names"
+        both = f'give it as an argument, or as {name} = "..." {where}'
+        raise UsageError(f"{name.upper()} is missing: {both}; see `zarrfs mount --help`") from None
 
 
 def _text(value: Any) -> str:
