@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.stores import FailingStore, WaitingStore
 from zarrfs.errors import NotPermitted, StoreError, StoreFull, StoreTimeout
 from zarrfs.fuse.operations import Operations
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
 
 # Made anew for each test: an error collects the frames that it passed through.
@@ -136,6 +138,14 @@ class RaisingDirectory(Directory):
     async def sync(self) -> None:
         self._raising()
 
+    async def extended_attributes(self) -> ExtendedAttributes | None:
+        self._raising()
+        return ExtendedAttributes()
+
+    async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
+        self._raising()
+        return ExtendedAttributes()
+
 
 class Known:
     """Handlers over a raising tree, with a folder and a file that the kernel knows and has open."""
@@ -184,6 +194,7 @@ HANDLERS: dict[str, Callable[[Known], Awaitable[object]]] = {
     "rmdir": lambda k: k.handlers.rmdir(k.folder, b"folder", None),
     "rename": lambda k: k.handlers.rename(k.folder, b"file", k.folder, b"file2", 0, None),
     "link": lambda k: k.handlers.link(k.file, k.folder, b"file2", None),
+    "mknod": lambda k: k.handlers.mknod(k.folder, b"file new", stat.S_IFREG | 0o644, 0, None),
     "readdir": lambda k: k.handlers.readdir(k.directory_fh, 0, None),
     "fsyncdir": lambda k: k.handlers.fsyncdir(k.directory_fh, False),
     "open": lambda k: k.handlers.open(k.closed, os.O_RDONLY, None),
@@ -195,13 +206,22 @@ HANDLERS: dict[str, Callable[[Known], Awaitable[object]]] = {
     "release": lambda k: k.handlers.release(k.fh),
     "statfs": lambda k: k.handlers.statfs(None),
     "access": lambda k: k.handlers.access(k.closed, os.W_OK, None),
+    "getxattr": lambda k: k.handlers.getxattr(k.closed, b"user.zarr.shape", None),
+    "getxattr of a folder": lambda k: k.handlers.getxattr(k.folder, b"user.zarr.shape", None),
+    "listxattr": lambda k: k.handlers.listxattr(k.closed, None),
+    "setxattr": lambda k: k.handlers.setxattr(k.closed, b"user.zarr.shape", b"[1]", None),
+    "removexattr": lambda k: k.handlers.removexattr(k.closed, b"user.zarr.shape", None),
 }
 NEVER_FAIL = {"forget", "releasedir", "opendir"}
-REFUSED = {"symlink", "mknod"}
+REFUSED = {"symlink"}
 
 
 def test_every_handler_is_tried() -> None:
-    ours = {name for name, value in vars(Operations).items() if hasattr(pyfuse3.Operations, name) and callable(value)}
+    # Those of its bases too, up to the library's own.
+    every = {
+        name: value for base in Operations.__mro__ if base.__module__.startswith("zarrfs.") for name, value in vars(base).items()
+    }
+    ours = {name for name, value in every.items() if hasattr(pyfuse3.Operations, name) and callable(value)}
     ours -= {"__init__", "init"}
     assert ours == {name.split(" ")[0] for name in HANDLERS} | NEVER_FAIL | REFUSED
 
@@ -253,7 +273,7 @@ def test_what_a_store_has_not_is_refused() -> None:
         await known.begin()
         for refused in (
             known.handlers.symlink(known.folder, b"link", b"target", None),
-            known.handlers.mknod(known.folder, b"fifo", 0o644, 0, None),
+            known.handlers.mknod(known.folder, b"fifo", stat.S_IFIFO | 0o644, 0, None),
         ):
             with pytest.raises(pyfuse3.FUSEError) as caught:
                 await refused

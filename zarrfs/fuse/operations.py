@@ -8,69 +8,29 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import stat
+from collections.abc import Sequence
 
 import pyfuse3
 import trio
 
-from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, OperationUnsupported, StaleEntry
+from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry
 from zarrfs.fuse.guard import guarded
-from zarrfs.fuse.handles import OpenDirectory, OpenFile
-from zarrfs.fuse.inodes import Inode, InodeTable, same_size, stamp_of
-from zarrfs.fuse.memory import KernelMemory
-from zarrfs.fuse.notifier import Notifier
-from zarrfs.fuse.translation import Attributor, Ownership, name_of, open_flags, statvfs, text_of
+from zarrfs.fuse.handles import OpenDirectory
+from zarrfs.fuse.inodes import same_size, stamp_of
+from zarrfs.fuse.mount_state import below
+from zarrfs.fuse.translation import name_of, open_flags, statvfs, text_of
 from zarrfs.fuse.xattrs import XattrOperations
-from zarrfs.vfs.extended_attributes import ExtendedAttributes
-from zarrfs.vfs.node import Attributes, Buffer, Directory, File, Handle, Node
+from zarrfs.vfs.node import Attributes, Buffer, File, Handle, Node, OpenFlags
 from zarrfs.vfs.temporary import TemporaryFile
-
-FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
 
 
 class Operations(XattrOperations):
-    """The handlers for one mount.
-
-    ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
-    attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``ownership``: by default that of this
-    process. ``report(where, error)`` is told of every error that a user may want to look up later.
-    """
+    """The handlers for one mount."""
 
     supports_dot_lookup = False
     # With it the kernel owns sizes, and readers of a value that shrank got invented zeros (docs/design/004-kernel.md).
     enable_writeback_cache = False
-
-    def __init__(
-        self,
-        root: Directory,
-        notifier: Notifier,
-        *,
-        hidden: Mapping[str, Directory] | None = None,
-        timeout: float,
-        told: Callable[[], bool] = lambda: False,
-        writable: bool,
-        free_space: FreeSpace,
-        ownership: Ownership | None = None,
-        report: Callable[[str, BaseException], None] | None = None,
-    ) -> None:
-        super().__init__()
-        self.inodes = InodeTable(root)
-        self.notifier = notifier
-        self._hidden = dict(hidden or {})
-        self.memory = KernelMemory(self.inodes, notifier, timeout=timeout, told=told)
-        self._attributor = Attributor(self.memory, ownership or Ownership.of_this_process(), writable=writable)
-        self._writable = writable
-        self._free_space = free_space
-        self._on_error = report
-        self._files: dict[int, OpenFile] = {}
-        self._directories: dict[int, OpenDirectory] = {}
-        self._releasing = 0
-        self._next_handle = 1
-
-    @property
-    def open_handles(self) -> int:
-        """Files that are open, or whose last RELEASE is still at work."""
-        return len(self._files) + self._releasing
 
     # --- names --------------------------------------------------------------------------------------------------------------
 
@@ -134,7 +94,7 @@ class Operations(XattrOperations):
     async def unlink(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
         parent, text = self.inodes[parent_inode], text_of(name)
         await (await self._directory(parent)).unlink(text)
-        self._vanished(parent, text)
+        await self._no_longer_made(self._vanished(parent, text))
 
     @guarded
     async def rmdir(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
@@ -159,14 +119,15 @@ class Operations(XattrOperations):
         await (await self._directory(old_parent)).rename(
             old, await self._directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
         )
-        moved = self.inodes.find(_below(old_parent, old))
-        self._vanished(new_parent, new)
+        moved = self.inodes.find(below(old_parent, old))
+        replaced = self._vanished(new_parent, new)
         if moved is not None:
             if moved.node is None or isinstance(moved.node, TemporaryFile):
                 # It may be a value with another time now, and one that does not read back byte for byte; it is the same file.
                 moved.stamp = 0
                 self.notifier.inode(moved.ino)
             self.inodes.move(moved, new_parent, new)
+        await self._no_longer_made(replaced)
 
     @guarded
     async def link(
@@ -199,7 +160,16 @@ class Operations(XattrOperations):
         rdev: int,
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
-        raise OperationUnsupported("a store holds no device nodes, sockets or pipes")
+        if not stat.S_ISREG(mode):
+            raise OperationUnsupported("a store holds no device nodes, sockets or pipes")
+        # tar --xattrs makes files so, to set their attributes before it opens them. Until then the file is held open here: an empty
+        # chunk, or document, cannot be published.
+        parent, text = self.inodes[parent_inode], text_of(name)
+        file, handle = await (await self._directory(parent)).create(text, OpenFlags(read=False, write=True))
+        entry = self.inodes.refer(parent, text)
+        entry.node = file
+        self._made[entry.ino] = self._opened(entry, handle, keep_cache=False).fh
+        return self._attributor.entry(entry.ino, await handle.attributes())
 
     # --- folders ------------------------------------------------------------------------------------------------------------
 
@@ -265,6 +235,8 @@ class Operations(XattrOperations):
             handle = await (await self._file(entry)).open(how)
         except NoSuchEntry as error:
             raise StaleEntry(f"{entry.path!r} is gone", key=entry.path) from error
+        if how.write:
+            await self._no_longer_made(entry)
         if how.truncate:
             entry.stamp = 0
             return self._opened(entry, handle, keep_cache=False)
@@ -337,13 +309,7 @@ class Operations(XattrOperations):
 
     @guarded
     async def release(self, fh: pyfuse3.FileHandleT) -> None:
-        opened = self._files.pop(fh)
-        self._releasing += 1
-        try:
-            await opened.handle.release()
-        finally:
-            self._releasing -= 1
-            self.inodes.closed(opened.inode)
+        await self._released(fh)
 
     # --- the file system ----------------------------------------------------------------------------------------------------
 
@@ -357,91 +323,7 @@ class Operations(XattrOperations):
             return True
         return self._writable and (await self._attributes(self.inodes[inode])).writable
 
-    async def extended_attributes(self, ino: int) -> ExtendedAttributes | None:
-        inode = self.inodes[ino]
-        folder = inode.parent
-        if folder is None or folder is self.inodes.root or inode.nameless or isinstance(inode.node, Directory):
-            return await (await self._node(inode)).extended_attributes()
-        # Not the file itself: who lists a folder may ask for each, and its folder knows without looking it up.
-        return await (await self._directory(folder)).extended_attributes_of(inode.name)
-
-    # --- helpers ------------------------------------------------------------------------------------------------------------
-
-    def _forget_pages_if_superseded(self, opened: OpenFile) -> None:
-        """What a file that was superseded publishes becomes part of the value that is there now; of what it had, only that is right."""
-        if opened.written and opened.inode.nameless:
-            self.notifier.inode(opened.inode.ino)
-
-    async def _child(self, parent: Inode, name: str) -> Node:
-        if parent is self.inodes.root and name in self._hidden:
-            return self._hidden[name]
-        return await (await self._directory(parent)).lookup(name)
-
-    async def _node(self, inode: Inode) -> Node:
-        if inode.node is None:
-            if inode.parent is None:
-                raise NoSuchEntry("the root is gone")
-            if inode.stamp:
-                inode.node = await (await self._directory(inode.parent)).listed_file(inode.name)
-            else:
-                inode.node = await self._child(inode.parent, inode.name)
-        return inode.node
-
-    async def _directory(self, inode: Inode) -> Directory:
-        node = await self._node(inode)
-        if not isinstance(node, Directory):
-            raise NotADirectory(f"{inode.path!r} is a file", key=inode.path)
-        return node
-
-    async def _file(self, inode: Inode) -> File:
-        node = await self._node(inode)
-        if not isinstance(node, File):
-            raise IsADirectory(f"{inode.path!r} is a folder", key=inode.path)
-        return node
-
-    async def _attributes(self, inode: Inode) -> Attributes:
-        opened = self._open_file(inode)
-        return await (opened.handle if opened is not None else await self._node(inode)).attributes()
-
-    def _open_file(self, inode: Inode) -> OpenFile | None:
-        """One of the files open on it."""
-        if not inode.open_handles:
-            return None
-        return next((opened for opened in self._files.values() if opened.inode is inode), None)
-
-    async def _referred(self, parent: Inode, name: str, node: Node, epoch: int | None = None) -> pyfuse3.EntryAttributes:
-        return self._refer(parent, name, node, await node.attributes(), epoch)
-
-    def _refer(self, parent: Inode, name: str, node: Node, attributes: Attributes, epoch: int | None) -> pyfuse3.EntryAttributes:
-        inode = self.inodes.refer(parent, name, stamp=stamp_of(attributes))
-        inode.node = node
-        return self._attributor.entry(inode.ino, attributes, epoch)
-
-    def _opened(self, inode: Inode, handle: Handle, *, keep_cache: bool) -> pyfuse3.FileInfo:
-        number = self._new_handle()
-        self._files[number] = OpenFile(inode, handle)
-        self.inodes.opened(inode)
-        return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(number), direct_io=handle.direct, keep_cache=keep_cache)
-
-    def _new_handle(self) -> int:
-        self._next_handle += 1
-        return self._next_handle
-
-    def _vanished(self, parent: Inode, name: str) -> None:
-        inode = self.inodes.find(_below(parent, name))
-        if inode is not None:
-            self.inodes.vanished(inode)
-
-    def report(self, where: str, error: BaseException) -> None:
-        if self._on_error is not None:
-            self._on_error(where, error)
-
 
 def _is_what_was_told(handle: Handle, told: int, stamp: int) -> bool:
     # Where the kernel keeps no pages another time does no harm, and that of a whole array may change all the time.
     return stamp == told or (not handle.keep_cache and same_size(stamp, told))
-
-
-def _below(parent: Inode, name: str) -> str:
-    folder = parent.path
-    return f"{folder}/{name}" if folder else name

@@ -19,24 +19,18 @@ from collections.abc import Sequence
 import pyfuse3
 
 from zarrfs.fuse.guard import guarded
+from zarrfs.fuse.mount_state import MountState
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
+from zarrfs.vfs.node import Directory
 
 _NAMESPACE = b"user."
 
 
-class XattrOperations(pyfuse3.Operations):
+class XattrOperations(MountState):
     """The handlers. ``xattrs`` False: as if the file system had never heard of extended attributes. ``xattr_requests``: how many came."""
 
     xattrs: bool = True
     xattr_requests: int = 0
-
-    async def extended_attributes(self, ino: int) -> ExtendedAttributes | None:
-        """Those of a directory or file; None where there can be none."""
-        raise NotImplementedError
-
-    def report(self, where: str, error: BaseException) -> None:
-        """See `zarrfs.fuse.guard.Reporting`."""
-        raise NotImplementedError
 
     @guarded
     async def getxattr(self, inode: pyfuse3.InodeT, name: pyfuse3.XAttrNameT, ctx: pyfuse3.RequestContext) -> bytes:
@@ -63,10 +57,18 @@ class XattrOperations(pyfuse3.Operations):
         self.xattr_requests += 1
         if not self.xattrs:
             raise pyfuse3.FUSEError(errno.ENOSYS)
-        found = await self.extended_attributes(inode) if name.startswith(_NAMESPACE) else None
+        found = await self._extended_attributes(inode) if name.startswith(_NAMESPACE) else None
         if found is None:
             raise pyfuse3.FUSEError(errno.ENOTSUP)
         return found
+
+    async def _extended_attributes(self, ino: int) -> ExtendedAttributes | None:
+        inode = self.inodes[ino]
+        folder = inode.parent
+        if folder is None or folder is self.inodes.root or inode.nameless or isinstance(inode.node, Directory):
+            return await (await self._node(inode)).extended_attributes()
+        # Not the file itself: who lists a folder may ask for each, and its folder knows without looking it up.
+        return await (await self._directory(folder)).extended_attributes_of(inode.name)
 
 
 def _value(found: ExtendedAttributes, name: bytes) -> bytes:
