@@ -40,9 +40,14 @@ echo '#include <stdio.h>' | gcc -E - >/dev/null 2>&1 || missing+=(gcc libc6-dev)
 find_python >/dev/null || missing+=(python3 python3-dev python3-venv)
 # Programs that tests run on a mount. Where they are missing these tests are skipped, unless nothing may be.
 if [ "${ZARRFS_REQUIRE_FUSE:-}" = 1 ]; then
-    for program in fio git nano rsync sqlite3 strace tar vim; do
+    for program in fio git nano octave rsync sqlite3 strace tar vim; do
         command -v "$program" >/dev/null || missing+=("$program")
     done
+    command -v Rscript >/dev/null || missing+=(r-base-core)
+    command -v gdalinfo >/dev/null || missing+=(gdal-bin)
+    command -v ncdump >/dev/null || missing+=(netcdf-bin)
+    command -v getfattr >/dev/null || missing+=(attr)
+    command -v systemd-analyze >/dev/null || missing+=(systemd)
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then

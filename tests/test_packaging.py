@@ -56,7 +56,7 @@ def test_scripts_can_be_run(script: str) -> None:
 
 def test_the_make_targets_of_the_readme_exist() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
-    named = set(re.findall(r"^    make (\w+)", (REPOSITORY / "README.md").read_text(), re.MULTILINE))
+    named = set(re.findall(r"^    \$ make (\w+)", (REPOSITORY / "README.md").read_text(), re.MULTILINE))
     assert named == {"demo", "test"}
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
 
