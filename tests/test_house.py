@@ -33,7 +33,8 @@ LAYERS: dict[str, set[str]] = {
     "mount_table": set(),
     "programs": set(),
     "detaching": {"mount_table", "programs"},
-    "dead_mounts": {"mount_table", "detaching", "programs"},
+    "as_owner": {"mount_table", "programs"},
+    "dead_mounts": {"mount_table", "detaching", "as_owner"},
     "logs": {"redact"},
     "ownership": set(),
     "standard_options": set(),
@@ -82,7 +83,7 @@ LAYERS: dict[str, set[str]] = {
     # Starting and ending daemons from outside: it never imports one.
     "mountpoint": {"config", "mount_table", "dead_mounts", "detaching", "programs"},
     "mounting": {"config", "redact", "last_words", "logs"},
-    "unmounting": {"last_words", "holders", "mount_table", "dead_mounts", "detaching"},
+    "unmounting": {"last_words", "holders", "mount_table", "dead_mounts", "detaching", "as_owner"},
     "cli": {
         "daemon",
         "ending",
@@ -131,7 +132,7 @@ HOMES = {
     "ctypes": {"allocator", "stores", "detaching"},
     "mmap": {"hierarchy.slabs", "hierarchy.mapped", "hierarchy.dirty_chunks", "vfs.buffer"},
     "threading": {"fuse.notifier", "codecs", "stores", "unmounting"},
-    "subprocess": {"mounting", "detaching", "dead_mounts", "mount_helper", "cli", "ending"},
+    "subprocess": {"mounting", "detaching", "as_owner", "mount_helper", "cli", "ending"},
     "importlib": {"registry", "codecs"},
     "pickle": set(),
     "marshal": set(),

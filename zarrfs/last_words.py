@@ -74,10 +74,10 @@ def collect(path: str) -> Outcome | None:
     The path comes from a mount, which may be somebody else's: only a file of ours that says what `write` says is read or removed.
     """
     try:
-        said = _read(path)
-        outcome = Outcome(int(said["exit_code"]), str(said["message"]))
-        os.unlink(path)
-    except (OSError, ValueError, TypeError, KeyError):
+        outcome = outcome_in(_read(path))
+        if outcome is not None:
+            os.unlink(path)
+    except OSError:
         return None
     return outcome
 
@@ -85,9 +85,26 @@ def collect(path: str) -> Outcome | None:
 def left(path: str) -> Left | None:
     """What is not stored yet, without the names; None where that was not told. ``path`` as for `collect`."""
     try:
-        said = _read(path)
+        return left_in(_read(path))
+    except OSError:
+        return None
+
+
+def outcome_in(text: bytes) -> Outcome | None:
+    """How a daemon ended, of the ``text`` of its file; None when that says something else."""
+    try:
+        said = json.loads(text)
+        return Outcome(int(said["exit_code"]), str(said["message"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def left_in(text: bytes) -> Left | None:
+    """What is not stored yet, of the ``text`` of a daemon's file; None where that was not told."""
+    try:
+        said = json.loads(text)
         return Left(int(said["files"]), int(said["nbytes"]))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 
@@ -99,13 +116,12 @@ def _replace(path: Path, said: dict[str, Any]) -> None:
     new.replace(path)
 
 
-def _read(path: str) -> dict[str, Any]:
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8") as file:
+def _read(path: str) -> bytes:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             raise PermissionError(f"{path} is not a file of ours")
-        said: dict[str, Any] = json.loads(file.read(_LIMIT))
-        return said
+        return file.read(_LIMIT)
 
 
 def runtime_folder() -> Path:

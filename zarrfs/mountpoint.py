@@ -69,7 +69,7 @@ def holds_dead_mount(mountpoint: str) -> bool:
             )
         case Life.DEAD if not may_detach(mounted):
             whose = user_of(mounted)
-            raise _unusable(mountpoint, f"holds a mount of {whose} whose daemon died: {umount} by {whose} or root removes it")
+            raise _unusable(mountpoint, f"holds a mount by {whose} whose daemon died: {umount} by {whose} or root removes it")
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -11,14 +12,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from zarrfs import holders, last_words
-from zarrfs.dead_mounts import Life, life_of
-from zarrfs.detaching import detach, user_of
+from zarrfs import as_owner, holders, last_words
+from zarrfs.dead_mounts import PATIENCE, Life, life_of
+from zarrfs.detaching import detach, may_detach, user_of
 from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
 from zarrfs.last_words import Outcome
 from zarrfs.mount_table import FSTYPE, Mount, mount_at, resolved
 
 _NAMED = 5
+_WHY_UNKNOWN = {
+    Life.ALIVE: "could not be asked when everything is stored",
+    Life.SILENT: "did not answer: what it has not stored is lost if it is killed",
+    Life.DEAD: "had died before: what it had not stored by then is lost",
+}
 
 
 def unmount(mountpoint: str, *, lazy: bool = False, say: Callable[[str], None] = lambda line: None, every: float = 2.0) -> Outcome:
@@ -33,16 +39,19 @@ def unmount(mountpoint: str, *, lazy: bool = False, say: Callable[[str], None] =
     if mounted is None or mounted.fstype != FSTYPE:
         what = "nothing is mounted there" if mounted is None else f"a file system of type {mounted.fstype} is mounted there"
         raise MountpointUnusable(f"{mountpoint} is not a zarrfs mount: {what}; `findmnt -t {FSTYPE}` lists those", key=mountpoint)
-    daemon = _daemon_of(mountpoint)
+    if not may_detach(mounted):
+        raise ZarrfsError(f"{mountpoint} was mounted by {user_of(mounted)}: only they and root may unmount it", key=mountpoint)
+    life = life_of(mounted)
+    # Who detaches it need not know any more, and must not wait for what does not answer.
+    daemon = None if life is Life.DEAD or (life is Life.SILENT and lazy) else _daemon_of(mounted)
     if daemon is None:
-        why = _why_silent(mounted)
         _detach(mountpoint, lazy)
-        return Outcome(0, f"{mountpoint} is unmounted, but its daemon {why}")
+        return Outcome(0, f"{mountpoint} is unmounted, but its daemon {_WHY_UNKNOWN[life]}")
     with daemon:
         users = holders.of(mountpoint) if lazy else []
 
         def tell() -> None:
-            left = last_words.left(daemon.words) if daemon.words else None
+            left = daemon.left()
             say(f"{mountpoint}: {left or f'waiting for its daemon (pid {daemon.pid}), which stores what is left'}")
 
         # The kernel has the last pages of mappings written before it lets go: that may take as long as what comes after it.
@@ -52,7 +61,7 @@ def unmount(mountpoint: str, *, lazy: bool = False, say: Callable[[str], None] =
             return Outcome(0, until if users else "")
         while not daemon.ended_within(every):
             tell()
-    return (last_words.collect(daemon.words) if daemon.words else None) or Outcome(0)
+    return daemon.outcome() or Outcome(0)
 
 
 def _meanwhile(act: Callable[[], None], tell: Callable[[], None], every: float) -> None:
@@ -76,13 +85,21 @@ def _meanwhile(act: Callable[[], None], tell: Callable[[], None], every: float) 
 
 
 class _Daemon:
-    """The process behind a mount. ``words``: where it leaves its last words, if it does."""
+    """The process behind a mount of this user. ``words``: where it leaves its last words, if it does."""
 
     def __init__(self, pid: int, words: str | None) -> None:
         self.pid = pid
-        self.words = words
+        self._words = words
         # It names the process even if its number is given to another one later.
         self._pidfd = os.pidfd_open(pid)
+
+    def left(self) -> last_words.Left | None:
+        """What it has not stored yet, if it tells."""
+        return last_words.left(self._words) if self._words else None
+
+    def outcome(self) -> Outcome | None:
+        """Its last words, once."""
+        return last_words.collect(self._words) if self._words else None
 
     def ended_within(self, seconds: float) -> bool:
         """Whether it has ended, or does within ``seconds``."""
@@ -97,20 +114,45 @@ class _Daemon:
         os.close(self._pidfd)
 
 
-def _daemon_of(mountpoint: str) -> _Daemon | None:
-    """The daemon behind a mount; None when it does not tell, or is dead."""
+class _ForeignDaemon(_Daemon):
+    """The process behind another user's mount, whose files are read in that user's name."""
+
+    def __init__(self, pid: int, words: str | None, mounted: Mount) -> None:
+        super().__init__(pid, words)
+        self._mounted = mounted
+
+    def left(self) -> last_words.Left | None:
+        text = self._text()
+        return last_words.left_in(text) if text is not None else None
+
+    def outcome(self) -> Outcome | None:
+        text = self._text()
+        outcome = last_words.outcome_in(text) if text is not None else None
+        if outcome is not None and self._words:
+            with contextlib.suppress(OSError):
+                as_owner.run(self._mounted, "rm", "-f", "--", self._words, patience=PATIENCE)
+        return outcome
+
+    def _text(self) -> bytes | None:
+        try:
+            return as_owner.read(self._mounted, self._words, PATIENCE) if self._words else None
+        except OSError:
+            return None
+
+
+def _daemon_of(mounted: Mount) -> _Daemon | None:
+    """The daemon behind a mount; None when it does not tell."""
+    path = f"{mounted.mountpoint}/.zarrfs/config.json"
+    owner = mounted.owner if as_owner.is_somebody_else(mounted) else None
     try:
-        told = json.loads(Path(mountpoint, ".zarrfs", "config.json").read_bytes())
-        return _Daemon(int(told["pid"]), told["result"] and str(told["result"]))
+        told = json.loads(as_owner.read(mounted, path, PATIENCE) if owner is not None else Path(path).read_bytes())
+        pid, words = int(told["pid"]), told["result"] and str(told["result"])
+        if owner is None:
+            return _Daemon(pid, words)
+        # Root waits for no process but one of theirs, whatever they tell.
+        return _ForeignDaemon(pid, words, mounted) if os.stat(f"/proc/{pid}").st_uid == owner.uid else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _why_silent(mounted: Mount) -> str:
-    if life_of(mounted) is Life.DEAD:
-        return "had died before: what it had not stored by then is lost"
-    whose = f"{user_of(mounted)} alone" if mounted.owner is not None else "who mounted it"
-    return f"could not be asked when everything is stored: {whose} may look into it"
 
 
 def _detach(mountpoint: str, lazy: bool) -> None:
