@@ -133,7 +133,22 @@ class Driver(abc.ABC):
     async def link(self, old: str, new: str) -> None: ...
 
     @abc.abstractmethod
+    async def mknod(self, path: str, mode: int) -> None: ...
+
+    @abc.abstractmethod
     async def statvfs(self, path: str) -> Any: ...
+
+    @abc.abstractmethod
+    async def getxattr(self, path: str, name: str) -> bytes: ...
+
+    @abc.abstractmethod
+    async def listxattr(self, path: str) -> list[str]: ...
+
+    @abc.abstractmethod
+    async def setxattr(self, path: str, name: str, value: bytes) -> None: ...
+
+    @abc.abstractmethod
+    async def removexattr(self, path: str, name: str) -> None: ...
 
     # --- in short -----------------------------------------------------------------------------------------------------------
 
@@ -276,8 +291,23 @@ class KernelDriver(Driver):
     async def link(self, old: str, new: str) -> None:
         os.link(self.at(old), self.at(new))
 
+    async def mknod(self, path: str, mode: int) -> None:
+        os.mknod(self.at(path), mode)
+
     async def statvfs(self, path: str) -> os.statvfs_result:
         return os.statvfs(self.at(path))
+
+    async def getxattr(self, path: str, name: str) -> bytes:
+        return os.getxattr(self.at(path), name)
+
+    async def listxattr(self, path: str) -> list[str]:
+        return os.listxattr(self.at(path))
+
+    async def setxattr(self, path: str, name: str, value: bytes) -> None:
+        os.setxattr(self.at(path), name, value)
+
+    async def removexattr(self, path: str, name: str) -> None:
+        os.removexattr(self.at(path), name)
 
 
 class RecordingNotifier:
@@ -474,9 +504,36 @@ class DirectDriver(Driver):
         with _as_os_errors():
             self._refer(await self.handlers.link(entry.st_ino, folder, name, None))
 
+    async def mknod(self, path: str, mode: int) -> None:
+        folder, name = await self._place(path)
+        if await self.exists(path):
+            raise FileExistsError(errno.EEXIST, path)  # the kernel says so by itself
+        with _as_os_errors():
+            self._refer(await self.handlers.mknod(folder, name, mode, 0, None))
+
     async def statvfs(self, path: str) -> pyfuse3.StatvfsData:
         with _as_os_errors():
             return await self.handlers.statfs(None)
+
+    async def getxattr(self, path: str, name: str) -> bytes:
+        ino = await self._ino(path)
+        with _as_os_errors():
+            return await self.handlers.getxattr(ino, pyfuse3.XAttrNameT(os.fsencode(name)), None)
+
+    async def listxattr(self, path: str) -> list[str]:
+        ino = await self._ino(path)
+        with _as_os_errors():
+            return [os.fsdecode(name) for name in await self.handlers.listxattr(ino, None)]
+
+    async def setxattr(self, path: str, name: str, value: bytes) -> None:
+        ino = await self._ino(path)
+        with _as_os_errors():
+            await self.handlers.setxattr(ino, pyfuse3.XAttrNameT(os.fsencode(name)), value, None)
+
+    async def removexattr(self, path: str, name: str) -> None:
+        ino = await self._ino(path)
+        with _as_os_errors():
+            await self.handlers.removexattr(ino, pyfuse3.XAttrNameT(os.fsencode(name)), None)
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator
@@ -1024,3 +1025,201 @@ async def the_store_is_as_it_was_when_nothing_was_written(d: Driver) -> None:
             await d.pread(fd, 10, 0)
     assert "set" not in cost
     assert {key: await d.stored(key) for key in SMALL} == SMALL
+
+
+# --- extended attributes --------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def an_array_and_its_files_tell_what_it_is(d: Driver) -> None:
+    said = {
+        "user.zarr.dialect": b"v2",
+        "user.zarr.shape": b"[6,5]",
+        "user.zarr.data_type": b"int32",
+        "user.zarr.chunk_shape": b"[2,3]",
+        "user.zarr.codecs": b'[{"name":"bytes","configuration":{"endian":"little"}}]',
+        "user.zarr.fill_value": b"7",
+        "user.zarr.attributes": b"{}",
+    }
+    for path in (
+        *(f"{d.chunks}/{name}" for name in ("a", "a/0.0", "a/.zarray")),
+        *(f"{d.zarr3}/{name}" for name in ("a", "a/c/0/0", "a/c/0", "a/c", "a/zarr.json")),
+        f"npy/{d.prefix}a.npy",
+    ):
+        names = await d.listxattr(path)
+        assert sorted(names) == sorted(said), path
+        assert {name: await d.getxattr(path, name) for name in names} == said, path
+    assert b"zlib" in await d.getxattr(f"{d.zarr3}/z", "user.zarr.codecs")
+
+
+@scenario
+async def what_was_listed_tells_it_without_being_looked_up(d: Driver) -> None:
+    for folder in (f"{d.chunks}/a", f"{d.zarr3}/a/c/1"):
+        for name in await d.listdir(folder):
+            assert await d.getxattr(f"{folder}/{name}", "user.zarr.shape") == b"[6,5]"
+
+
+@scenario
+async def a_group_tells_its_dialect_and_attributes(d: Driver) -> None:
+    await d.write(f"{d.chunks}/.zattrs", b'{"title": "t\xc3\xa4glich"}')
+    for path in (d.chunks, f"{d.chunks}/.zgroup", d.zarr3, f"{d.zarr3}/zarr.json", f"npy/{d.prefix[:-1]}"):
+        assert sorted(await d.listxattr(path)) == ["user.zarr.attributes", "user.zarr.dialect"]
+        assert await d.getxattr(path, "user.zarr.attributes") == b'{"title":"t\\u00e4glich"}'
+
+
+@scenario
+async def attributes_that_change_are_told_anew(d: Driver) -> None:
+    assert await d.getxattr(f"{d.chunks}/a/0.0", "user.zarr.attributes") == b"{}"
+    await d.write(f"{d.chunks}/a/.zattrs", b'{"n": 1}')
+    for path in (f"{d.chunks}/a/0.0", f"{d.zarr3}/a", f"npy/{d.prefix}a.npy"):
+        assert await d.getxattr(path, "user.zarr.attributes") == b'{"n":1}'
+
+
+@scenario
+async def keys_and_what_the_mount_itself_shows_have_no_extended_attributes(d: Driver) -> None:
+    await d.write(f"{d.raw}/k.__lock", b"x")
+    for path in (
+        "",
+        "raw",
+        d.raw,
+        f"{d.raw}/a",
+        f"{d.raw}/a/.zarray",
+        f"{d.raw}/k.__lock",
+        "README.txt",
+        ".zarrfs/version",
+        ".zarrfs",
+    ):
+        with refused(errno.ENOTSUP):
+            await d.listxattr(path)
+        with refused(errno.ENOTSUP):
+            await d.getxattr(path, "user.zarr.shape")
+        with refused(errno.ENOTSUP):
+            await d.setxattr(path, "user.zarr.shape", b"[1]")
+        with refused(errno.ENOTSUP):
+            await d.removexattr(path, "user.zarr.shape")
+
+
+@scenario
+async def extended_attributes_outside_of_user_are_not_supported(d: Driver) -> None:
+    for path in (f"{d.chunks}/a", f"{d.chunks}/a/0.0", f"npy/{d.prefix}a.npy", f"{d.raw}/a/0.0"):
+        for name in ("security.capability", "system.posix_acl_access", "trusted.zarr.shape"):
+            with refused(errno.ENOTSUP):
+                await d.getxattr(path, name)
+
+
+@scenario
+async def extended_attributes_cannot_be_changed(d: Driver) -> None:
+    for path in (f"{d.chunks}/a", f"{d.chunks}/a/0.0", f"npy/{d.prefix}a.npy"):
+        # What was copied out can be copied back.
+        await d.setxattr(path, "user.zarr.shape", b"[6,5]")
+        for name, value in (("user.zarr.shape", b"[6,6]"), ("user.zarr.other", b""), ("user.other", b"x")):
+            with refused(errno.ENOTSUP):
+                await d.setxattr(path, name, value)
+        with refused(errno.ENOTSUP):
+            await d.removexattr(path, "user.zarr.shape")
+        for name in ("user.zarr.other", "user.zarr.dimension_names", "user.", "user.shape"):
+            with refused(errno.ENODATA):
+                await d.removexattr(path, name)
+            with refused(errno.ENODATA):
+                await d.getxattr(path, name)
+        assert await d.getxattr(path, "user.zarr.shape") == b"[6,5]"
+
+
+@scenario
+async def what_is_to_become_a_chunk_or_an_array_takes_any_of_them_and_forgets_it(d: Driver) -> None:
+    for path in (f"{d.chunks}/a/.0.0.Xy12Ab", f"npy/{d.prefix[:-1]}/.a.npy.Xy12Ab", f"{d.zarr3}/a/k.__lock"):
+        async with d.opened(path, NEW) as fd:
+            await d.pwrite(fd, CHUNK, 0)
+            await d.setxattr(path, "user.zarr.shape", b"[9]")
+            with refused(errno.ENOTSUP):
+                await d.setxattr(path, "user.mine", b"x")
+            assert await d.listxattr(path) == []
+    await d.mkdir(f"{d.chunks}/made")
+    await d.setxattr(f"{d.chunks}/made", "user.zarr.shape", b"[9]")
+    assert "user.zarr.shape" not in await d.listxattr(f"{d.chunks}/made")
+    # It is a group for good once there is a node in it.
+    await d.mkdir(f"{d.chunks}/made/inner")
+    with refused(errno.ENOTSUP):
+        await d.setxattr(f"{d.chunks}/made", "user.zarr.shape", b"[9]")
+
+
+@scenario
+async def large_attributes_are_told_who_asks_and_not_listed(d: Driver) -> None:
+    """All that is listed fits where other file systems keep it; the kernel hands out 64 KiB."""
+    for nbytes, number in ((2_000, 0), (5_000, 0), (65_536, 0), (65_537, errno.E2BIG)):
+        text = json.dumps({"x": "y" * (nbytes - 8)}, separators=(",", ":")).encode()
+        assert len(text) == nbytes
+        await d.write(f"{d.chunks}/a/.zattrs", text)
+        names = await d.listxattr(f"{d.chunks}/a")
+        assert ("user.zarr.attributes" in names) == (nbytes == 2_000)
+        assert "user.zarr.codecs" in names
+        if number:
+            with refused(number):
+                await d.getxattr(f"{d.chunks}/a", "user.zarr.attributes")
+        else:
+            assert await d.getxattr(f"{d.chunks}/a", "user.zarr.attributes") == text
+
+
+@scenario
+async def of_what_cannot_be_shown_only_the_dialect_is_known(d: Driver) -> None:
+    await d.put("bad/.zarray", array_document((6,), (0,)))
+    await d.put("strange/.zarray", array_document((6,), (2,), compressor={"id": "nobody-knows"}))
+    for path in (f"{d.chunks}/bad", f"{d.chunks}/strange", f"{d.zarr3}/bad", f"npy/{d.prefix}bad"):
+        assert await d.listxattr(f"{path}.unsupported.txt") == ["user.zarr.dialect"]
+        assert await d.getxattr(f"{path}.unsupported.txt", "user.zarr.dialect") == b"v2"
+
+
+@scenario
+async def extended_attributes_cost_no_operation_of_the_store(d: Driver) -> None:
+    for path in (f"{d.chunks}/a", f"{d.chunks}/a/0.0", f"{d.zarr3}/a/c/0/0", f"npy/{d.prefix}a.npy"):
+        await d.stat(path)
+        with d.counted() as looked_up:
+            await d.stat(path)
+        with d.counted() as cost:
+            await d.listxattr(path)
+        # Through the kernel, which knows the name already, that is nothing.
+        assert all(cost[operation] <= looked_up.get(operation, 0) for operation in cost), path
+
+
+# --- mknod ----------------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def mknod_makes_a_file_that_is_published_when_it_is_written(d: Driver) -> None:
+    for path, data, key in (
+        (f"{d.raw}/k", b"value", "k"),
+        (f"{d.chunks}/a/2.1", chunk(2, 1), "a/2.1"),
+        (f"{d.chunks}/z/0.0", CHUNK, "z/0.0"),
+    ):
+        await d.mknod(path, stat.S_IFREG | 0o644)
+        assert (await d.stat(path)).st_size == 0
+        with pytest.raises(FileExistsError):
+            await d.mknod(path, stat.S_IFREG | 0o644)
+        await d.utime(path, 1_000_000_007_000_000_000)
+        # As tar does: what is made is opened, written and closed.
+        async with d.opened(path, os.O_WRONLY) as fd:
+            await d.pwrite(fd, data, 0)
+        assert await d.read(path) == data
+        stored = await d.stored(key)
+        assert stored is not None
+        assert stored == data or key == "z/0.0"
+
+
+@scenario
+async def what_mknod_made_and_nobody_wrote_can_be_removed(d: Driver) -> None:
+    await d.mknod(f"{d.chunks}/a/2.1", stat.S_IFREG | 0o644)
+    await d.unlink(f"{d.chunks}/a/2.1")
+    assert not await d.exists(f"{d.chunks}/a/2.1")
+    await d.mknod(f"{d.raw}/old", stat.S_IFREG | 0o644)
+    await d.write(f"{d.raw}/new", b"new")
+    await d.rename(f"{d.raw}/new", f"{d.raw}/old")
+    assert await d.read(f"{d.raw}/old") == b"new"
+    await d.becomes("old", b"new")
+
+
+@scenario
+async def mknod_makes_nothing_but_files(d: Driver) -> None:
+    for kind in (stat.S_IFIFO, stat.S_IFSOCK):
+        with refused(errno.EPERM):
+            await d.mknod(f"{d.raw}/special", kind | 0o644)
+    assert not await d.exists(f"{d.raw}/special")

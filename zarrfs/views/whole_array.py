@@ -74,14 +74,11 @@ class WholeArrayGroup(GroupDirectory):
         temporary = self.context.temporaries.get(self._ident(name))
         if temporary is not None:
             return temporary
-        suffix = self.container.suffix
-        if name.endswith(suffix):
-            # The usual name of an array's file, without listing the folder; a real group of that name goes first.
-            node, taken = await self._child_called(name[: -len(suffix)]), await self._child_called(name)
-            if isinstance(node, ArrayNode) and not isinstance(taken, GroupNode):
-                shown = await self.show(name[: -len(suffix)], node)
-                if shown.name == name:
-                    return shown.make()
+        node = await self._array_called(name)
+        if node is not None:
+            shown = await self.show(name[: -len(self.container.suffix)], node)
+            if shown.name == name:
+                return shown.make()
         staged = self._staged_new().get(name)
         if staged is not None and await self.context.hierarchy.node(_array_path(staged)) is None:
             return StagedFile(self.context.staging, staged.content, writable=self._writable)
@@ -92,9 +89,12 @@ class WholeArrayGroup(GroupDirectory):
         return None if node is None else self.context.node_attributes.of(node)
 
     async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
-        node = await self.lookup(name)
-        if isinstance(node, TemporaryFile):
+        if self.context.temporaries.get(self._ident(name)) is not None:
             return BECOMING
+        array = await self._array_called(name)
+        if array is not None:
+            return self.context.node_attributes.of(array)
+        node = await self.lookup(name)
         if isinstance(node, StagedFile) and isinstance(node.content, WholeArrayContent):
             return self.context.node_attributes.of(await self.context.hierarchy.node(node.content.path))
         return await node.extended_attributes()
@@ -278,6 +278,13 @@ class WholeArrayGroup(GroupDirectory):
 
     def _file(self, path: NodePath) -> StagedFile:
         return StagedFile(self.context.staging, WholeArrayContent(self.context, path, self.container), writable=self._writable)
+
+    async def _array_called(self, name: str) -> ArrayNode | None:
+        """The array of which ``name`` is the usual name of its file, without listing the folder; a real group of that name goes first."""
+        if not name.endswith(self.container.suffix):
+            return None
+        node, taken = await self._child_called(name[: -len(self.container.suffix)]), await self._child_called(name)
+        return node if isinstance(node, ArrayNode) and not isinstance(taken, GroupNode) else None
 
     def _staged_new(self) -> dict[str, Staged]:
         """Files in this folder that are written and not stored yet, by name: of those that replace an array, that is shown too."""
