@@ -1,6 +1,6 @@
-"""The smallest daemon there is: a mount of type fuse.zarrfs that holds ``.zarrfs/config.json`` and ends as it is told.
+"""The smallest daemon there is: a mount of type fuse.zarrfs (or another) that holds ``.zarrfs/config.json`` and ends as it is told.
 
-    python small_mount.py MOUNTPOINT END    # END: well, badly (something could not be stored) or dead (kill -9 at unmount)
+    python small_mount.py MOUNTPOINT END [SUBTYPE]   # END: well, badly (something could not be stored) or dead (kill -9 at unmount)
 
 Prints a line when the mount answers. For tests of what happens around a mount, without a store or a tree.
 """
@@ -59,10 +59,10 @@ class SmallTree(pyfuse3.Operations):
         return self.document[off : off + size]
 
 
-def main(mountpoint: str, end: str) -> None:
+def main(mountpoint: str, end: str, subtype: str = "zarrfs") -> None:
     words = last_words.begin()
     tree = SmallTree(json.dumps({"pid": os.getpid(), "result": str(words)}).encode())
-    pyfuse3.init(tree, mountpoint, {"fsname=small", "subtype=zarrfs"})
+    pyfuse3.init(tree, mountpoint, {"fsname=small", f"subtype={subtype}"})
 
     async def serve() -> None:
         async with trio.open_nursery() as nursery:

@@ -1,0 +1,219 @@
+"""A daemon that was killed leaves a dead mount: the next one takes its place, and nothing else ever does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.mounting import ROOT, Mounted, mounted, mountpoint, zarrfs
+from tests.support.namespace import run_in_namespace
+from zarrfs import dead_mounts, mount_table
+from zarrfs import mountpoint as before
+from zarrfs.dead_mounts import Life
+from zarrfs.errors import MountpointUnusable
+
+pytestmark = pytest.mark.fuse
+
+NOT_CONNECTED = os.strerror(errno.ENOTCONN)
+SMALL_MOUNT = ROOT / "tests/support/small_mount.py"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ROOT / "demo/example.zarr", tmp_path / "s.zarr"))
+
+
+def kill(pid: int) -> None:
+    """Returns when it has closed everything, and its mount is dead."""
+    pidfd = os.pidfd_open(pid)
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    assert poll.poll(30_000)
+    os.close(pidfd)
+
+
+def number_of_mounts(path: Path) -> int:
+    return sum(line.split(" ")[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+@contextmanager
+def small_mount(path: Path, subtype: str) -> Iterator[int]:
+    """Another FUSE program's mount; gives its process."""
+    command = [sys.executable, str(SMALL_MOUNT), str(path), "well", subtype]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"mounted\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@contextmanager
+def unmounted_at_last(path: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        while number_of_mounts(path):
+            subprocess.run(["umount", "-l", str(path)] if os.geteuid() == 0 else ["fusermount3", "-uz", str(path)], check=True)
+
+
+def again(mount: Mounted, *options: str) -> subprocess.CompletedProcess[str]:
+    return zarrfs("mount", str(mount.store), str(mount.path), "--log-file", str(mount.log_file), *options)
+
+
+def test_the_next_mount_takes_the_place_of_a_dead_one_though_somebody_stands_in_it(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=mount.path / "raw") as stands_in_it:
+            # The kernel goes on telling what it remembers of it.
+            os.stat(mount.path)
+            kill(mount.pid)
+            done = again(mount)
+            assert done.returncode == 0, done.stderr
+            assert done.stderr.count("\n") == 1
+            assert f"zarrfs: {mount.path} holds a mount of zarrfs whose daemon died: it is replaced" in done.stderr
+            assert "took off 1 mount(s) of zarrfs whose daemon had died" in mount.log()
+            assert (mount.path / "raw/zarr.json").read_bytes() == (store / "zarr.json").read_bytes()
+            with pytest.raises(OSError, match=NOT_CONNECTED):
+                os.stat(f"/proc/{stands_in_it.pid}/cwd/zarr.json")
+        assert number_of_mounts(mount.path) == 1
+        assert mount.umount().returncode == 0
+
+
+def test_a_stack_of_dead_mounts_is_cleared(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        with small_mount(mount.path, "zarrfs") as other:
+            kill(mount.pid)
+            kill(other)
+        assert number_of_mounts(mount.path) == 2
+        assert again(mount).returncode == 0
+        assert "took off 2 mount(s)" in mount.log()
+        assert number_of_mounts(mount.path) == 1
+        assert mount.umount().returncode == 0
+
+
+def test_in_the_foreground_too_as_a_service_that_is_started_again(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        kill(mount.pid)
+        command = [sys.executable, "-P", "-m", "zarrfs", "mount", "-f", "--", str(store), str(mount.path)]
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as daemon:
+            assert daemon.stderr is not None
+            assert "whose daemon died: it is replaced" in daemon.stderr.readline()
+            # Its log is on stderr, too: once it says more it is at work, and ends well when it is told to.
+            assert "took off 1 mount(s)" in daemon.stderr.readline()
+            daemon.terminate()
+            assert daemon.wait(60) == 0
+        assert number_of_mounts(mount.path) == 0
+
+
+def test_a_dead_mount_stays_until_there_is_something_in_its_place(store: Path, tmp_path: Path) -> None:
+    """Else programs that got errors would begin to write into the folder below."""
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        kill(mount.pid)
+        done = zarrfs("mount", str(tmp_path / "none"), str(mount.path))
+        assert done.returncode == 3, done.stderr
+        with pytest.raises(OSError, match=NOT_CONNECTED):
+            os.listdir(mount.path)
+
+
+def test_a_living_mount_is_never_replaced_nor_one_that_hangs(store: Path) -> None:
+    with mounted(store) as mount:
+        done = again(mount)
+        assert done.returncode == 5
+        assert "is already mounted by zarrfs: `zarrfs umount" in done.stderr
+        os.kill(mount.pid, signal.SIGSTOP)
+        try:
+            done = again(mount)
+        finally:
+            os.kill(mount.pid, signal.SIGCONT)
+        assert done.returncode == 5
+        assert "already mounted by zarrfs, whose daemon does not answer" in done.stderr
+        assert number_of_mounts(mount.path) == 1
+        assert (mount.path / "raw/zarr.json").read_bytes() == (store / "zarr.json").read_bytes()
+
+
+def test_a_living_mount_under_a_dead_one_stays(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        with small_mount(mount.path, "zarrfs") as other:
+            kill(other)
+        done = again(mount)
+        assert done.returncode == 5
+        assert "is already mounted by zarrfs" in done.stderr
+        assert (mount.path / "raw/zarr.json").read_bytes() == (store / "zarr.json").read_bytes()
+        assert mount.umount().returncode == 0
+
+
+def test_a_dead_mount_of_another_program_is_not_touched(store: Path) -> None:
+    with mountpoint() as path, unmounted_at_last(path):
+        with small_mount(path, "sshfs") as other:
+            kill(other)
+        done = zarrfs("mount", str(store), str(path))
+        assert done.returncode == 5
+        assert "is a mount of type fuse.sshfs whose daemon died" in done.stderr
+        assert f"`fusermount3 -u {path}` (`umount {path}` as root)" in done.stderr
+        assert number_of_mounts(path) == 1
+        with pytest.raises(MountpointUnusable, match=f"lies in {path}, a mount of type fuse.sshfs whose daemon died"):
+            before.check_mountpoint(str(path / "inner"))
+        done = zarrfs("umount", str(path))
+        assert done.returncode == 5 and "type fuse.sshfs" in done.stderr
+        assert number_of_mounts(path) == 1
+
+
+def test_umount_of_a_dead_mount_whose_attributes_the_kernel_remembers(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        os.stat(mount.path)
+        kill(mount.pid)
+        done = mount.umount()
+        assert (done.returncode, number_of_mounts(mount.path)) == (0, 0)
+        assert "had died before: what it had not stored by then is lost" in done.stderr
+
+
+def test_what_does_not_answer_can_be_detached(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        os.kill(mount.pid, signal.SIGSTOP)
+        done = zarrfs("umount", "--lazy", str(mount.path))
+        assert (done.returncode, number_of_mounts(mount.path)) == (0, 0)
+        assert "did not answer" in done.stderr
+
+
+def test_life_is_told_without_waiting_for_a_daemon_that_hangs(store: Path) -> None:
+    with mounted(store) as mount:
+        there = mount_table.mount_at(str(mount.path))
+        assert there is not None
+        assert dead_mounts.life_of(there) is Life.ALIVE
+        os.kill(mount.pid, signal.SIGSTOP)
+        try:
+            assert dead_mounts.life_of(there, patience=0.2) is Life.SILENT
+        finally:
+            os.kill(mount.pid, signal.SIGCONT)
+
+
+def test_what_is_hidden_under_another_mount_is_not_there() -> None:
+    """The mount table lists it under its name all the same."""
+    script = """
+    mkdir "$NAMESPACE/w" && mount -t tmpfs w "$NAMESPACE/w" && cd "$NAMESPACE/w" && mkdir -p s up/m
+    "$SCRIPTS/zarrfs" mount s up/m
+    pid=$(sed -n 's/.*"pid": \\([0-9]*\\).*/\\1/p' up/m/.zarrfs/config.json)
+    kill -9 "$pid" && tail --pid="$pid" -f /dev/null
+    mount -t tmpfs over up && mkdir up/m
+    "$SCRIPTS/zarrfs" umount up/m || echo "code $?"
+    "$SCRIPTS/zarrfs" mount s up/m && echo x > up/m/raw/x && "$SCRIPTS/zarrfs" umount up/m
+    cat s/x
+    umount up && "$SCRIPTS/zarrfs" umount up/m && cd / && umount "$NAMESPACE/w"
+    """
+    done = run_in_namespace(script, env={"PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stdout) == (0, "code 5\nx\n"), done.stderr
+    first, *others = done.stderr.splitlines()
+    assert "nothing is mounted there" in first
+    assert len(others) == 1 and "had died before" in others[0]
