@@ -23,6 +23,8 @@ _CLONED = ("LICENSE", "Makefile", "README.md", "demo", "docs", "pyproject.toml",
 
 # / is a fresh folder into which everything is mounted that is in the real one; then the folders that have to be fresh.
 _MACHINE = r"""
+# Mounts of other tests: a copy of them in this namespace would keep them from ending as long as it lasts.
+findmnt --raw --noheadings --output TARGET --types fuse.zarrfs | tac | xargs -r umount --internal-only --lazy || true
 root=$NAMESPACE/root; mkdir "$root"; mount -t tmpfs -o mode=0755 root "$root"
 for each in /* /.[!.]*; do
     if [ -L "$each" ]; then cp -P "$each" "$root$each"
@@ -35,7 +37,7 @@ fresh() { for folder; do mkdir -p "$root$folder"; mount -t tmpfs -o mode=0755 fr
 writable() {
     for folder; do
         mkdir -p "$root/originals$folder"; mount --rbind "$folder" "$root/originals$folder"; fresh "$folder"
-        ln -s "/originals$folder"/* "$root$folder/" 2>/dev/null || true
+        (cd "$root/originals$folder"; for each in *; do [ ! -e "$each" ] || ln -s "/originals$folder/$each" "$root$folder/"; done)
     done
 }
 mkdir -p "$root/data" "$root/home"
