@@ -124,6 +124,19 @@ def test_the_source_is_what_fstab_names(
     assert config.mountpoint == f"{tmp_path}/m"
 
 
+def test_the_configuration_file_names_the_store_that_fstab_should_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('store = "s3://key:canary@b/x?token=canary"\nmountpoint = "/elsewhere"')
+    config = configuration(Call.of(MOUNT, ["none", f"{tmp_path}/m", "-o", f"config={file}"]), said)
+    assert (config.store, config.mountpoint) == ("s3://key:canary@b/x?token=canary", f"{tmp_path}/m")
+    assert config.source == "none"
+    with pytest.raises(UsageError, match="STORE is missing"):
+        configuration(Call.of(MOUNT, ["none", "/m"]), said)
+    (tmp_path / "m").mkdir()
+    assert run(MOUNT, ["none", f"{tmp_path}/m", "-fv", "-o", f"config={file}"]) in (1, 32)  # no such kind of store, or no FUSE
+    assert "canary" not in capsys.readouterr().err
+
+
 def test_sloppily_unknown_options_are_told_without_their_values() -> None:
     told: list[str] = []
     with pytest.raises(UsageError, match="foo: unknown option"):

@@ -35,6 +35,8 @@ INTERRUPTED = 8
 FAILURE = 32
 
 TYPES = ("zarrfs", "fuse.zarrfs")
+NO_STORE = "none"
+"""What stands in fstab where a STORE would, when the configuration file names the store."""
 
 _MOUNT = "mount.zarrfs"
 _UMOUNT = "umount.zarrfs"
@@ -65,16 +67,17 @@ def run(program: str, arguments: Sequence[str]) -> int:
     def say(line: str) -> None:
         print(f"{program}: {line}", file=sys.stderr, flush=True)
 
+    # What an error may not show the secrets of.
+    urls = list(arguments)
     try:
         call = Call.of(program, arguments)
         if call.namespace is not None:
             return _in_namespace(call, call.namespace)
-        return _mount(call, say) if program == _MOUNT else _umount(call, say)
+        return _mount(call, say, urls) if program == _MOUNT else _umount(call, say)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 (each has its exit code)
-        message = outcome_of(error, arguments).message
-        say(f"{message}; usage: {_USAGE[program]}" if isinstance(error, _Malformed) else message)
+        say(outcome_of(error, urls).message)
         match error:
             case UsageError():
                 return INCORRECT_INVOCATION
@@ -84,10 +87,6 @@ def run(program: str, arguments: Sequence[str]) -> int:
                 return SYSTEM_ERROR
             case _:
                 return INTERNAL_BUG
-
-
-class _Malformed(UsageError):
-    """Arguments that mount(8) would not give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +123,33 @@ class Call:
                     flags.add(letter)
                 elif letter in _WITH_VALUE[program]:
                     if not letters and not rest:
-                        raise _Malformed(f"-{letter} needs a value")
+                        raise _malformed(program, f"-{letter} needs a value")
                     values[letter].append(letters or rest.pop(0))
                     break
                 else:
-                    raise _Malformed(f"unknown argument {argument}")
+                    raise _malformed(program, f"unknown argument {argument}")
         expected = 2 if program == _MOUNT else 1
         if len(words) != expected or not all(words):
-            raise _Malformed(f"{expected} words are needed, {len(words)} are there" if all(words) else "a word is empty")
+            raise _malformed(program, f"{expected} words are needed, {len(words)} are there" if all(words) else "a word is empty")
         for fstype in values["t"]:
             if fstype not in TYPES:
-                raise _Malformed(f"-t {fstype}: this mounts {' and '.join(TYPES)} only")
+                raise _malformed(program, f"-t {fstype}: this mounts {' and '.join(TYPES)} only")
         options = [*values["o"], *(word for letter, word in (("r", "ro"), ("w", "rw")) if letter in flags and program == _MOUNT)]
         return cls(program, tuple(words), frozenset(flags), tuple(options), values["N"][-1] if values["N"] else None)
+
+
+def _malformed(program: str, what: str) -> UsageError:
+    """Arguments that mount(8) would not give."""
+    return UsageError(f"{what}; usage: {_USAGE[program]}")
 
 
 def configuration(call: Call, say: Callable[[str], None]) -> MountConfig:
     """What `mount.zarrfs` is asked to mount, where and how. Raises `UsageError`; with ``-s``, unknown options are said instead."""
     spec, folder = call.words
+    # fstab can be read by everybody: a store whose URL holds secrets is named in the file of `-o config=`.
+    store = None if spec == NO_STORE else located(spec)[0]
     sloppily = (lambda name: say(f"-o {name}: unknown option, passed over")) if "s" in call.flags else None
-    config = resolve(*located(spec, folder), mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
+    config = resolve(store, os.path.abspath(folder), mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
     if config.foreground:
         raise UsageError("foreground: mount(8) returns when the mount can be used; for the foreground there is `zarrfs mount -f`")
     # mount(8) tells by the source that a line of fstab is mounted already: it has to be spelled as it is there.
@@ -152,7 +158,7 @@ def configuration(call: Call, say: Callable[[str], None]) -> MountConfig:
 
 def _from_anywhere(spec: str) -> str:
     """``spec`` as it was written, but for a path that is not absolute. mount(8) gives such only where it does not exist."""
-    return spec if spec.startswith("/") or ":" in spec else located(spec)[0]
+    return spec if spec.startswith("/") or ":" in spec or spec == NO_STORE else located(spec)[0]
 
 
 def _asked(arguments: Sequence[str]) -> list[str]:
@@ -164,10 +170,12 @@ def _asked(arguments: Sequence[str]) -> list[str]:
     return ["ro", *kept] if access[-1:] == ["ro"] else kept
 
 
-def _mount(call: Call, say: Callable[[str], None]) -> int:
+def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
+    """Do what `mount.zarrfs` is asked to; what the store is called is added to ``urls``."""
     from zarrfs import mounting, mountpoint
 
     config = configuration(call, say)
+    urls.append(config.store)
     verbose, fake = "v" in call.flags, "f" in call.flags
     what = f"{public_url(config.source)} on {config.mountpoint}"
     if verbose:

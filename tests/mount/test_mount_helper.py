@@ -251,9 +251,14 @@ def test_secrets_of_a_source_are_shown_nowhere(machine: Machine, folder: Path) -
         cat /proc/self/mountinfo /proc/[0-9]*/mountinfo mnt/.zarrfs/config.json /var/log/zarrfs/* 2>/dev/null | grep -c canary || true
         tr '\\0' ' ' < "/proc/$(grep -o '"pid": [0-9]*' mnt/.zarrfs/config.json | grep -o '[0-9]*')/cmdline"; echo
         umount -v mnt
+        echo "store = 'somewhere://key:canary@host/x?token=canary'" > secret.toml
+        mount -v -t zarrfs none mnt -o config="$W/secret.toml"
+        of mnt SOURCE
+        umount mnt
         """
     )
-    source, count, arguments = lines(done)
+    source, count, arguments, none = lines(done)
+    assert none == "none"
     assert source == "somewhere://***@host/x?token=***"
     assert count == "0" and source in arguments and source in done.stderr and "canary" not in arguments + done.stderr
 
