@@ -45,7 +45,7 @@ fresh /mnt /data /home /run /var/log
 writable /opt /usr/local/bin /usr/local/sbin
 rm -f "$root/opt/zarrfs" "$root/usr/local/bin/zarrfs"
 mkdir "$root/home/reader"
-fresh /etc; cp -a /etc/. "$root/etc/"; rm -rf "$root/etc/zarrfs"; : >"$root/etc/fstab"
+fresh /etc; cp -a /etc/. "$root/etc/"; rm -rf "$root/etc/zarrfs"; : >"$root/etc/fstab"; mkdir -p "$root/etc/systemd/system"
 for program in sudo python3 zarrfs; do rm -f "$root/usr/local/bin/$program"; done
 printf '#!/bin/sh\nexec "$@"\n' >"$root/usr/local/bin/sudo"
 printf '#!/bin/sh\nexec "%s" "$@"\n' "$PYTHON" >"$root/usr/local/bin/python3"
