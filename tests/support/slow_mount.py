@@ -16,7 +16,7 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import InterruptedStore
-from zarrfs import daemon, logs
+from zarrfs import daemon, logs, service
 from zarrfs.config import MountConfig
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
@@ -42,7 +42,7 @@ def main(config_json: str, seconds: str) -> int:
         return SlowStore(await open_store(url, read_only), float(seconds))
 
     daemon.open_store = open_slowly
-    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True))
+    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True), logs.log.info, 0.1, service.service_manager())
 
 
 if __name__ == "__main__":
