@@ -116,6 +116,24 @@ def test_without_the_right_to_it_nothing_is_done(sbin: Path, package: Path, monk
     assert content(sbin) == {}
 
 
+def test_who_else_than_root_could_change_the_commands_is_found(package: Path) -> None:
+    if os.geteuid() != 0:
+        assert install.others_who_decide(package) == package / "mount.zarrfs"
+        return
+    # Whatever the folders above are.
+    above = install.others_who_decide(package)
+    assert above is None or above in package.parents
+    os.chown(package, 1, 1)
+    assert install.others_who_decide(package) == package
+    os.chown(package, 0, 0)
+    package.chmod(0o775)
+    assert install.others_who_decide(package) == package
+    package.chmod(0o1777)
+    assert install.others_who_decide(package) == above
+    (package / "mount.zarrfs").chmod(0o757)
+    assert install.others_who_decide(package) == package / "mount.zarrfs"
+
+
 def test_the_commands_are_those_of_this_installation() -> None:
     if not (SCRIPTS / "mount.zarrfs").exists():
         pytest.skip("zarrfs is not installed here")

@@ -313,6 +313,8 @@ def install(what: _What, dry_run: _DryRun = False) -> int:
     from zarrfs import install as installing
 
     commands = installing.commands()
+    if (place := installing.others_who_decide(commands)) is not None:
+        _say(f"mind: {place} can be changed by others than root, and with it what root runs when something is mounted")
     return _do(installing.to_install(commands), dry_run, f"{commands / 'zarrfs'} install {what}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -75,6 +76,17 @@ def do(steps: list[Step], again: str) -> None:
             step.do()
         except OSError as error:
             raise ZarrfsError(f"{step}: {(error.strerror or str(error)).lower()}", key=str(step.link)) from error
+
+
+def others_who_decide(commands: Path) -> Path | None:
+    """What of the way to the commands can be changed by others than root, who would choose what root runs; None where nothing can."""
+    command = (commands / "mount.zarrfs").resolve()
+    for place in (command, *command.parents):
+        status = place.stat()
+        shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+        if status.st_uid != 0 or shared:
+            return place
+    return None
 
 
 def commands() -> Path:

@@ -36,7 +36,7 @@ cd /
 def run_as_users(script: str, *, env: Mapping[str, str] | None = None, timeout: float = 100) -> str:
     """Run a bash ``script`` as root, in which ``as UID COMMAND`` runs something as a user, ``$W/UID`` is that user's home and
     ``$W/UID/m`` an empty folder; give what it printed. It has to succeed, and to unmount what it mounted."""
-    prepared = _opened() + _PREPARED % {"users": " ".join(map(str, USERS))} + script + '\ncd / && umount "$W"\n'
+    prepared = opened() + _PREPARED % {"users": " ".join(map(str, USERS))} + script + '\ncd / && umount "$W"\n'
     done = run_in_namespace(prepared, fuse_for_users=True, env=_plain() | dict(env or {}), timeout=timeout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -46,8 +46,8 @@ def _plain() -> dict[str, str]:
     return {"PYTHONPATH": str(REPOSITORY), "LC_ALL": "C.UTF-8"}
 
 
-def _opened() -> str:
-    """Everybody may run the interpreter, wherever it is installed: what else lies in folders of root alone is hidden."""
+def opened() -> str:
+    """A script after which everybody may run the interpreter, wherever it is installed; what else lies in root's folders is hidden."""
     needed = {Path(place).resolve() for place in (sys.base_prefix, sys.prefix, REPOSITORY)}
     closed: dict[Path, list[Path]] = {}
     for place in sorted(needed):
