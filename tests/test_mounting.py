@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -49,15 +50,23 @@ def test_success_is_told_while_the_daemon_lives_on(config: MountConfig, tmp_path
         process.wait()
 
 
-def test_the_daemon_has_a_session_of_its_own_and_nothing_of_ours(config: MountConfig, tmp_path: Path) -> None:
+def test_the_daemon_inherits_nothing_of_ours(config: MountConfig, tmp_path: Path) -> None:
     body = """
-told = [config.store, os.getcwd(), os.getsid(0) == os.getpid(), os.readlink("/proc/self/fd/0"), os.get_inheritable(parent._fd)]
+told = [config.store, os.getcwd(), os.readlink("/proc/self/fd/0"), os.get_inheritable(parent._fd)]
 told += [name for name in os.environ if "READY" in name]
 parent.failed(Outcome(9, repr(told)))
 """
     outcome, process = mounting.start(config, child(tmp_path, body))
-    assert outcome == Outcome(9, repr(["/data/x.zarr", "/", True, "/dev/null", False]))
+    assert outcome == Outcome(9, repr(["/data/x.zarr", "/", "/dev/null", False]))
     assert process.returncode == 0
+
+
+def test_the_daemon_has_a_session_of_its_own_once_it_is_ready_and_our_group_before(config: MountConfig, tmp_path: Path) -> None:
+    """An automounter makes everybody wait who is not of the process group that mounts for it."""
+    body = f"assert os.getpgid(0) == {os.getpgid(0)}\nparent.ready()\nassert os.getsid(0) == os.getpid()\n"
+    outcome, process = mounting.start(config, child(tmp_path, body))
+    assert outcome == Outcome(0, "")
+    assert process.wait() == 0
 
 
 def test_a_daemon_that_dies_without_a_word(config: MountConfig, tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def mount_at(path: str) -> Mount | None:
             found[fields[0]] = mount
     if not found:
         return None
-    seen = _seen_at(path)
+    # Whoever looks at an automounter's mountpoint while it mounts or unmounts waits for the end of that, and may be what has to end.
+    seen = _seen_at(path) if all(mount.fstype != "autofs" for mount in found.values()) else None
     # What lies under a mount that was made on a folder further up has a line, too, and nobody comes to it.
     return found.get(seen) if seen is not None else list(found.values())[-1]
 

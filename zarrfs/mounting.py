@@ -55,7 +55,6 @@ def start(config: MountConfig, command: Sequence[str] | None = None) -> tuple[Ou
                     stdout=log_file,
                     stderr=log_file,
                     cwd="/",
-                    start_new_session=True,
                     pass_fds=(writer,),
                     env=os.environ | {_READY_FD: str(writer), _READY_CONFIG: config.to_json()},
                 )
@@ -64,7 +63,9 @@ def start(config: MountConfig, command: Sequence[str] | None = None) -> tuple[Ou
         try:
             said = pipe.read()
             if said == _READY:
-                os.listdir(config.mountpoint)
+                # It answers, too, where uid and umask keep even who mounts from looking.
+                with contextlib.suppress(PermissionError):
+                    os.listdir(config.mountpoint)
                 return Outcome(0), process
         except OSError as error:
             process.terminate()
@@ -109,6 +110,8 @@ class Parent:
 
     def ready(self) -> None:
         """The mount is usable: the parent may return."""
+        # Not earlier: an automounter lets the process group that mounts for it come to the mountpoint, and everybody else wait.
+        os.setsid()
         self._say(_READY)
 
     def failed(self, outcome: Outcome) -> bool:

@@ -284,3 +284,48 @@ umount -l /mnt/air
     assert done.returncode == 0, done.stderr
     notifying, silent = done.stdout.splitlines()
     assert (notifying, silent) == ("notify: success 3", "exec: timeout 0")
+
+
+MOUNT_INSTALL = r"""
+~/zarrfs/bin/zarrfs install mount-helper >/dev/null
+cp systemd/mnt-air.* /etc/systemd/system/
+mkdir -p /mnt/air /srv/air.zarr
+echo hello >/srv/air.zarr/k
+systemctl daemon-reload
+"""
+
+
+def test_a_mount_unit() -> None:
+    script = r"""
+sed -i 's/^Options=ro$/Options=rw/' /etc/systemd/system/mnt-air.mount
+systemctl daemon-reload
+systemctl start mnt-air.mount
+findmnt --noheadings --output SOURCE,FSTYPE /mnt/air
+echo new >/mnt/air/raw/k
+systemctl stop mnt-air.mount
+cat /srv/air.zarr/k; ls -A /mnt/air
+"""
+    done = run_under_systemd(MOUNT_INSTALL + script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["/srv/air.zarr fuse.zarrfs", "new"]
+
+
+def test_an_automount_unit_mounts_when_somebody_looks_and_unmounts_when_nobody_does() -> None:
+    script = r"""
+[ -w /dev/autofs ] || { echo no automounter; exit; }
+sed -i 's/^TimeoutIdleSec=.*/TimeoutIdleSec=1/' /etc/systemd/system/mnt-air.automount
+systemctl daemon-reload
+systemctl start mnt-air.automount
+for _ in 1 2; do
+    cat /mnt/air/raw/k
+    until [ "$(systemctl show --value -p ActiveState mnt-air.mount)" = inactive ]; do :; done
+    systemctl show --value -p Result mnt-air.mount
+done
+systemctl stop mnt-air.automount
+ls -A /mnt/air
+"""
+    done = run_under_systemd(MOUNT_INSTALL + script)
+    assert done.returncode == 0, done.stderr
+    if done.stdout == "no automounter\n":
+        pytest.skip("the kernel has no automounter")
+    assert done.stdout.splitlines() == ["hello", "success"] * 2
