@@ -13,7 +13,7 @@ import pytest
 from .support.fresh_machine import type_in
 from .support.mounting import mounted
 from .support.namespace import require_namespace
-from .support.readme import README, Line, Section, drawing, sections
+from .support.readme import README, File, Line, Section, drawing, sections
 
 TEXT = README.read_text()
 SECTIONS = sections(TEXT)
@@ -42,8 +42,8 @@ def matches(promised: str, output: str) -> bool:
     return doctest.OutputChecker().check_output(promised, output, doctest.ELLIPSIS)
 
 
-def here(section: Section) -> list[Line]:
-    return [step for step in section.steps if not (isinstance(step, Line) and step.programs() & NOT_HERE.keys())]  # type: ignore[misc]
+def here(section: Section) -> list[Line | File]:
+    return [step for step in section.steps if not (isinstance(step, Line) and step.programs() & NOT_HERE.keys())]
 
 
 START = next(section for section in SECTIONS if section.title == "Start")
