@@ -241,7 +241,7 @@ def test_secrets_of_a_source_are_shown_nowhere(machine: Machine, folder: Path) -
     )
     done = machine(
         """
-        export PYTHONPATH=$W/plugin
+        export PYTHONPATH=$W/plugin${PYTHONPATH:+:$PYTHONPATH}
         mount -v -t zarrfs 'somewhere://key:canary@host/x?token=canary' mnt
         of mnt SOURCE
         cat /proc/self/mountinfo /proc/[0-9]*/mountinfo mnt/.zarrfs/config.json /var/log/zarrfs/* 2>/dev/null | grep -c canary || true
@@ -306,7 +306,8 @@ def test_a_mount_in_use_stays_unless_it_is_detached(machine: Machine, folder: Pa
 def test_another_mount_namespace(machine: Machine, folder: Path) -> None:
     done = machine(
         """
-        mkfifo gate; unshare --mount --propagation private bash -c 'read < gate' & other=$!
+        mkfifo gate; unshare --mount --propagation private bash -c 'read < gate' > /dev/null 2>&1 & other=$!
+        trap 'kill $other 2>/dev/null || true; unmount_all' EXIT
         until [ "$(readlink /proc/$other/ns/mnt)" != "$(readlink /proc/self/ns/mnt)" ]; do :; done
         mount -N $other -t zarrfs "$W/x.zarr" "$W/mnt" -o ro
         ls mnt | wc -l
