@@ -68,8 +68,9 @@ def holds_dead_mount(mountpoint: str) -> bool:
                 f"is already mounted by zarrfs, whose daemon does not answer: end that, then {umount}, or choose another",
             )
         case Life.DEAD if not may_detach(mounted):
-            whose = user_of(mounted)
-            raise _unusable(mountpoint, f"holds a mount by {whose} whose daemon died: {umount} by {whose} or root removes it")
+            raise _unusable(
+                mountpoint, f"holds a mount by {user_of(mounted)} whose daemon died: they or root may remove it with {umount}"
+            )
     return True
 
 
