@@ -23,8 +23,6 @@ _CLONED = ("LICENSE", "Makefile", "README.md", "demo", "docs", "pyproject.toml",
 
 # / is a fresh folder into which everything is mounted that is in the real one; then the folders that have to be fresh.
 _MACHINE = r"""
-# Mounts of other tests: a copy of them in this namespace would keep them from ending as long as it lasts.
-findmnt --raw --noheadings --output TARGET --types fuse.zarrfs | tac | xargs -r umount --internal-only --lazy || true
 root=$NAMESPACE/root; mkdir "$root"; mount -t tmpfs -o mode=0755 root "$root"
 for each in /* /.[!.]*; do
     if [ -L "$each" ]; then cp -P "$each" "$root$each"

@@ -17,6 +17,10 @@ from pathlib import Path
 
 import pytest
 
+# A copy of what other tests have mounted would keep their daemons from ending for as long as the namespace lasts.
+_ALONE = """
+findmnt --raw --noheadings --output TARGET --types fuse.zarrfs | tac | xargs -r -d '\\n' umount --internal-only --lazy || true
+"""
 _SBIN = """
 mkdir "$NAMESPACE/sbin" && mount --bind /usr/sbin "$NAMESPACE/sbin"
 mount -t tmpfs -o mode=0755 sbin /usr/sbin && ln -s "$NAMESPACE"/sbin/* /usr/sbin/
@@ -71,7 +75,7 @@ def run_in_namespace(
     """
     require_namespace()
     with _folder() as folder:
-        prepared = "set -e\n" + (_SBIN if sbin else "") + (_FUSE if fuse_for_users else "") + script
+        prepared = "set -e\n" + _ALONE + (_SBIN if sbin else "") + (_FUSE if fuse_for_users else "") + script
         return subprocess.run(
             ["unshare", "--mount", "--propagation", "private", "bash", "-c", prepared],
             capture_output=True,
