@@ -35,6 +35,7 @@ unmount_all() {
 }
 trap unmount_all EXIT
 of() { findmnt -no "$2" "$1"; }
+pid_of() { sed -n 's/.*"pid": \\([0-9]*\\).*/\\1/p' "$1/.zarrfs/config.json"; }
 code() { local given=0; "$@" || given=$?; echo "code $given"; }
 cd "$W"
 """
@@ -245,7 +246,7 @@ def test_secrets_of_a_source_are_shown_nowhere(machine: Machine, folder: Path) -
         mount -v -t zarrfs 'somewhere://key:canary@host/x?token=canary' mnt
         of mnt SOURCE
         cat /proc/self/mountinfo /proc/[0-9]*/mountinfo mnt/.zarrfs/config.json /var/log/zarrfs/* 2>/dev/null | grep -c canary || true
-        tr '\\0' ' ' < "/proc/$(grep -o '"pid": [0-9]*' mnt/.zarrfs/config.json | grep -o '[0-9]*')/cmdline"; echo
+        tr '\\0' ' ' < "/proc/$(pid_of mnt)/cmdline"; echo
         umount -v mnt
         echo "store = 'somewhere://key:canary@host/x?token=canary'" > secret.toml
         mount -v -t zarrfs none mnt -o config="$W/secret.toml"
@@ -301,6 +302,21 @@ def test_a_mount_in_use_stays_unless_it_is_detached(machine: Machine, folder: Pa
     )
     assert lines(done) == ["code 32", "code 32", "mnt/npy/lat.npy", "code 0"]
     assert done.stderr.splitlines()[0].startswith(f"umount.zarrfs: {folder}/mnt is in use by bash (")
+
+
+def test_a_dead_mount_is_replaced_and_taken_away(machine: Machine, folder: Path) -> None:
+    (folder / "fstab").write_text(f"{folder}/x.zarr {folder}/mnt zarrfs nofail 0 0\n")
+    done = machine(
+        """
+        killed() { local pid; pid=$(pid_of mnt); kill -9 $pid; tail --pid=$pid -f /dev/null; }
+        mount -a -T fstab; killed; code ls mnt
+        mount -a -T fstab; code ls mnt
+        mount -T fstab "$W/mnt"; ls mnt/npy/lat.npy; findmnt -no SOURCE mnt | wc -l; killed
+        code umount mnt; ls mnt
+        """
+    )
+    assert lines(done) == ["code 2", "code 2", "mnt/npy/lat.npy", "1", "code 0"]
+    assert "whose daemon died: it is replaced" in done.stderr and "its daemon had died before" in done.stderr
 
 
 def test_another_mount_namespace(machine: Machine, folder: Path) -> None:
