@@ -73,6 +73,8 @@ def test_an_unexpected_error_is_one_line_too() -> None:
         (["mount", "file://{tmp}", "{tmp}/empty"], 5, ["inside the store"]),
         (["mount", "s3://key:canary@b/x?token=canary", "{tmp}/none"], 5, ["does not exist"]),
         (["mount", "s3://key:canary@b/x", "/m", "-o", "x=s3://key:canary@b/x"], 2, ["-o x"]),
+        (["install"], 2, ["mount-helper", "zarrfs install --help"]),
+        (["install", "something"], 2, ["something", "mount-helper", "zarrfs install --help"]),
         (["umount", "{tmp}"], 5, ["{tmp} is not a zarrfs mount"]),
     ],
 )

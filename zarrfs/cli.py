@@ -79,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
         if hasattr(error, "format_message"):  # the parser's own; Typer has brought its classes from two different places
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "zarrfs"
-            return _end(Outcome(2, f"{error.format_message().rstrip('.')}; see `{command} --help`"))
+            return _end(Outcome(2, f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`"))
         _tell_how(logging.DEBUG, error, arguments)
         return _end(outcome_of(error, arguments))
     except BaseExceptionGroup as group:
