@@ -27,11 +27,6 @@ class Mount(NamedTuple):
     device: str
     owner: Owner | None = None
 
-    @property
-    def connection(self) -> str:
-        """The number of a FUSE connection, as the kernel tells it elsewhere."""
-        return self.device.partition(":")[2]
-
 
 def resolved(path: str) -> str:
     """``path`` absolute and without symlinks on the way, without a question to what may be mounted on it."""

@@ -162,6 +162,8 @@ def test_a_dead_mount_of_another_program_is_not_touched(store: Path) -> None:
         assert done.returncode == 5
         assert "is a mount of type fuse.sshfs whose daemon died" in done.stderr
         assert f"`fusermount3 -u {path}` (`umount {path}` as root)" in done.stderr
+        assert "replaced" not in done.stderr
+        assert dead_mounts.clear(str(path)) == 0
         assert number_of_mounts(path) == 1
         with pytest.raises(MountpointUnusable, match=f"lies in {path}, a mount of type fuse.sshfs whose daemon died"):
             before.check_mountpoint(str(path / "inner"))
