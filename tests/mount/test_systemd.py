@@ -18,6 +18,7 @@ from tests.support.namespace import SCRIPTS
 from tests.support.notifications import notified
 from tests.support.programs import demand
 from tests.support.service_manager import run_under_systemd
+from tests.support.users import opened
 from zarrfs.mount_table import mount_at
 
 pytestmark = pytest.mark.fuse
@@ -284,6 +285,51 @@ umount -l /mnt/air
     assert done.returncode == 0, done.stderr
     notifying, silent = done.stdout.splitlines()
     assert (notifying, silent) == ("notify: success 3", "exec: timeout 0")
+
+
+def test_a_mount_namespace_of_its_own_would_hide_the_mount() -> None:
+    """Why so much is left out of the unit: with one of it everything seems well, and the mountpoint is empty."""
+    script = r"""
+mkdir -p /etc/systemd/system/zarrfs@air.service.d
+printf '[Service]\nProtectControlGroups=yes\n' >/etc/systemd/system/zarrfs@air.service.d/hidden.conf
+systemctl daemon-reload
+systemctl start zarrfs@air
+show ActiveState; ls -A /mnt/air
+"""
+    done = run_under_systemd(INSTALL + script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["active"]
+
+
+def test_another_user_mounts_with_the_drop_in_and_not_without_it() -> None:
+    """A user's manager differs from that of a machine in what others may do: so its socket is opened, and its folder not passed on."""
+    demand("fusermount3")
+    script = r"""
+mount -t tmpfs -o mode=0755 device "$NAMESPACE" && mknod -m 0666 "$NAMESPACE/fuse" c 10 229
+mount --bind "$NAMESPACE/fuse" /dev/fuse
+chmod 0711 /run/home /run/user /run/user/systemd && chmod 0777 /run/user/systemd/notify
+chown nobody /srv/air.zarr /mnt/air
+settings=/etc/systemd/system/zarrfs@air.service.d
+mkdir $settings
+printf '[Service]\nUser=nobody\nUnsetEnvironment=XDG_RUNTIME_DIR\nRestart=no\n' >$settings/zz.conf
+systemctl daemon-reload
+systemctl start zarrfs@air 2>/dev/null || echo "without: $(show ExecMainStatus)"
+journalctl | grep -o 'fusermount3: mount failed: .*'
+cp systemd/user.conf $settings/user.conf
+systemctl daemon-reload
+systemctl start zarrfs@air
+findmnt --noheadings --output FSTYPE /mnt/air
+stat --format=%U /run/home/.cache/zarrfs/air
+systemctl stop zarrfs@air
+show Result; ls -A /mnt/air
+"""
+    prepared = f"export NAMESPACE=/run/opened; mkdir $NAMESPACE\n{opened()}\n{INSTALL}{script}"
+    done = run_under_systemd(prepared)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        *("without: 6", "fusermount3: mount failed: Operation not permitted"),
+        *("fuse.zarrfs", "nobody", "success"),
+    ]
 
 
 MOUNT_INSTALL = r"""
