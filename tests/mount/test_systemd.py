@@ -342,18 +342,23 @@ systemctl daemon-reload
 
 
 def test_a_mount_unit() -> None:
+    """It is restarted after a crash, too: its dead mount is taken off."""
     script = r"""
 sed -i 's/^Options=ro$/Options=rw/' /etc/systemd/system/mnt-air.mount
 systemctl daemon-reload
 systemctl start mnt-air.mount
 findmnt --noheadings --output SOURCE,FSTYPE /mnt/air
 echo new >/mnt/air/raw/k
+kill -9 "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' /mnt/air/.zarrfs/config.json)"
+until ! ls /mnt/air >/dev/null 2>&1; do :; done
+systemctl restart mnt-air.mount
+cat /mnt/air/raw/k
 systemctl stop mnt-air.mount
 cat /srv/air.zarr/k; ls -A /mnt/air
 """
     done = run_under_systemd(MOUNT_INSTALL + script)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["/srv/air.zarr fuse.zarrfs", "new"]
+    assert done.stdout.splitlines() == ["/srv/air.zarr fuse.zarrfs", "new", "new"]
 
 
 def test_an_automount_unit_mounts_when_somebody_looks_and_unmounts_when_nobody_does() -> None:
