@@ -21,6 +21,7 @@ SPOKEN = {
     "noexec": ("yes", True),
     "metadata_ttl": ("0.5", 0.5),
     "watch": ("no", False),
+    "xattrs": ("no", False),
     "memory_limit": ("64MiB", 64 << 20),
     "cache_dir": ("/var/cache/z", "/var/cache/z"),
     "durable": ("yes", True),

@@ -24,6 +24,8 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.ZarrfsError: errno.EIO,
     errors.UsageError: errno.EINVAL,
     errors.MountpointUnusable: errno.EBUSY,
+    errors.MountBusy: errno.EBUSY,
+    errors.RootNeeded: errno.EPERM,
     errors.FuseUnavailable: errno.ENODEV,
     errors.NotPublished: errno.EIO,
     errors.StoreError: errno.EIO,
