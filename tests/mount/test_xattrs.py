@@ -196,6 +196,16 @@ def test_large_attributes_do_not_stop_rsync(mount: Mounted, tmp_path: Path) -> N
     assert json.loads(os.getxattr(mount.path / "chunks/a/0.0", "user.zarr.attributes")) == {"history": "x" * 30_000}
 
 
+def test_what_mknod_made_and_nobody_opened_is_stored_when_the_mount_ends(store: Path) -> None:
+    """tar --xattrs makes files so, and opens them next."""
+    with mounted(store) as mount:
+        os.mknod(mount.path / "raw/made")
+    assert (store / "made").read_bytes() == b""
+    with mounted(store, ends_with=7) as mount:
+        os.mknod(mount.path / "chunks/a/2.1")
+    assert not (store / "a/2.1").exists()
+
+
 # --- what it costs --------------------------------------------------------------------------------------------------------------
 
 
