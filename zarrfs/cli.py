@@ -103,8 +103,8 @@ _MountOptions = Annotated[
 ]
 _ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file of options.", show_default=False)]
 # Where the TOML file may name them.
-_StoreIfAny = Annotated[str | None, typer.Argument(metavar="[STORE]", show_default=False, help="A path or URL.")]
-_MountpointIfAny = Annotated[str | None, typer.Argument(metavar="[MOUNTPOINT]", show_default=False, help="An empty folder.")]
+_StoreIfAny = Annotated[str | None, typer.Argument(metavar="STORE", show_default=False, help="A path or URL.")]
+_MountpointIfAny = Annotated[str | None, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="An empty folder.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -193,7 +193,7 @@ mount.__annotations__ = {name: parameter.annotation for name, parameter in _sign
 @app.command()
 def umount(
     mountpoint: Annotated[
-        str | None, typer.Argument(metavar="[MOUNTPOINT]", show_default=False, help="Where zarrfs has mounted a store.")
+        str | None, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Where zarrfs has mounted a store.")
     ] = None,
     lazy: Annotated[
         bool,

@@ -135,6 +135,31 @@ def test_what_could_not_be_stored_is_the_last_status(manager: Notified, tmp_path
         subprocess.run(["umount", str(small)], check=True)
 
 
+WITH_SECRETS = """
+import sys, trio
+from zarrfs import daemon, service
+from zarrfs.config import MountConfig
+from zarrfs.stores.opening import open_store
+
+async def opened(url, read_only=False):
+    return await open_store("memory:")
+
+daemon.open_store = opened
+config = MountConfig(store="s3://key:canary@bucket/x?token=canary", mountpoint=sys.argv[1])
+trio.run(daemon.serve, config, lambda: None, print, 2.0, service.service_manager())
+"""
+
+
+def test_a_status_holds_no_secret(manager: Notified) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NOTIFY_SOCKET": manager.name}
+    with mountpoint() as path, subprocess.Popen([sys.executable, "-c", WITH_SECRETS, str(path)], env=environment) as process:
+        with killed_at_last(process.pid, path), watchdog(60, process.kill):
+            assert manager.next() == ["READY=1", f"STATUS=s3://***@bucket/x?token=*** is mounted on {path}"]
+            assert zarrfs("umount", str(path)).returncode == 0
+            assert process.wait() == 0
+            assert "canary" not in str(manager.rest())
+
+
 def test_in_the_background_nothing_is_said(store: Path, manager: Notified, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever started `zarrfs mount` in a service is ready, and stops, for reasons of its own."""
     monkeypatch.setenv("NOTIFY_SOCKET", manager.name)
