@@ -178,7 +178,7 @@ hold() {
     coproc HOLDER { exec ~/zarrfs/bin/python -c '
 import os, sys
 for path in sys.argv[1:]:
-    os.write(os.open(path, os.O_WRONLY | os.O_CREAT), b"written")
+    os.write(os.open(path, os.O_WRONLY | os.O_CREAT), b"written" * int(os.environ.get("TIMES", 1)))
 print("held", flush=True)
 sys.stdin.read()' "$@"; }
     read -r _ <&"${HOLDER[0]}"
@@ -285,6 +285,25 @@ umount -l /mnt/air
     assert done.returncode == 0, done.stderr
     notifying, silent = done.stdout.splitlines()
     assert (notifying, silent) == ("notify: success 3", "exec: timeout 0")
+
+
+def test_what_could_not_be_stored_fails_the_unit_which_names_it() -> None:
+    script = r"""
+mount -t tmpfs -o size=64k full /srv/air.zarr
+systemctl start zarrfs@air
+TIMES=100000 hold /mnt/air/raw/k
+systemctl stop zarrfs@air
+echo "$(show ExecMainStatus) $(show Result)"
+show StatusText
+release
+ls -A /mnt/air /srv/air.zarr
+"""
+    done = run_under_systemd(INSTALL + script)
+    assert done.returncode == 0, done.stderr
+    failed, status, *left = done.stdout.splitlines()
+    assert failed == "7 exit-code"
+    assert status.startswith("/mnt/air: not stored: raw/k: ") and "space" in status
+    assert left == ["/mnt/air:", "", "/srv/air.zarr:"]
 
 
 def test_a_mount_namespace_of_its_own_would_hide_the_mount() -> None:
