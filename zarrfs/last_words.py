@@ -126,15 +126,24 @@ def _read(path: str) -> bytes:
 
 def runtime_folder() -> Path:
     """Our folder for files that do not outlive the machine's session, private to this user. Raises OSError."""
-    if session := os.environ.get("XDG_RUNTIME_DIR"):
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    # Those who became somebody else (su, setpriv) may have brought it with them.
+    if session and _is_ours(Path(session)):
         folder = Path(session) / "zarrfs"
     elif os.geteuid() == 0:
         folder = Path("/run/zarrfs")
     else:
         folder = Path(tempfile.gettempdir()) / f"zarrfs-{os.geteuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
     # /tmp belongs to everybody: somebody else may have made the folder first.
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+    if not _is_ours(folder):
         raise PermissionError(f"{folder} belongs to somebody else")
     return folder
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
