@@ -169,7 +169,7 @@ def test_in_the_background_nothing_is_said(store: Path, manager: Notified, monke
         with killed_at_last(pid, path):
             (path / "raw/k").write_bytes(b"new")
             done = zarrfs("umount", str(path))
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0, done.stderr
         assert "service manager" not in path.with_name("log").read_text()
     assert manager.rest() == []
 
