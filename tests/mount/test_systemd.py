@@ -65,7 +65,9 @@ def test_systemd_accepts_every_unit(tmp_path: Path) -> None:
     units = sorted(path for path in tmp_path.iterdir() if path.is_file())
     assert [path.suffix for path in units] == [".automount", ".mount", ".service"]
     verified = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False)
-    assert (verified.returncode, verified.stderr) == (0, "")
+    # It looks at the units of this machine, too.
+    ours = [line for line in verified.stderr.splitlines() if "zarrfs" in line or "mnt-air" in line]
+    assert verified.returncode == 0 and not ours, verified.stderr
     with units[-1].open("a") as file:
         file.write("[Service]\nRestrt=always\n")
     verified = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False)
