@@ -30,7 +30,7 @@ code() { "$@" 2>&1 && echo "code 0" || echo "code $?"; }  # what it says, and it
 pid_of() { "${@:2}" sed -n 's/.*"pid": \\([0-9]*\\).*/\\1/p' "$1/.zarrfs/config.json"; }
 killed() { kill -9 "$1" && tail --pid="$1" -f /dev/null; }  # returns when it is gone
 # A script that fails leaves no daemon behind.
-trap 'grep -o " $W/[^ ]* " /proc/self/mountinfo | while read -r place; do umount -l "$place"; done' EXIT
+trap 'cut -d " " -f 5 /proc/self/mountinfo | grep "^$W/" | while read -r place; do umount -l "$place"; done' EXIT
 cd /
 """
 
