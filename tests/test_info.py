@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -317,6 +318,15 @@ class InterruptedByUser(InterruptedStore):
             await trio.sleep_forever()
 
 
+@pytest.fixture
+def _ctrl_c_is_heard() -> Iterator[None]:
+    """Not so where a shell runs the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c_is_heard")
 def test_ctrl_c_ends_it_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     inner = MemoryStore()
     trio.run(fill, inner, SMALL)
