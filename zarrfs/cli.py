@@ -30,12 +30,12 @@ from zarrfs.errors import (
     UsageError,
     ZarrfsError,
 )
-from zarrfs.last_words import Outcome
+from zarrfs.lifecycle.last_words import Outcome
 from zarrfs.redact import redact
 
 if TYPE_CHECKING:
     from zarrfs.install import Step
-    from zarrfs.mounting import Parent
+    from zarrfs.lifecycle.mounting import Parent
 
 # An error of a class that is not listed has the code of its nearest listed base.
 EXIT_CODES: dict[type[BaseException], int] = {
@@ -137,7 +137,7 @@ def mount(
 
     What is not given is what the --config file says (store = "...", mountpoint = "...").
     """
-    from zarrfs import mounting
+    from zarrfs.lifecycle import mounting
 
     if (adopted := mounting.Parent.adopt()) is not None:
         return _serve(*adopted)
@@ -209,7 +209,7 @@ def umount(
 
     While that takes long it tells what is left, and while the mount is in use, by whom.
     """
-    from zarrfs import unmounting
+    from zarrfs.lifecycle import unmounting
 
     place = mountpoint_of(config_file) if mountpoint is None else mountpoint
     return _end(unmounting.unmount(place, lazy=lazy, say=_say))
@@ -240,8 +240,9 @@ def info(
 
     import trio
 
-    from zarrfs import logs, progress
-    from zarrfs.info import describe
+    from zarrfs import logs
+    from zarrfs.reports import progress
+    from zarrfs.reports.info import describe
 
     config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
     logs.configure(config.log_level, config.log_file)
@@ -253,7 +254,7 @@ def info(
     else:
         from rich.console import Console
 
-        from zarrfs.info_text import render
+        from zarrfs.reports.info_text import render
 
         # A file or pipe has no width to wrap at.
         Console(width=None if sys.stdout.isatty() else sys.maxsize).print(render(description, whole=node is not None))
@@ -281,8 +282,9 @@ def check(
     import trio
     from rich.console import Console
 
-    from zarrfs import check as checking
-    from zarrfs import check_text, logs
+    from zarrfs import logs
+    from zarrfs.reports import check as checking
+    from zarrfs.reports import check_text
 
     config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
     logs.configure(config.log_level, config.log_file)
@@ -343,8 +345,8 @@ def _do(steps: list[Step], dry_run: bool, again: str) -> int:
 
 def _mount(config: MountConfig) -> int:
     """Mount what was asked for, in the foreground or in the background."""
-    from zarrfs import mounting
-    from zarrfs.mountpoint import check as check_before
+    from zarrfs.lifecycle import mounting
+    from zarrfs.lifecycle.mountpoint import check as check_before
 
     store, mountpoint = located(config.store, config.mountpoint)
     config = dataclasses.replace(config, store=store, mountpoint=mountpoint)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyfuse3
 import trio
 
-from zarrfs import last_words, mountpoint, registry, threads
+from zarrfs import registry, threads
 from zarrfs.allocator import keep_freed_memory
 from zarrfs.config import MountConfig
 from zarrfs.ending import EVERY, Ending, Say
@@ -18,7 +18,8 @@ from zarrfs.errors import FuseUnavailable, NotPublished
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.translation import Ownership
-from zarrfs.mount_table import mount_at
+from zarrfs.lifecycle import last_words, mountpoint
+from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.redact import public_url, redact
 from zarrfs.service import NOBODY, ServiceManager
 from zarrfs.stores.opening import open_store
@@ -156,7 +157,7 @@ def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
     try:
         pyfuse3.init(operations, config.mountpoint, options)
     except RuntimeError as error:
-        # What can be foreseen was checked by `zarrfs.mountpoint`; libfuse tells the rest on stderr, which the parent relays.
+        # What can be foreseen was checked by `zarrfs.lifecycle.mountpoint`; libfuse tells the rest on stderr, which the parent relays.
         raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import trio
 
-from zarrfs import last_words
-from zarrfs.last_words import Left
+from zarrfs.lifecycle import last_words
+from zarrfs.lifecycle.last_words import Left
 from zarrfs.service import ServiceManager
 from zarrfs.tree import MountTree
 

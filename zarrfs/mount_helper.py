@@ -172,7 +172,7 @@ def _asked(arguments: Sequence[str]) -> list[str]:
 
 def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
     """Do what `mount.zarrfs` is asked to; what the store is called is added to ``urls``."""
-    from zarrfs import mounting, mountpoint
+    from zarrfs.lifecycle import mounting, mountpoint
 
     config = configuration(call, say)
     urls.append(config.store)
@@ -214,7 +214,7 @@ def _chosen(config: MountConfig) -> str:
 
 
 def _umount(call: Call, say: Callable[[str], None]) -> int:
-    from zarrfs import unmounting
+    from zarrfs.lifecycle import unmounting
 
     (folder,) = call.words
     outcome = unmounting.unmount(os.path.abspath(folder), lazy="l" in call.flags, say=say)

@@ -17,10 +17,10 @@ import pytest
 
 from tests.support.mounting import ROOT, Mounted, mounted, mountpoint, zarrfs
 from tests.support.namespace import run_in_namespace
-from zarrfs import dead_mounts, mount_table
-from zarrfs import mountpoint as before
-from zarrfs.dead_mounts import Life
 from zarrfs.errors import MountpointUnusable
+from zarrfs.lifecycle import dead_mounts, mount_table
+from zarrfs.lifecycle import mountpoint as before
+from zarrfs.lifecycle.dead_mounts import Life
 
 pytestmark = pytest.mark.fuse
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support.mounting import ROOT, killed_at_last, mountpoint, watchdog, zarrfs
 from tests.support.notifications import Notified, notified
 from zarrfs.config import MountConfig
-from zarrfs.mount_table import mount_at
+from zarrfs.lifecycle.mount_table import mount_at
 
 pytestmark = pytest.mark.fuse
 

@@ -19,7 +19,7 @@ from tests.support.notifications import notified
 from tests.support.programs import demand
 from tests.support.service_manager import run_under_systemd
 from tests.support.users import opened
-from zarrfs.mount_table import mount_at
+from zarrfs.lifecycle.mount_table import mount_at
 
 pytestmark = pytest.mark.fuse
 

@@ -21,8 +21,8 @@ import trio
 # Run as a script, from anywhere: the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from zarrfs import last_words
-from zarrfs.last_words import Outcome
+from zarrfs.lifecycle import last_words
+from zarrfs.lifecycle.last_words import Outcome
 
 FOLDER, DOCUMENT = 2, 3
 

@@ -12,11 +12,11 @@ from typing import Any
 from zarrfs.config import MountConfig
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.info_amounts import Amounts, Told, amounts_of
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
-from zarrfs.offline import opened, walk
 from zarrfs.redact import public_url
+from zarrfs.reports.info_amounts import Amounts, Told, amounts_of
+from zarrfs.reports.offline import opened, walk
 
 
 async def describe(

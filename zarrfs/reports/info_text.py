@@ -1,6 +1,6 @@
 """What ``zarrfs info`` prints for people: the hierarchy as a tree, one line a node; of one node more, its attributes and quirks.
 
-The description is `zarrfs.info.describe`'s: ``{"store": url, "nodes": [...]}``, a node being a dict with ``path`` and ``kind``
+The description is `zarrfs.reports.info.describe`'s: ``{"store": url, "nodes": [...]}``, a node being a dict with ``path`` and ``kind``
 (array, group, unsupported) and what else its kind has. How much is stored is None where the store cannot list; how many chunks are,
 also where that is in indexes of shards that were not read. Names and attributes come from the store: neither may reach the terminal
 as control sequences, nor rich as markup.

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs import mount_table, unmounting
-from zarrfs import mountpoint as before
 from zarrfs.errors import MountpointUnusable, ZarrfsError
-from zarrfs.last_words import SUDDEN_DEATH, Outcome
+from zarrfs.lifecycle import mount_table, unmounting
+from zarrfs.lifecycle import mountpoint as before
+from zarrfs.lifecycle.last_words import SUDDEN_DEATH, Outcome
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 SMALL_MOUNT = REPOSITORY / "tests/support/small_mount.py"
 
 

@@ -8,9 +8,9 @@ import os
 import pwd
 import subprocess
 
-from zarrfs import programs
 from zarrfs.errors import FuseUnavailable, MountBusy, ZarrfsError
-from zarrfs.mount_table import Mount
+from zarrfs.lifecycle import programs
+from zarrfs.lifecycle.mount_table import Mount
 
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from zarrfs.info_text import render
+from zarrfs.reports.info_text import render
 
 ARRAY = {
     "path": "/a/t",

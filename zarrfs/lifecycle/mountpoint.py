@@ -14,12 +14,12 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from zarrfs import dead_mounts, programs
 from zarrfs.config import MountConfig
-from zarrfs.dead_mounts import Life, life_of
-from zarrfs.detaching import may_detach, user_of
 from zarrfs.errors import FuseUnavailable, MountpointUnusable
-from zarrfs.mount_table import FSTYPE, mount_at, resolved
+from zarrfs.lifecycle import dead_mounts, programs
+from zarrfs.lifecycle.dead_mounts import Life, life_of
+from zarrfs.lifecycle.detaching import may_detach, user_of
+from zarrfs.lifecycle.mount_table import FSTYPE, mount_at, resolved
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from zarrfs import as_owner, holders, last_words
-from zarrfs.dead_mounts import PATIENCE, Life, life_of
-from zarrfs.detaching import detach, may_detach, user_of
 from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
-from zarrfs.last_words import Outcome
-from zarrfs.mount_table import FSTYPE, Mount, mount_at, resolved
+from zarrfs.lifecycle import as_owner, holders, last_words
+from zarrfs.lifecycle.dead_mounts import PATIENCE, Life, life_of
+from zarrfs.lifecycle.detaching import detach, may_detach, user_of
+from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at, resolved
 
 _NAMED = 5
 _WHY_UNKNOWN = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs import last_words
-from zarrfs.last_words import SUDDEN_DEATH, Left, Outcome
+from zarrfs.lifecycle import last_words
+from zarrfs.lifecycle.last_words import SUDDEN_DEATH, Left, Outcome
 
 
 @pytest.fixture(autouse=True)

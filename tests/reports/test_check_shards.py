@@ -14,12 +14,13 @@ import trio
 from tests.support.small_shards import NONE, ShardReads, UnlistableStore, document, index, shard, sharding
 from tests.support.small_stores import write
 from tests.support.stores import fill
-from zarrfs import check_text, cli, offline
-from zarrfs.check import check
+from zarrfs import cli
 from zarrfs.config import MountConfig
 from zarrfs.errors import StoreError
-from zarrfs.findings import Finding, Report
 from zarrfs.keys import ByteRange, Key
+from zarrfs.reports import check_text, offline
+from zarrfs.reports.check import check
+from zarrfs.reports.findings import Finding, Report
 from zarrfs.stores.base import Buffer, KeyStat, Store
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore

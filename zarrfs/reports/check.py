@@ -12,19 +12,19 @@ from collections.abc import AsyncIterator, Callable
 
 import trio
 
-from zarrfs import check_shards
-from zarrfs.check_grid import coordinates, whole_grid
 from zarrfs.config import MountConfig
 from zarrfs.errors import MetadataUnsupported, ZarrfsError
-from zarrfs.findings import Finding, Report
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
-from zarrfs.offline import opened, walk
 from zarrfs.redact import public_url
+from zarrfs.reports import check_shards
+from zarrfs.reports.check_grid import coordinates, whole_grid
+from zarrfs.reports.findings import Finding, Report
+from zarrfs.reports.offline import opened, walk
 from zarrfs.stores.base import Store
 
 _WIDTH = 16

@@ -21,14 +21,15 @@ from tests.support.comparing import stored_chunks
 from tests.support.hostile import SOUND, folder_cases, write_huge
 from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
-from zarrfs import check_text, cli, offline
-from zarrfs.check import check
+from zarrfs import cli
 from zarrfs.config import MountConfig
-from zarrfs.findings import MOST, Finding, Findings, Report
+from zarrfs.reports import check_text, offline
+from zarrfs.reports.check import check
+from zarrfs.reports.findings import MOST, Finding, Findings, Report
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def checked(store: Path | str, path: str = "/", **options: Any) -> Report:

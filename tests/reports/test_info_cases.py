@@ -17,7 +17,7 @@ from tests.support.cases import CASES, Case, cases
 from tests.support.comparing import is_object, stored_chunks
 from tests.support.hostile import SOUND
 from zarrfs.config import MountConfig
-from zarrfs.info import describe
+from zarrfs.reports.info import describe
 
 DIALECTS = {
     "v0_persistence": "v0",

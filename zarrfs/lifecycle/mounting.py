@@ -19,7 +19,7 @@ from typing import Self
 
 from zarrfs import logs
 from zarrfs.config import MountConfig
-from zarrfs.last_words import Outcome
+from zarrfs.lifecycle.last_words import Outcome
 from zarrfs.redact import public_url
 
 _READY_FD = "ZARRFS_READY_FD"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from zarrfs import progress
-from zarrfs.findings import Finding, Findings, Report
+from zarrfs.reports import progress
+from zarrfs.reports.findings import Finding, Findings, Report
 from zarrfs.terminal import counted, printable, size
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs import mounting
 from zarrfs.config import MountConfig
 from zarrfs.errors import UsageError
-from zarrfs.last_words import Outcome
+from zarrfs.lifecycle import mounting
+from zarrfs.lifecycle.last_words import Outcome
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def config(mountpoint: Path, tmp_path: Path) -> MountConfig:
 
 def child(tmp_path: Path, body: str) -> list[str]:
     script = tmp_path / "daemon.py"
-    head = f"import os, sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom zarrfs.mounting import Parent, Outcome\n"
+    head = f"import os, sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom zarrfs.lifecycle.mounting import Parent, Outcome\n"
     script.write_text(f"{head}config, parent = Parent.adopt()\n{body}")
     return [sys.executable, str(script)]
 

@@ -19,10 +19,11 @@ from tests.support.hostile import write_huge
 from tests.support.small_shards import ShardReads, UnlistableStore, document, shard, sharding
 from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
-from zarrfs import cli, offline
+from zarrfs import cli
 from zarrfs.config import MountConfig
 from zarrfs.errors import StoreAccessDenied
-from zarrfs.info import describe
+from zarrfs.reports import offline
+from zarrfs.reports.info import describe
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from zarrfs import mount_table
+from zarrfs.lifecycle import mount_table
 
 
 def test_the_mount_table_with_odd_names() -> None:

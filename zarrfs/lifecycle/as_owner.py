@@ -11,8 +11,8 @@ import os
 import subprocess
 from typing import Any
 
-from zarrfs import programs
-from zarrfs.mount_table import Mount
+from zarrfs.lifecycle import programs
+from zarrfs.lifecycle.mount_table import Mount
 
 # What fits into a pipe that nobody reads yet.
 _LIMIT = 60_000

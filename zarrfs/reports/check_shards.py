@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 
-from zarrfs.check_grid import coordinates, whole_grid
 from zarrfs.errors import ZarrfsError
-from zarrfs.findings import Finding, Report
 from zarrfs.hierarchy.arrays import Array, ChunkPart
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.model.chunk_grid import Coords, in_grid
+from zarrfs.reports.check_grid import coordinates, whole_grid
+from zarrfs.reports.findings import Finding, Report
 from zarrfs.stores.base import Store
 
 _WIDTH = 16

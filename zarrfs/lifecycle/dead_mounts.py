@@ -10,9 +10,9 @@ import enum
 import errno
 import os
 
-from zarrfs import as_owner
-from zarrfs.detaching import detach
-from zarrfs.mount_table import FSTYPE, Mount, mount_at
+from zarrfs.lifecycle import as_owner
+from zarrfs.lifecycle.detaching import detach
+from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at
 
 PATIENCE = 5.0
 """Seconds after which a daemon counts as silent."""
