@@ -58,7 +58,8 @@ def test_all_of_it_within_little_memory(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, survey.__file__, str(MEMORY_MIB), *map(str, stores)],
         cwd=empty,
-        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        # One arena: each thread's would reserve 64 MiB of the address space that is limited, whatever it uses of it.
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "MALLOC_ARENA_MAX": "1"},
         capture_output=True,
         text=True,
         timeout=100,
