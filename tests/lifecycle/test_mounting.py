@@ -17,18 +17,6 @@ from zarrfs.lifecycle.last_words import Outcome
 REPOSITORY = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def mountpoint(tmp_path: Path) -> Path:
-    path = tmp_path / "a mountpoint"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def config(mountpoint: Path, tmp_path: Path) -> MountConfig:
-    return MountConfig(store="/data/x.zarr", mountpoint=str(mountpoint), log_file=str(tmp_path / "logs/x.log"))
-
-
 def child(tmp_path: Path, body: str) -> list[str]:
     script = tmp_path / "daemon.py"
     head = f"import os, sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom zarrfs.lifecycle.mounting import Parent, Outcome\n"

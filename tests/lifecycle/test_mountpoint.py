@@ -9,18 +9,6 @@ from zarrfs.errors import FuseUnavailable, MountpointUnusable
 from zarrfs.lifecycle import mountpoint as before
 
 
-@pytest.fixture
-def mountpoint(tmp_path: Path) -> Path:
-    path = tmp_path / "a mountpoint"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def config(mountpoint: Path, tmp_path: Path) -> MountConfig:
-    return MountConfig(store="/data/x.zarr", mountpoint=str(mountpoint), log_file=str(tmp_path / "logs/x.log"))
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [

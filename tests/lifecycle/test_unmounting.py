@@ -18,13 +18,6 @@ SMALL_MOUNT = REPOSITORY / "tests/support/small_mount.py"
 
 
 @pytest.fixture
-def mountpoint(tmp_path: Path) -> Path:
-    path = tmp_path / "a mountpoint"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     (tmp_path / "run").mkdir()
