@@ -251,14 +251,15 @@ def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
     with foreground(store, gated=True) as mount:
         with changed_mapping(mount.path / "raw/k"):
             pass
-        lines = []
+        lines, opened = [], []
 
         def say(line: str) -> None:
             lines.append(line)
             # The daemon learns of its end at the same time: the first line may come before it has said what is left.
-            if "left" in line and "file" in line:
+            if "left" in line and "file" in line and not opened:
                 assert (store / "k").read_bytes() == OLD
                 mount.signal(signal.SIGUSR1)
+                opened.append(True)
 
         assert unmounting.unmount(str(mount.path), say=say, every=EVERY) == (0, "")
         assert f"{mount.path}: 1 file, 2.9 KiB left" in lines
