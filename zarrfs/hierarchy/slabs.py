@@ -121,6 +121,8 @@ class SlabPool:
         finally:
             del self._making[key]
             made.set()
+        # Else the kernel maps many pages around each that is touched, and chunks touch all of a slab: it would be resident whole.
+        mapping.madvise(mmap.MADV_RANDOM)
         self._counters.slabs_spilled += 1
         return self._added(Slab(key, first, stop, nbytes, np.frombuffer(mapping, np.uint8), mapping))
 
