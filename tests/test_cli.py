@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs import __version__, cli, errors
+from zarrfs import __version__, cli, errors, outcomes
 from zarrfs.config import options
 
 HEAVY = ("numpy", "trio", "pyfuse3", "numcodecs", "rich", "zarrfs.model", "zarrfs.stores.base")
@@ -36,7 +36,7 @@ def test_every_error_has_an_exit_code_of_the_table() -> None:
     def classes(base: type[errors.ZarrfsError]) -> list[type[errors.ZarrfsError]]:
         return [base, *(found for below in base.__subclasses__() for found in classes(below))]
 
-    codes = {cls.__name__: cli.outcome_of(cls("x"), []).exit_code for cls in classes(errors.ZarrfsError)}
+    codes = {cls.__name__: outcomes.outcome_of(cls("x"), []).exit_code for cls in classes(errors.ZarrfsError)}
     special = {name: code for name, code in codes.items() if code != 1}
     assert special == {
         "UsageError": 2,
@@ -51,11 +51,11 @@ def test_every_error_has_an_exit_code_of_the_table() -> None:
 
 def test_the_error_inside_a_nursery_counts() -> None:
     wrapped = ExceptionGroup("nursery", [ExceptionGroup("inner", [errors.StoreNotFound("there is no store x")])])
-    assert cli.outcome_of(wrapped, []) == (3, "there is no store x")
+    assert outcomes.outcome_of(wrapped, []) == (3, "there is no store x")
 
 
 def test_an_unexpected_error_is_one_line_too() -> None:
-    outcome = cli.outcome_of(KeyError("x"), [])
+    outcome = outcomes.outcome_of(KeyError("x"), [])
     assert outcome.exit_code == 1
     assert "KeyError" in outcome.message and "--log-level debug" in outcome.message and "\n" not in outcome.message
 

@@ -64,9 +64,22 @@ LAYERS: dict[str, set[str]] = {
     },
     # Starting and ending daemons from outside: it never imports one.
     "lifecycle": {"config", "redact", "logs", "terminal"},
-    "cli": {"daemon", "ending", "service", "lifecycle", "install", "reports", "stores.opening", "config", "logs", "redact", ""},
+    "outcomes": {"lifecycle", "redact"},
+    "cli": {
+        "daemon",
+        "outcomes",
+        "ending",
+        "service",
+        "lifecycle",
+        "install",
+        "reports",
+        "stores.opening",
+        "config",
+        "logs",
+        "",
+    },
     "install": set(),
-    "mount_helper": {"cli", "lifecycle", "stores.opening", "config", "redact", ""},
+    "mount_helper": {"outcomes", "lifecycle", "stores.opening", "config", "redact", ""},
     "__main__": {"cli"},
 }
 

@@ -21,34 +21,16 @@ import typer
 from zarrfs import __version__
 from zarrfs.config import MountConfig, mountpoint_of, options, resolve
 from zarrfs.errors import (
-    FuseUnavailable,
-    MountpointUnusable,
-    NotPublished,
-    RootNeeded,
-    StoreAccessDenied,
-    StoreNotFound,
     UsageError,
     ZarrfsError,
 )
 from zarrfs.lifecycle.last_words import Outcome
-from zarrfs.redact import redact
+from zarrfs.outcomes import EXIT_CODES, cause, outcome_of, tell_how
 
 if TYPE_CHECKING:
     from zarrfs.install import Step
     from zarrfs.lifecycle.mounting import Parent
 
-# An error of a class that is not listed has the code of its nearest listed base.
-EXIT_CODES: dict[type[BaseException], int] = {
-    BaseException: 1,
-    ZarrfsError: 1,
-    UsageError: 2,
-    StoreNotFound: 3,
-    StoreAccessDenied: 4,
-    RootNeeded: 4,
-    MountpointUnusable: 5,
-    FuseUnavailable: 6,
-    NotPublished: 7,
-}
 _INTERRUPTED = 130
 
 log = logging.getLogger("zarrfs")
@@ -80,11 +62,11 @@ def run(arguments: Sequence[str]) -> int:
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "zarrfs"
             return _end(Outcome(2, f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`"))
-        _tell_how(logging.DEBUG, error, arguments)
+        tell_how(logging.DEBUG, error, arguments)
         return _end(outcome_of(error, arguments))
     except BaseExceptionGroup as group:
         # Ctrl-C, in the groups of the nurseries that it went through.
-        if not isinstance(_cause(group), KeyboardInterrupt):
+        if not isinstance(cause(group), KeyboardInterrupt):
             raise
         return _INTERRUPTED
     if not arguments:
@@ -146,7 +128,7 @@ def mount(
         return _mount(config)
     except Exception as error:  # noqa: BLE001 (as there)
         # `run` hides what is secret in the arguments, and a store that a file names is in none of them.
-        _tell_how(logging.DEBUG, error, [config.store])
+        tell_how(logging.DEBUG, error, [config.store])
         return _end(outcome_of(error, [config.store]))
 
 
@@ -347,6 +329,7 @@ def _mount(config: MountConfig) -> int:
     """Mount what was asked for, in the foreground or in the background."""
     from zarrfs.lifecycle import mounting
     from zarrfs.lifecycle.mountpoint import check as check_before
+    from zarrfs.stores.opening import local_path
 
     store, mountpoint = located(config.store, config.mountpoint)
     config = dataclasses.replace(config, store=store, mountpoint=mountpoint)
@@ -376,8 +359,8 @@ def _serve(config: MountConfig, parent: Parent | None = None) -> int:
         outcome = outcome_of(error, [config.store])
         if parent is None:
             raise
-        if not isinstance(_cause(error), ZarrfsError):
-            _tell_how(logging.CRITICAL, error, [config.store])
+        if not isinstance(cause(error), ZarrfsError):
+            tell_how(logging.CRITICAL, error, [config.store])
         if not parent.failed(outcome):
             log.critical("%s", outcome.message)
         return outcome.exit_code
@@ -391,44 +374,6 @@ def located(store: str, mountpoint: str = "") -> tuple[str, str]:
     from zarrfs.stores.opening import absolute
 
     return absolute(store), os.path.abspath(mountpoint) if mountpoint else ""
-
-
-def local_path(store: str) -> str | None:
-    from zarrfs.stores.opening import local_path
-
-    return local_path(store)
-
-
-def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
-    """The exit code of an error and its line, without the secrets of ``urls``."""
-    error = _cause(error)
-    code = next(EXIT_CODES[base] for base in type(error).__mro__ if base in EXIT_CODES)
-    message = str(error)
-    if not isinstance(error, ZarrfsError):
-        message = f"{type(error).__name__}: {error}: this is a defect of zarrfs; --log-level debug shows where"
-    return Outcome(code, _without_secrets(message, urls))
-
-
-def _tell_how(level: int, error: BaseException, urls: Sequence[str]) -> None:
-    """Log how an error came about, without the secrets of ``urls``."""
-    if log.isEnabledFor(level):
-        import traceback
-
-        how = "".join(traceback.format_exception(error)).rstrip()
-        log.log(level, "how it came about:\n%s", _without_secrets(how, urls))
-
-
-def _without_secrets(text: str, urls: Sequence[str]) -> str:
-    for url in urls:
-        text = redact(text, url)
-    return text
-
-
-def _cause(error: BaseException) -> BaseException:
-    """What a nursery wrapped, where it wrapped one error only."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 def _end(outcome: Outcome) -> int:

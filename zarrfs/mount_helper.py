@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from zarrfs import __version__
-from zarrfs.cli import local_path, located, outcome_of
 from zarrfs.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.errors import UsageError, ZarrfsError
+from zarrfs.outcomes import outcome_of
 from zarrfs.redact import public_url
 
 # mount(8) and umount(8), "EXIT STATUS".
@@ -147,7 +147,7 @@ def configuration(call: Call, say: Callable[[str], None]) -> MountConfig:
     """What `mount.zarrfs` is asked to mount, where and how. Raises `UsageError`; with ``-s``, unknown options are said instead."""
     spec, folder = call.words
     # fstab can be read by everybody: a store whose URL holds secrets is named in the file of `-o config=`.
-    store = None if spec == NO_STORE else located(spec)[0]
+    store = None if spec == NO_STORE else _absolute(spec)
     sloppily = (lambda name: say(f"-o {name}: unknown option, passed over")) if "s" in call.flags else None
     config = resolve(store, os.path.abspath(folder), mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
     if config.foreground:
@@ -156,9 +156,15 @@ def configuration(call: Call, say: Callable[[str], None]) -> MountConfig:
     return dataclasses.replace(config, source=_from_anywhere(spec))
 
 
+def _absolute(spec: str) -> str:
+    from zarrfs.stores.opening import absolute
+
+    return absolute(spec)
+
+
 def _from_anywhere(spec: str) -> str:
     """``spec`` as it was written, but for a path that is not absolute. mount(8) gives such only where it does not exist."""
-    return spec if spec.startswith("/") or ":" in spec or spec == NO_STORE else located(spec)[0]
+    return spec if spec.startswith("/") or ":" in spec or spec == NO_STORE else _absolute(spec)
 
 
 def _asked(arguments: Sequence[str]) -> list[str]:
@@ -173,6 +179,7 @@ def _asked(arguments: Sequence[str]) -> list[str]:
 def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
     """Do what `mount.zarrfs` is asked to; what the store is called is added to ``urls``."""
     from zarrfs.lifecycle import mounting, mountpoint
+    from zarrfs.stores.opening import local_path
 
     config = configuration(call, say)
     urls.append(config.store)
