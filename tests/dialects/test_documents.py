@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.unhurried import unhurried
-from zarrfs.dialects import documents
+from zarrfs.dialects import documents, json_text
 from zarrfs.errors import MetadataError, MetadataUnsupported
 
 JSON = st.recursive(
@@ -54,7 +54,7 @@ def test_junk_raises_metadata_error_alone(data: bytes) -> None:
         (b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}", "nested"),
         (b"[" * 50_000 + b"]" * 50_000, "nested"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested"),
-        (b'{"a": "' + b" " * documents.MAX_NBYTES + b'"}', "larger"),
+        (b'{"a": "' + b" " * json_text.MAX_NBYTES + b'"}', "larger"),
     ],
 )
 def test_refused(data: bytes, why: str) -> None:
@@ -183,7 +183,7 @@ def test_a_hostile_value_is_never_quoted_at_length() -> None:
 
 def test_depth_is_counted_before_anything_is_parsed() -> None:
     """The parser recurses in C: on a small stack a deep document ended the process."""
-    deep = b'{"a":' + b"[" * documents.MAX_DEPTH + b"]" * documents.MAX_DEPTH + b"}"
+    deep = b'{"a":' + b"[" * json_text.MAX_DEPTH + b"]" * json_text.MAX_DEPTH + b"}"
     with pytest.raises(MetadataError, match="nested deeper"):
         documents.parse_object("k", deep)
     flat = b'{"a": "' + b"[{" * 100 + b'\\"[", "b": [' + b"[]," * 200 + b"[]]}"

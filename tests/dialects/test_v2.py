@@ -22,7 +22,7 @@ from tests.support.cases import Case, below, cases
 from tests.support.data_types import elements, variable_types
 from tests.support.unhurried import unhurried
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.dialects import documents as json_documents
+from zarrfs.dialects import json_text
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.v2 import PLUGIN, V2Layout, normalize_path
 from zarrfs.dialects.v2_array import format_array, parse_array
@@ -1123,4 +1123,4 @@ def test_names_that_lead_out_of_the_store_are_no_children() -> None:
 def test_a_deep_document_is_refused_without_recursion() -> None:
     with pytest.raises(MetadataError, match="nested"):
         parse(b'{"zarr_format": 2, "dtype": ' + b'[["a",' * 500 + b'"<i4"' + b"]]" * 500 + b"}")
-    assert json_documents.MAX_DEPTH < 100
+    assert json_text.MAX_DEPTH < 100

@@ -10,7 +10,6 @@ The software wrote both documents with Python's ``json``: indented by four, memb
 from __future__ import annotations
 
 import abc
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents as json_documents
 from zarrfs.dialects.bare_fill import fill_from_json, fill_to_json
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import dump, member, merged, naming, parse_object, patched
+from zarrfs.dialects.documents import MEMBERS, dump, member, merged, naming, parse_object, patched
 from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.v2_array import bytes_codec, stored_by
 from zarrfs.dialects.v2_types import Stored, dtype_from_json, dtype_to_json, stored_type
@@ -74,7 +73,7 @@ class ArraysOnlyLayout(Layout):
             metadata, warnings = self.parse_array(document)
         quirks = warnings
         if attributes_key in documents:
-            attributes = parse_object(attributes_key, documents[attributes_key])
+            attributes = parse_object(attributes_key, documents[attributes_key], MEMBERS)
         else:
             attributes = {}
             quirks += (f"{self.attributes_name} is missing",) if self.always_attributes else ()
@@ -248,4 +247,4 @@ def _attributes_changed(key: Key, data: bytes, before: Mapping[str, Any], after:
 
 def _differ(one: Any, other: Any) -> bool:
     # Not ==, to which 1, 1.0 and true are the same, and NaN is not itself.
-    return json.dumps(one) != json.dumps(other)
+    return dump(one) != dump(other)

@@ -6,41 +6,78 @@ Source: RFC 8259, with the two liberties that real stores need and the limits th
 * A lone surrogate (``"\\udcff"``, written for file names that are no UTF-8) is kept in strings; who makes a *name* of one checks it.
 * Two members of one name are refused. Parsers differ in which of the two they take, so another program may see another array.
 * A byte order mark is refused, as zarr-python does (RFC 8259 section 8.1: MUST NOT be added).
-* An integer of more than 4300 digits is refused (Python's own limit), and so is any nesting beyond `MAX_DEPTH`.
+* An integer of more than 4300 digits is refused (Python's own limit), and so is any nesting beyond `json_text.MAX_DEPTH`.
+* Of large documents some members stay `Unparsed` (`zarrfs.dialects.json_text`).
 
 Every failure is a `MetadataError` that names the key.
 """
 
 from __future__ import annotations
 
-import codecs
+import itertools
 import json
 import re
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from zarrfs.dialects.json_text import JsonText
 from zarrfs.errors import MetadataError, MetadataUnsupported
+from zarrfs.model.unparsed import Unparsed
 
-# A consolidated copy of some ten thousand arrays; parsed, the worst document of this size takes a few hundred megabytes.
-MAX_NBYTES = 16 << 20
-MAX_DEPTH = 64
 # The lowest limit of the NumPy versions that zarrfs runs on.
 MAX_NDIM = 32
 MAX_INTEGER = 2**63 - 1
 
+# No document holds it: who writes them cannot guess it.
+_PLACEHOLDER = uuid.uuid4().hex
 
-def parse_object(key: str, data: bytes) -> dict[str, Any]:
-    """The JSON object in ``data``, the value of ``key``. Raises `MetadataError` for anything else."""
-    return _parse(key, data)[1]
+ATTRIBUTES: frozenset[tuple[str, ...]] = frozenset({("attributes",)})
+"""For `parse_object`: the members of a document's member "attributes" may stay unparsed."""
+MEMBERS: frozenset[tuple[str, ...]] = frozenset({()})
+"""For `parse_object`: the members of the document may stay unparsed: it is all attributes."""
 
 
-def dump(value: Mapping[str, Any], *, indent: int, sort_keys: bool = False) -> bytes:
-    """``value`` as JSON in ASCII, as zarr-python writes it (version 2: indent 4, sorted; version 3: indent 2).
+def parse_object(key: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> dict[str, Any]:
+    """The JSON object in ``data``, the value of ``key``. Raises `MetadataError` for anything else.
+
+    ``loose``: paths (names from the outermost object inwards) of objects whose members the caller does not look into: those of a large
+    document may be `Unparsed`.
+    """
+    return _parse(key, data, loose)[1]
+
+
+def parsed(key: str, value: dict[str, Any] | Unparsed, loose: Collection[tuple[str, ...]] = ()) -> dict[str, Any]:
+    """The object that is a member ``value`` of a document, which may be `Unparsed`; else as `parse_object`."""
+    return parse_object(key, value.data, loose) if isinstance(value, Unparsed) else value
+
+
+def is_object(value: Any) -> bool:
+    """Whether ``value``, which may be `Unparsed`, is an object."""
+    return value.is_object if isinstance(value, Unparsed) else isinstance(value, dict)
+
+
+def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False) -> bytes:
+    """``value`` as JSON in ASCII, as zarr-python writes it (version 2: indent 4, sorted; version 3: indent 2). `Unparsed` members keep
+    their text, whatever it is indented by.
 
     Infinite and undefined floats become the bare tokens that `parse_object` takes; what it gave is therefore always writable.
     """
-    return json.dumps(value, indent=indent, sort_keys=sort_keys, separators=(",", ": ")).encode("ascii")
+    kept: list[bytes] = []
+
+    def placeholder(value: Any) -> str:
+        if not isinstance(value, Unparsed):
+            raise TypeError(f"{type(value).__name__} is not JSON")
+        kept.append(value.data)
+        return _PLACEHOLDER
+
+    separators = (",", ": ") if indent is not None else None
+    text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
+    if not kept:
+        return text
+    pieces = text.split(f'"{_PLACEHOLDER}"'.encode())
+    return b"".join(itertools.chain.from_iterable(itertools.zip_longest(pieces, kept, fillvalue=b"")))
 
 
 def patched(key: str, data: bytes, path: Sequence[str], value: Any) -> bytes:
@@ -50,13 +87,14 @@ def patched(key: str, data: bytes, path: Sequence[str], value: Any) -> bytes:
     the end of its object; that object itself must be there. The new value is indented as the document is.
     Raises `MetadataError` when ``data`` is no JSON object, or something on the way to the member is none.
     """
-    text, _ = _parse(key, data)
+    document, _ = _parse(key, data, MEMBERS)
+    text = document.text
     unit = _indent_of(text)
-    at = _skip(text, 0)
+    at = document.skip(0)
     for depth, name in enumerate(path):
         if not text.startswith("{", at):
             raise MetadataError(f"{key}: {'/'.join(path[:depth])} is not an object", key=key)
-        members, last = _members(text, at)
+        members, last = _members(document, at)
         last_step = depth == len(path) - 1
         if name in members:
             at, stop = members[name]
@@ -77,16 +115,17 @@ def merged(key: str, data: bytes, path: Sequence[str], changes: Mapping[str, Any
 
     As `patched`, which it is to many members of one object in one pass: the others keep every byte, and new ones come last.
     """
-    text, _ = _parse(key, data)
-    unit, at = _indent_of(text), _skip(text, 0)
+    document, _ = _parse(key, data, MEMBERS)
+    text = document.text
+    unit, at = _indent_of(text), document.skip(0)
     for depth, name in enumerate(path):
-        members, _ = _members(text, at)
+        members, _ = _members(document, at)
         if name not in members or not text.startswith("{", members[name][0]):
             raise MetadataError(f"{key}: {'/'.join(path[: depth + 1])} is not an object", key=key)
         at = members[name][0]
     depth = len(path) + 1
     line = "\n" + unit * depth if unit else ""
-    members, last = _members(text, at)
+    members, last = _members(document, at)
     written = {name: _indented(value, unit, depth) for name, value in changes.items()}
     pieces, begin = [], at + 1
     for name, (start, stop) in members.items():
@@ -95,7 +134,7 @@ def merged(key: str, data: bytes, path: Sequence[str], changes: Mapping[str, Any
             pieces.append(text[begin:start] + written.pop(name) if name in written else text[begin:end])
         begin = end + 1
     pieces += [f"{line or (' ' if pieces or n else '')}{json.dumps(name)}: {new}" for n, (name, new) in enumerate(written.items())]
-    tail = text[last:] if members else ("\n" + unit * (depth - 1) if unit and pieces else "") + text[_skip(text, at + 1) :]
+    tail = text[last:] if members else ("\n" + unit * (depth - 1) if unit and pieces else "") + text[document.skip(at + 1) :]
     return (text[: at + 1] + ",".join(pieces) + tail).encode()
 
 
@@ -170,85 +209,27 @@ def shortened(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _parse(key: str, data: bytes) -> tuple[str, dict[str, Any]]:
-    if len(data) > MAX_NBYTES:
-        raise MetadataError(f"{key}: a document of {len(data)} bytes is larger than zarrfs reads ({MAX_NBYTES})", key=key)
-    if data.startswith(codecs.BOM_UTF8):
-        raise MetadataError(f"{key}: not JSON: it begins with a byte order mark", key=key)
+def _parse(key: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> tuple[JsonText, dict[str, Any]]:
     try:
-        text = bytes(data).decode("utf-8")
-        _check_depth(key, text)
-        value = _DECODER.decode(text)
+        document = JsonText(data)
+        value = document.whole(loose)
     except UnicodeDecodeError as error:
         raise MetadataError(f"{key}: not UTF-8: {error.reason} at byte {error.start}", key=key) from error
     except ValueError as error:
         raise MetadataError(f"{key}: not JSON: {error}", key=key) from error
     if not isinstance(value, dict):
         raise MetadataError(f"{key}: not a JSON object but {_kind(value)}", key=key)
-    return text, value
+    return document, value
 
 
 def _kind(value: Any) -> str:
     return {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise ValueError(f"two members are called {shortened(name)}")
-            seen.add(name)
-    return members
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-
-
-# Strings are passed over whole: a bracket in one opens nothing.
-_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)
-
-
-def _check_depth(key: str, text: str) -> None:
-    """Before anything is parsed: the parser recurses in C, where a small stack overflows before Python counts to its limit."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    depth = 0
-    for match in _BRACKET_OR_STRING.finditer(text):
-        token = match[0]
-        if token in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise MetadataError(f"{key}: nested deeper than {MAX_DEPTH} levels", key=key)
-        elif token in "]}":
-            depth -= 1
-
-
-def _members(text: str, at: int) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where the value of each member of the object at ``at`` begins and ends, and where a further member would be added.
-
-    ``text`` is known to be JSON.
-    """
-    found: dict[str, tuple[int, int]] = {}
-    end = at + 1
-    at = _skip(text, end)
-    while text[at] != "}":
-        name, at = _DECODER.raw_decode(text, at)
-        at = _skip(text, _skip(text, at) + 1)
-        _, end = _DECODER.raw_decode(text, at)
-        found[name] = (at, end)
-        at = _skip(text, end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-    return found, end
-
-
-def _skip(text: str, at: int) -> int:
-    """The first place from ``at`` on that is no white space."""
-    while text[at] in " \t\n\r":
-        at += 1
-    return at
+def _members(document: JsonText, at: int) -> tuple[dict[str, tuple[int, int]], int]:
+    """Where the value of each member of the object at ``at`` begins and ends, and where a further member would be added."""
+    found = {name: (start, stop) for name, start, stop in document.members(at)}
+    return found, next(reversed(found.values()))[1] if found else at + 1
 
 
 def _indent_of(text: str) -> str:
@@ -259,5 +240,5 @@ def _indent_of(text: str) -> str:
 
 def _indented(value: Any, unit: str, depth: int) -> str:
     if not unit:
-        return json.dumps(value)
-    return json.dumps(value, indent=unit, separators=(",", ": ")).replace("\n", "\n" + unit * depth)
+        return dump(value).decode()
+    return dump(value, indent=unit).decode().replace("\n", "\n" + unit * depth)

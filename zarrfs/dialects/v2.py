@@ -18,18 +18,19 @@ What the text leaves open, and what we do:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import dump, merged, naming, parse_object, patched
+from zarrfs.dialects.documents import MEMBERS, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.v2_array import check_format, format_array, parse_array
 from zarrfs.dialects.v2_consolidated import NODE_DOCUMENTS, ConsolidatedCopy
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.model.unparsed import Unparsed
 
 ZARRAY, ZGROUP = NODE_DOCUMENTS
 ZATTRS = ".zattrs"
@@ -179,7 +180,7 @@ class V2Layout(Layout):
             for name in _NAMES:
                 own = self.chunk_prefix(path).key(name)
                 if own in documents:
-                    changes[path.prefix + name] = parse_object(own, documents[own])
+                    changes[path.prefix + name] = parse_object(own, documents[own], MEMBERS if name == ZATTRS else ())
                 else:
                     gone.append(path.prefix + name)
         return {key: merged(key, documents[key], ["metadata"], changes, gone)} if changes or gone else {}
@@ -239,15 +240,15 @@ class _Source:
     """One document: the bytes under a key, or an object of the consolidated copy."""
 
     key: str
-    value: bytes | dict[str, Any]
+    value: bytes | dict[str, Any] | Unparsed
 
-    def read(self) -> dict[str, Any]:
-        return self.value if isinstance(self.value, dict) else parse_object(self.key, self.value)
+    def read(self, loose: Collection[tuple[str, ...]] = ()) -> dict[str, Any]:
+        return parse_object(self.key, self.value, loose) if isinstance(self.value, bytes) else parsed(self.key, self.value, loose)
 
 
 def _attributes(sources: Mapping[str, _Source]) -> dict[str, Any]:
     """The text, "Attributes": absent means empty."""
-    return sources[ZATTRS].read() if ZATTRS in sources else {}
+    return sources[ZATTRS].read(MEMBERS) if ZATTRS in sources else {}
 
 
 def _dump_attributes(attributes: Mapping[str, Any]) -> bytes:

@@ -16,27 +16,29 @@ from typing import Any
 from zarrfs.dialects import documents
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import NodePath
+from zarrfs.model.unparsed import Unparsed
 
 NODE_DOCUMENTS = (".zarray", ".zgroup")
+_LOOSE = frozenset({("metadata",)})
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidatedCopy:
     """``documents`` by their keys relative to the root of the hierarchy; ``children``: names of the nodes below each path."""
 
-    documents: Mapping[str, dict[str, Any]]
+    documents: Mapping[str, dict[str, Any] | Unparsed]
     children: Mapping[NodePath, frozenset[str]]
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> ConsolidatedCopy:
         """The copy in ``data``, the value of ``key``. Raises `MetadataError`; a bad member is left out."""
         with documents.naming(key):
-            document = documents.parse_object(key, data)
+            document = documents.parse_object(key, data, _LOOSE)
             version = document.get("zarr_consolidated_format")
             if version != 1:
                 raise MetadataError(f"zarr_consolidated_format is {documents.shortened(version)}, not 1")
             members = documents.mapping(documents.member(document, "metadata"), "metadata")
-        kept = {name: each for name, each in members.items() if isinstance(each, dict)}
+        kept = {name: each for name, each in members.items() if documents.is_object(each)}
         return cls(kept, _children(kept))
 
     def knows(self, path: NodePath) -> bool:

@@ -22,9 +22,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import dump, mapping, member, merged, naming, parse_object, patched, shortened
+from zarrfs.dialects.documents import (
+    ATTRIBUTES,
+    dump,
+    is_object,
+    mapping,
+    member,
+    merged,
+    naming,
+    parse_object,
+    parsed,
+    patched,
+    shortened,
+)
 from zarrfs.dialects.v3_array import format_array, parse_array
-from zarrfs.dialects.v3_consolidated import MEMBER, ConsolidatedCopy, copied_documents
+from zarrfs.dialects.v3_consolidated import LOOSE, MEMBER, ConsolidatedCopy, copied_documents
 from zarrfs.dialects.v3_extension import check_members
 from zarrfs.dialects.v3_names import DOCUMENT, check_name, is_name, node_path
 from zarrfs.errors import MetadataError
@@ -51,7 +63,7 @@ class V3(Dialect):
         if key not in documents:
             return None
         try:
-            document = parse_object(key, documents[key])
+            document = parse_object(key, documents[key], LOOSE)
             return V3Layout(prefix, ConsolidatedCopy.of(document)) if _is_ours(document) else None
         except MetadataError:
             return V3Layout(prefix)
@@ -81,7 +93,7 @@ class V3Layout(Layout):
         if key not in documents:
             return self._copied(path)
         with naming(key):
-            document = parse_object(key, documents[key])
+            document = parse_object(key, documents[key], LOOSE)
             return self._node(path, document) if _is_ours(document) else None
 
     def listing_prefix(self, path: NodePath) -> Prefix:
@@ -151,7 +163,7 @@ class V3Layout(Layout):
                     gone.setdefault(self._key(ancestor), []).append(place)
                     continue
                 # A copy within the copy would be one more to keep right.
-                document = parse_object(own, documents[own])
+                document = parse_object(own, documents[own], LOOSE)
                 document.pop(MEMBER, None)
                 changes.setdefault(self._key(ancestor), {})[place] = document
         return {
@@ -183,7 +195,7 @@ class V3Layout(Layout):
         if path in self.copy.documents:
             place = f"{self._key(ROOT)} ({MEMBER} of {path})"
             with naming(place):
-                return self._node(path, mapping(self.copy.documents[path], "the document"))
+                return self._node(path, mapping(parsed(place, self.copy.documents[path], ATTRIBUTES), "the document"))
         if path in self.copy.children:
             return GroupNode(path=path, dialect=PLUGIN.name, explicit=False)
         return None
@@ -236,12 +248,12 @@ def _place(path: NodePath, ancestor: NodePath) -> str:
 def _has_copy_of(key: str, data: bytes, place: str) -> bool:
     """Whether the group's document ``data`` holds a copy of the document of the node at ``place`` below it."""
     copies = _copies(key, data)
-    return copies is not None and isinstance(copies.get(place), dict)
+    return copies is not None and is_object(copies.get(place))
 
 
 def _copies(key: str, data: bytes) -> dict[str, Any] | None:
     """The documents in the copy that the group's document ``data`` holds, if it holds one that can be read."""
     try:
-        return copied_documents(parse_object(key, data))
+        return copied_documents(parse_object(key, data, LOOSE))
     except MetadataError:
         return None

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import dump, member, naming, parse_object, patched, shortened, string
+from zarrfs.dialects.documents import ATTRIBUTES, dump, member, naming, parse_object, patched, shortened, string
 from zarrfs.dialects.v3_2019_array import CHUNK_KEYS, format_array, parse_array
 from zarrfs.dialects.v3_drafts import ENTRY, PROTOCOL, DraftKeys, attributes_of, check_extensions, protocol_version
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid
@@ -118,11 +118,11 @@ class V32019Layout(Layout):
         self.check()
         key = found[0]
         with naming(key):
-            document = parse_object(key, documents[key])
+            document = parse_object(key, documents[key], ATTRIBUTES)
             if key == self._key(path, "group") and len(found) > 1:
                 # The formula's form of an array, beside a group.
                 key = found[1]
-                document = parse_object(key, documents[key])
+                document = parse_object(key, documents[key], ATTRIBUTES)
             if key == self._key(path, "group"):
                 return _group(path, document)
             parsed = parse_array(document, fallbacks=self.dialect.fallbacks)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import dump, merged, naming, parse_object, patched
+from zarrfs.dialects.documents import ATTRIBUTES, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.v3_2022_array import SCALARS, chunk_keys, edited_attributes, format_array, parse_array
 from zarrfs.dialects.v3_2022_consolidated import GROUP, ConsolidatedCopy, copy_key
 from zarrfs.dialects.v3_2022_entry import Form, entry_key, format_entry, parse_entry
@@ -36,6 +36,7 @@ from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.model.unparsed import Unparsed
 
 _KINDS = ("array", "group")
 _INDENT = 4
@@ -193,7 +194,9 @@ class V3Draft2022Layout(Layout):
             members["attributes"] = dict(edit.attributes)
             if isinstance(node, ArrayNode):
                 with naming(key):
-                    members["attributes"] = edited_attributes(parse_object(key, documents[key]), edit.attributes, self.form)
+                    members["attributes"] = edited_attributes(
+                        parse_object(key, documents[key], ATTRIBUTES), edit.attributes, self.form
+                    )
         if edit.shape is not None:
             if not isinstance(node, ArrayNode):
                 raise MetadataError(f"{path} is a group: it has no shape", key=path)
@@ -221,7 +224,7 @@ class V3Draft2022Layout(Layout):
         for path in paths if self.copy_in(documents) is not None else ():
             for own in self.document_keys(path):
                 if own in documents:
-                    changes[own[len(self.prefix) :]] = parse_object(own, documents[own])
+                    changes[own[len(self.prefix) :]] = parse_object(own, documents[own], ATTRIBUTES)
                 else:
                     gone.append(own[len(self.prefix) :])
         return {place: merged(place, documents[place], ["metadata"], changes, gone)} if changes or gone else {}
@@ -271,7 +274,9 @@ class _Source:
     """One document: the bytes under a key, or an object of the consolidated copy."""
 
     key: str
-    value: bytes | dict[str, Any]
+    value: bytes | dict[str, Any] | Unparsed
 
     def read(self) -> dict[str, Any]:
-        return self.value if isinstance(self.value, dict) else parse_object(self.key, self.value)
+        if isinstance(self.value, bytes):
+            return parse_object(self.key, self.value, ATTRIBUTES)
+        return parsed(self.key, self.value, ATTRIBUTES)

@@ -27,6 +27,7 @@ from zarrfs.dialects.v3_2022_entry import Form
 from zarrfs.dialects.v3_drafts import name_in_uri
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.unparsed import Unparsed
 
 FILTERS = "filters"
 """The attribute in which filters hide."""
@@ -95,7 +96,10 @@ def hidden_filters(document: Mapping[str, Any], form: Form) -> list[Any] | None:
 
 
 def looks_like_filters(value: Any) -> bool:
-    """Whether an attribute is what zarr-python takes for filters: a list of objects that have an ``id``."""
+    """Whether an attribute is what zarr-python takes for filters: a list of objects that have an ``id``. Raises `MetadataError` where it
+    is too long to be looked into: chunks would be decoded without them."""
+    if isinstance(value, Unparsed):
+        raise MetadataError(f"the attribute 'filters' has {len(value.data)} bytes: more than any filters have")
     return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) and "id" in each for each in value)
 
 

@@ -20,9 +20,11 @@ from zarrfs.dialects.v3_2022_names import is_path
 from zarrfs.dialects.v3_drafts import DraftKeys
 from zarrfs.errors import MetadataError
 from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.unparsed import Unparsed
 
 GROUP = NodePath("/consolidated")
 _KEY = "meta/root/consolidated/.zmetadata"
+_LOOSE = frozenset({("metadata",)})
 
 
 def copy_key(prefix: Prefix) -> Key:
@@ -34,7 +36,7 @@ def copy_key(prefix: Prefix) -> Key:
 class ConsolidatedCopy:
     """``documents`` by their names in the copy; ``children``: names of the nodes directly below each path that has any."""
 
-    documents: Mapping[str, dict[str, Any]]
+    documents: Mapping[str, dict[str, Any] | Unparsed]
     children: Mapping[NodePath, frozenset[str]]
 
     @classmethod
@@ -44,12 +46,12 @@ class ConsolidatedCopy:
         Raises `MetadataError`; a bad member is left out.
         """
         with documents.naming(key):
-            document = documents.parse_object(key, data)
+            document = documents.parse_object(key, data, _LOOSE)
             version = document.get("zarr_consolidated_format")
             if version != 1:
                 raise MetadataError(f"zarr_consolidated_format is {documents.shortened(version)}, not 1")
             members = documents.mapping(documents.member(document, "metadata"), "metadata")
-        kept = {name: each for name, each in members.items() if isinstance(each, dict)}
+        kept = {name: each for name, each in members.items() if documents.is_object(each)}
         return cls(kept, _children(kept, keys))
 
 

@@ -19,6 +19,8 @@ from zarrfs.errors import MetadataError
 from zarrfs.keys import NodePath
 
 MEMBER = "consolidated_metadata"
+LOOSE = documents.ATTRIBUTES | {(MEMBER, "metadata")}
+"""For `documents.parse_object`: what may stay unparsed of a node's document."""
 
 
 @dataclass(frozen=True, slots=True)

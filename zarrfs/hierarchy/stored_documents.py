@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from zarrfs.dialects.base import Layout
-from zarrfs.dialects.documents import MAX_NBYTES
+from zarrfs.dialects.json_text import MAX_NBYTES
 from zarrfs.errors import MetadataError
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store

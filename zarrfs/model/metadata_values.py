@@ -19,6 +19,7 @@ from zarrfs.model import fill_value
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.model.unparsed import Unparsed
 
 # A fill value is told up to here. An element may have 16 MiB, all of them zeros that a document of 100 bytes declares.
 _MAX_FILL = 64 * 1024
@@ -38,8 +39,11 @@ def of_array(metadata: ArrayMetadata) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON has it: the NaN and the infinities that v0 to v2 write bare are the strings that v3 has for them."""
+    """``value`` as JSON has it: the NaN and the infinities that v0 to v2 write bare are the strings that v3 has for them. What is too
+    long to be told is ``{"nbytes": how long}``."""
     match value:
+        case Unparsed():
+            return {"nbytes": len(value.data)}
         case float() if not math.isfinite(value):
             return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
         case Mapping():

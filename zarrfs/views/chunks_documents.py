@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from zarrfs.dialects.documents import parse_object
+from zarrfs.dialects.documents import MEMBERS, parse_object
 from zarrfs.dialects.v2 import PLUGIN as V2
 from zarrfs.dialects.v2 import ZARRAY, ZATTRS, ZGROUP
 from zarrfs.dialects.v3_chain import plain_codecs
@@ -65,7 +65,7 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
 
 def attributes_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> dict[str, Any]:
     """The attributes that ``node`` is to have when ``data`` is written as its ``.zattrs``. Raises `ContentInvalid`."""
-    attributes = parsed(ident, data)
+    attributes = parsed(ident, data, MEMBERS)
     for name, value in _put_in(node).items():
         if attributes.get(name) == value:
             del attributes[name]
@@ -134,7 +134,7 @@ def says_the_same(path: NodePath, name: str, made: bytes | None, written: bytes)
         return made is not None
     if name == ZARRAY:
         return made is not None and array_written(path, name, made) == array_written(path, name, written)
-    return parse_object(name, made or b"{}") == parse_object(name, written)
+    return parse_object(name, made or b"{}", MEMBERS) == parse_object(name, written, MEMBERS)
 
 
 def _put_in(node: ArrayNode | GroupNode) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ same. What that means is the view's business."""
 from __future__ import annotations
 
 import abc
+from collections.abc import Collection
 
 from zarrfs.dialects.documents import parse_object
 from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreUnsupported
@@ -141,10 +142,10 @@ def check_only_shape_differs(ident: str, before: ArrayMetadata, after: ArrayMeta
             raise ContentInvalid(f"{ident}: {name} of an array cannot be changed; its shape can", key=ident)
 
 
-def parsed(ident: str, data: bytes) -> dict[str, object]:
-    """The JSON object that was written. Raises `ContentInvalid`."""
+def parsed(ident: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> dict[str, object]:
+    """The JSON object that was written; ``loose`` as for `parse_object`. Raises `ContentInvalid`."""
     try:
-        return parse_object(ident, data)
+        return parse_object(ident, data, loose)
     except MetadataError as error:
         raise ContentInvalid(str(error), key=ident) from error
 

@@ -16,7 +16,7 @@ from typing import Any
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.v3 import PLUGIN as V3
 from zarrfs.dialects.v3_chain import filters_last, final_codecs, plain_codecs
-from zarrfs.dialects.v3_consolidated import MEMBER
+from zarrfs.dialects.v3_consolidated import LOOSE, MEMBER
 from zarrfs.dialects.v3_names import DOCUMENT
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, NodePath, Prefix
@@ -74,7 +74,7 @@ def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNo
     Of an array, the chain is complete, and an undefined fill value zeros, as `shown_array` has them. Raises `ContentInvalid`, also for
     what the view cannot show.
     """
-    document = parsed(ident, data)
+    document = parsed(ident, data, LOOSE)
     try:
         # At the root, because other dialects have names of nodes that v3 has not.
         node = _LAYOUT.parse(ROOT, {ROOT.prefix.key(DOCUMENT): data})

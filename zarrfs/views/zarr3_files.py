@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from zarrfs.dialects.base import Edit
+from zarrfs.dialects.documents import dump
 from zarrfs.errors import ContentInvalid
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.node_documents import NodeDocument
@@ -56,5 +56,5 @@ class Zarr3Document(NodeDocument):
 
     async def _set_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
         # Compared as text: 1, 1.0 and true are equal, and are not the same.
-        if json.dumps(node.attributes) != json.dumps(attributes):
+        if dump(dict(node.attributes)) != dump(dict(attributes)):
             await self._context.editor.amend(self.path, Edit(attributes=attributes))

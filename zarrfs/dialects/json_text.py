@@ -1,0 +1,212 @@
+"""The text of a JSON document that is not trusted: its limits, and where its values begin and end.
+
+Source: RFC 8259, with the liberties and limits that `zarrfs.dialects.documents` states.
+
+A C parser holds the interpreter for as long as it parses, and its objects take up to fifty times the bytes of their text. So a document
+above `SMALL_NBYTES` is never parsed at once: it is cut along its members, and handed to the C parser in pieces of about that size. Large
+members that the reader of a document does not look into (attributes, copies of other documents) stay `Unparsed`. Between two pieces
+other threads run, whatever the document.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from zarrfs.model.unparsed import Unparsed
+
+# A consolidated copy of some ten thousand arrays.
+MAX_NBYTES = 16 << 20
+MAX_DEPTH = 64
+MAX_VALUES = 2_000_000
+"""Values in one document: checking them all takes seconds, beside other work."""
+SMALL_NBYTES = 64 << 10
+"""Text that the C parser takes within a millisecond or two."""
+
+# Values in a large document that become objects: they take 10 MB.
+_MAX_PARSED = 100_000
+# A member of a large document that may stay unparsed is parsed up to so many characters: names of dimensions, units, scale factors.
+_SHORT = 4096
+
+_SPACE = re.compile(r"[ \t\n\r]*+")
+# Strings are passed over whole: a bracket in one opens nothing.
+_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)
+_STRUCTURE = re.compile(r'["\[\]{}]')
+
+
+class JsonText:
+    """A document of at most `MAX_NBYTES`, decoded and measured. Raises `ValueError` (of which `UnicodeDecodeError` and
+    `json.JSONDecodeError` are kinds) here and in every method, and says what is wrong but not where it lies in the store."""
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) > MAX_NBYTES:
+            raise ValueError(f"a document of {len(data)} bytes is larger than zarrfs reads ({MAX_NBYTES})")
+        if data.startswith(codecs.BOM_UTF8):
+            raise ValueError("it begins with a byte order mark")
+        self.text = bytes(data).decode("utf-8")
+        self.is_small = len(self.text) <= SMALL_NBYTES
+        # Where containers of more than `SMALL_NBYTES` begin and end.
+        self._large: dict[int, int] = {}
+        if not self.is_small or self.text.count("[") + self.text.count("{") > MAX_DEPTH:
+            self._measure()
+        self._parsed = 0
+
+    def whole(self, loose: Collection[tuple[str, ...]] = ()) -> Any:
+        """The value that is the document; see `load`."""
+        at = self.skip(0)
+        value = self.load(at, loose)
+        end = self._extent(at)
+        if self.skip(end) != len(self.text):
+            raise json.JSONDecodeError("Extra data", self.text, self.skip(end))
+        return value
+
+    def skip(self, at: int) -> int:
+        """The first offset from ``at`` on that is no white space."""
+        found = _SPACE.match(self.text, at)
+        assert found is not None
+        return found.end()
+
+    def load(self, at: int, loose: Collection[tuple[str, ...]]) -> Any:
+        """The value at ``at``. ``loose`` names objects (by the names that lead to them) whose large members may stay `Unparsed`."""
+        if self.is_small or not loose or self.text[at : at + 1] != "{":
+            return self._parse(at)
+        loaded = {}
+        for name, start, stop in self.members(at, self._extent):
+            inner = {path[1:] for path in loose if path[:1] == (name,)}
+            if inner:
+                loaded[name] = self.load(start, inner)
+            elif () in loose:
+                loaded[name] = self._value_or_text(start, stop)
+            else:
+                loaded[name] = self._parse(start)
+        return loaded
+
+    def end(self, at: int) -> int:
+        """Where the value at ``at`` ends, which is checked and not kept."""
+        if at not in self._large:
+            return self._extent(at)
+        if self.text[at] == "[":
+            self._check_array(at)
+        else:
+            for _ in self.members(at):
+                pass
+        return self._large[at]
+
+    def members(self, at: int, end_of: Callable[[int], int] | None = None) -> Iterator[tuple[str, int, int]]:
+        """Name, begin and end of the value of each member of the object at ``at``. ``end_of`` tells where a value ends; where it is not
+        given all of it is checked."""
+        end_of = end_of or self.end
+        seen: set[str] = set()
+        at = self.skip(at + 1)
+        while seen or self.text[at : at + 1] != "}":
+            if self.text[at : at + 1] != '"':
+                raise json.JSONDecodeError("Expecting property name enclosed in double quotes", self.text, at)
+            name, at = _DECODER.raw_decode(self.text, at)
+            if name in seen:
+                raise ValueError(f"two members are called {_shortened(name)}")
+            seen.add(name)
+            at = self.skip(at)
+            if self.text[at : at + 1] != ":":
+                raise json.JSONDecodeError("Expecting ':' delimiter", self.text, at)
+            start = self.skip(at + 1)
+            stop = end_of(start)
+            yield name, start, stop
+            at = self.skip(stop)
+            if self.text[at : at + 1] == "}":
+                return
+            at = self._after_comma(at)
+
+    def _check_array(self, at: int) -> None:
+        text, at = self.text, self.skip(at + 1)
+        while True:
+            # Numbers and the like, as many as come before the next bracket or string: one by one each takes a microsecond.
+            stop = at + SMALL_NBYTES
+            structure = _STRUCTURE.search(text, at, stop)
+            comma = text.rfind(",", at, structure.start() if structure else stop)
+            if comma > at:
+                _DECODER.decode(f"[{text[at:comma]}]")
+                at = self.skip(comma + 1)
+                continue
+            at = self.skip(self.end(at))
+            if text[at : at + 1] == "]":
+                return
+            at = self._after_comma(at)
+
+    def _after_comma(self, at: int) -> int:
+        if self.text[at : at + 1] != ",":
+            raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
+        return self.skip(at + 1)
+
+    def _extent(self, at: int) -> int:
+        return self._large.get(at) or _DECODER.raw_decode(self.text, at)[1]
+
+    def _parse(self, at: int) -> Any:
+        if at in self._large:
+            self._count(at, self._large[at])
+        value, end = _DECODER.raw_decode(self.text, at)
+        if not self.is_small and at not in self._large:
+            self._count(at, end)
+        return value
+
+    def _value_or_text(self, start: int, stop: int) -> Any:
+        if self.text[start] not in "[{":
+            return _DECODER.raw_decode(self.text, start)[0]
+        if stop - start <= _SHORT and self._parsed + _values(self.text, start, stop) <= _MAX_PARSED:
+            return self._parse(start)
+        self.end(start)
+        return Unparsed(self.text[start:stop].encode())
+
+    def _count(self, start: int, stop: int) -> None:
+        self._parsed += _values(self.text, start, stop)
+        if self._parsed > _MAX_PARSED:
+            raise ValueError(f"more than {_MAX_PARSED} values outside of attributes")
+
+    def _measure(self) -> None:
+        """Before anything is parsed: the parser recurses in C, where a small stack overflows before Python counts to its limit."""
+        open_at: list[int] = []
+        values, last = 0, 0
+        for match in _BRACKET_OR_STRING.finditer(self.text):
+            start, stop = match.span()
+            values += self.text.count(",", last, start)
+            last = stop
+            token = self.text[start]
+            if token in "[{":
+                values += 1
+                open_at.append(start)
+                if len(open_at) > MAX_DEPTH:
+                    raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+            elif token in "]}" and open_at:
+                begin = open_at.pop()
+                if stop - begin > SMALL_NBYTES:
+                    self._large[begin] = stop
+            if values > MAX_VALUES:
+                raise ValueError(f"more than {MAX_VALUES} values in one document")
+        if len(open_at) and not self.is_small:
+            raise json.JSONDecodeError("Unterminated array or object", self.text, open_at[-1])
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object. Raises `ValueError` where two have one name."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"two members are called {_shortened(name)}")
+            seen.add(name)
+    return members
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=unique)
+
+
+def _values(text: str, start: int, stop: int) -> int:
+    return text.count(",", start, stop) + text.count("[", start, stop) + text.count("{", start, stop)
+
+
+def _shortened(name: str) -> str:
+    text = json.dumps(name[:80])
+    return text if len(text) <= 80 else text[:77] + "..."

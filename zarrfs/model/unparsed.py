@@ -1,0 +1,28 @@
+"""Parts of a large metadata document that nobody looks into."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+class Unparsed:
+    """The value of a member as JSON text, checked and not parsed. Equal to one of the same text."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @property
+    def is_object(self) -> bool:
+        """Whether the value is an object."""
+        return self.data.startswith(b"{")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unparsed) and other.data == self.data
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.data)} bytes of JSON, {hashlib.blake2b(self.data, digest_size=8).hexdigest()}>"
