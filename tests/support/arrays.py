@@ -15,7 +15,8 @@ from tests.support.small_stores import array_document
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
+from zarrfs.hierarchy.known_nodes import OpenArray
+from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import ReaderPool, StartSoon
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import Key, NodePath

@@ -58,7 +58,7 @@ def is_object(value: Any) -> bool:
     return value.is_object if isinstance(value, Unparsed) else isinstance(value, dict)
 
 
-def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False) -> bytes:
+def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False, compact: bool = False) -> bytes:
     """``value`` as JSON in ASCII, as zarr-python writes it (version 2: indent 4, sorted; version 3: indent 2). `Unparsed` members keep
     their text, whatever it is indented by.
 
@@ -72,7 +72,7 @@ def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False
         kept.append(value.data)
         return _PLACEHOLDER
 
-    separators = (",", ": ") if indent is not None else None
+    separators = (",", ":") if compact else (",", ": ") if indent is not None else None
     text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
     if not kept:
         return text

@@ -10,11 +10,12 @@ locks that hold between processes (`Store.exclusive`, of a document of the root)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 
 import trio
 
+from zarrfs import threads
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
     AcrossViews,
@@ -28,6 +29,7 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.stored_documents import weight
 from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
@@ -289,17 +291,9 @@ class NodeEditor:
     async def _is_taken(self, node: GroupNode | ArrayNode) -> bool:
         """Whether documents are there (asked of the store itself), or an array would lie over other nodes."""
         for layout in await self._hierarchy.layouts(node.path):
-            if await self._is_described(layout, node.path):
+            if await self._hierarchy.is_described(node.path, layout):
                 return True
         return isinstance(node, ArrayNode) and bool(await self._hierarchy.children(node.path))
-
-    async def _is_described(self, layout: Layout, path: NodePath) -> bool:
-        """Whether what the store holds now under the keys of the layout's documents is that of a node, be it bad."""
-        documents = await self._hierarchy.documents(layout.document_keys(path))
-        try:
-            return bool(documents) and layout.parse(path, documents) is not None
-        except MetadataError:
-            return True
 
     async def _make_parents(self, layout: Layout, path: NodePath) -> None:
         for above in layout.required_groups(path):
@@ -352,7 +346,7 @@ class NodeEditor:
             with suppress(StoreUnsupported):
                 await self._store.make_prefix(prefix)
         documents = await self._hierarchy.documents(layout.consolidated_keys(node.path))
-        await self._set_changed(documents, layout.copies_with([node.path], documents | written))
+        await self._set_changed(documents, layout.copies_with, [node.path], documents | written)
 
     async def _place_folder(self, layout: Layout, group: GroupNode) -> None:
         """Make a group of a dialect that has none: an empty folder of the store, or of the mount."""
@@ -365,9 +359,11 @@ class NodeEditor:
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
         documents = await self._hierarchy.documents(keys)
-        await self._set_changed(documents, layout.amend(path, documents, edit))
+        await self._set_changed(documents, layout.amend, path, documents, edit)
 
-    async def _set_changed(self, documents: dict[Key, bytes], changed: dict[Key, bytes]) -> None:
+    async def _set_changed(self, documents: dict[Key, bytes], change: Callable[..., dict[Key, bytes]], *arguments: object) -> None:
+        """Store what ``change(*arguments)`` makes of the ``documents``."""
+        changed = await threads.cpu(weight(documents), change, *arguments)
         for key, value in changed.items():
             if documents.get(key) != value:
                 await self._store.set(key, value)
@@ -375,7 +371,7 @@ class NodeEditor:
     async def _out_of_copies(self, path: NodePath) -> None:
         for layout in await self._hierarchy.layouts(path):
             documents = await self._hierarchy.documents(layout.consolidated_keys(path))
-            await self._set_changed(documents, layout.copies_without(path, documents))
+            await self._set_changed(documents, layout.copies_without, path, documents)
 
     async def _into_copies(self, layout: Layout, path: NodePath) -> None:
         """Let the consolidated copies have the node at ``path`` and all below it."""
@@ -386,7 +382,7 @@ class NodeEditor:
         whole = dict(documents)
         for each in paths:
             whole |= await self._hierarchy.documents((*layout.document_keys(each), *layout.consolidated_keys(each)))
-        await self._set_changed(whole, layout.copies_with(paths, whole))
+        await self._set_changed(whole, layout.copies_with, paths, whole)
 
     async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
         """The node at ``path`` and all below it, those that have documents which can be read."""
@@ -412,7 +408,7 @@ class NodeEditor:
         kept = (await self.layout_for(ROOT)).kept_prefixes(node)
         for layout in await self._hierarchy.layouts(ROOT):
             # Beside an array at the root lies what is none of its, maybe under the name of some dialect's document.
-            if await self._is_described(layout, ROOT):
+            if await self._hierarchy.is_described(ROOT, layout):
                 await self._erase_documents(layout, ROOT)
         await self._hierarchy.drop(node.chunk_prefix)
         await self._store.erase_values(keys)

@@ -10,25 +10,27 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import trio
 
+from zarrfs import threads
 from zarrfs.dialects.base import Dialect, Layout
+from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.errors import MetadataError, MetadataUnsupported, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.empty_groups import EmptyGroups
+from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, OpenArray, without_large_attributes
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
 from zarrfs.hierarchy.scalars import with_stored_scalar
-from zarrfs.hierarchy.stored_documents import StoredDocuments
+from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
@@ -36,19 +38,9 @@ from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
 
-_MAX_NODES = 50_000
 _WIDTH = 16
 # More chunks than these are forgotten with all others of their array.
 _FEW_CHUNKS = 64
-
-
-@dataclass(slots=True)
-class OpenArray:
-    """An array and its reader. ``superseded`` once its documents say something else: what was read of it is another array's."""
-
-    array: Array
-    reader: ArrayReader
-    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +50,6 @@ class NodeChange:
 
     path: NodePath
     coords: Coords | None = None
-
-
-@dataclass(slots=True)
-class _Known:
-    node: Node | None
-    digest: bytes
-    expires: float
-    opened: OpenArray | None = None
-    documents_ns: int | None = None
-    chunks_ns: int | None = None
 
 
 class Hierarchy:
@@ -88,11 +70,11 @@ class Hierarchy:
         self._counters = counters
         self._ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
-        self._known: OrderedDict[NodePath, _Known] = OrderedDict()
+        self._known = KnownNodes()
         self._underway: dict[NodePath, trio.Event] = {}
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
         self._stored = StoredDocuments(store)
-        self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored.get, ttl=ttl)
+        self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored, ttl=ttl)
         self._hidden: set[NodePath] = set()
         self.empty_groups = EmptyGroups(self._expire)
         self._epoch = 0
@@ -107,7 +89,7 @@ class Hierarchy:
         if not isinstance(known.node, ArrayNode):
             return None
         if known.opened is None:
-            array = self.array_of(known.node)
+            array = self.array_of(without_large_attributes(known.node))
             known.opened = OpenArray(array, ArrayReader(array, self._readers))
             self._by_chunk_prefix[known.node.chunk_prefix] = path
         return known.opened
@@ -138,6 +120,10 @@ class Hierarchy:
     def new_layout(self, dialect: str) -> Layout | None:
         """A layout of a dialect with its root at that of the store, where there is none; None for a name that is not known."""
         return self._roots.new(dialect)
+
+    async def is_described(self, path: NodePath, layout: Layout) -> bool:
+        """Whether what the store holds now under the keys of the layout's documents is that of a node at ``path``, be it bad."""
+        return bool(await self._stored.describing(path, [layout]))
 
     async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
         """What the store holds under ``keys`` now, without those that hold nothing; of what is too long to be a document, as much as
@@ -272,7 +258,7 @@ class Hierarchy:
         known = self._known.get(path) if path is not None else None
         return self._chunks_changed(path, known, coords) if path is not None and known is not None else []
 
-    def _chunks_changed(self, path: NodePath, known: _Known, coords: Sequence[Coords]) -> list[NodeChange]:
+    def _chunks_changed(self, path: NodePath, known: KnownNode, coords: Sequence[Coords]) -> list[NodeChange]:
         if known.opened is not None:
             if len(coords) > _FEW_CHUNKS:
                 known.opened.reader.discard()
@@ -321,9 +307,9 @@ class Hierarchy:
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
-    async def _lookup(self, path: NodePath) -> _Known:
+    async def _lookup(self, path: NodePath) -> KnownNode:
         if self._hidden and not self._hidden.isdisjoint((path, *path.ancestors())):
-            return _Known(None, b"", float("-inf"))
+            return KnownNode(None, b"", float("-inf"))
         while True:
             known = self._known.get(path)
             if known is not None and known.expires > trio.current_time():
@@ -339,7 +325,7 @@ class Hierarchy:
             del self._underway[path]
             done.set()
 
-    async def _learn(self, path: NodePath) -> _Known:
+    async def _learn(self, path: NodePath) -> KnownNode:
         epoch = self._epoch
         before = self._known.get(path)
         node, digest, documents_ns = await self._read(path)
@@ -357,21 +343,45 @@ class Hierarchy:
             opened.reader.discard()
             opened = None
         chunks_ns = before.chunks_ns if before is not None else None
-        known = self._known[path] = _Known(node, digest, expires, opened, documents_ns=documents_ns, chunks_ns=chunks_ns)
-        self._known.move_to_end(path)
-        while len(self._known) > _MAX_NODES:
-            forgotten = self._known.popitem(last=False)[1].node
-            if isinstance(forgotten, ArrayNode):
-                self._by_chunk_prefix.pop(forgotten.chunk_prefix, None)
+        known = KnownNode(node, digest, expires, opened, documents_ns=documents_ns, chunks_ns=chunks_ns)
+        for forgotten in self._known.put(path, known):
+            if isinstance(forgotten.node, ArrayNode):
+                self._by_chunk_prefix.pop(forgotten.node.chunk_prefix, None)
         return known
 
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None]:
         """The node, a digest of its documents, and the newest time of them."""
-        digest = hashlib.blake2b(digest_size=16)
-        newest: int | None = None
         layouts = await self._roots.layouts_at(path)
         read: dict[Key, bytes | None] = {}
-        async for layout, documents in self._stored.by_layout(path, layouts, read, self._expected(path)):
+        try:
+            found = await self._read_documents(path, layouts, read, self._stored.get_small)
+        except LargeDocument:
+            async with self._stored.turn:
+                found = await self._read_documents(path, layouts, read, self._stored.get)
+                # Whoever needs one of them again gets it again: they are held by one task at a time.
+                read = {key: value for key, value in read.items() if value is None or len(value) <= SMALL_NBYTES}
+        if found is not None:
+            return found
+        if await self._is_below_unknown_root(path, read):
+            return await self._read(path)
+        # A hierarchy with an entry point has a root group, said or not.
+        digest = hashlib.blake2b(digest_size=16)
+        expected = self._expected(path)
+        owner = self._roots.opened_at(path) or await self._stored.implied_by(path, layouts, expected)
+        if path == ROOT or path in self.empty_groups or owner is not None:
+            owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
+            attributes = self.empty_groups.attributes(path)
+            digest.update(repr(attributes).encode("utf-8", "backslashreplace"))
+            return GroupNode(path=path, dialect=owner.dialect.name, attributes=attributes, explicit=False), digest.digest(), None
+        return None, digest.digest(), None
+
+    async def _read_documents(
+        self, path: NodePath, layouts: Sequence[Layout], read: dict[Key, bytes | None], get: GetDocuments
+    ) -> tuple[Node, bytes, int | None] | None:
+        """As `_read`, of the documents at ``path``; None where there are none of a node. ``read`` gets what was found."""
+        digest = hashlib.blake2b(digest_size=16)
+        newest: int | None = None
+        async for layout, documents in self._stored.by_layout(path, layouts, read, self._expected(path), get):
             begins = self._roots.begins_at(layout, path)
             # A consolidated copy serves stores that cannot list; elsewhere it may tell of nodes that are gone.
             tells = bool(documents) or not self._store.listable
@@ -379,14 +389,14 @@ class Hierarchy:
                 continue
             for key, value in documents.items():
                 digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "surrogateescape"))
-                digest.update(value)
+                await threads.cpu(len(value), digest.update, value)
                 stat = await self._store.stat(key)
                 if stat is not None and stat.mtime_ns is not None:
                     newest = max(newest or 0, stat.mtime_ns)
             try:
                 if begins:
                     layout.check()
-                node = layout.parse(path, documents) if tells else None
+                node = await threads.cpu(weight(documents), layout.parse, path, documents) if tells else None
             except MetadataError as error:
                 self._counters.nodes_parsed += 1
                 bad = not isinstance(error, MetadataUnsupported)
@@ -401,17 +411,7 @@ class Hierarchy:
                     # Known from a consolidated copy, which is not among its documents.
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))
                 return node, digest.digest(), newest
-        if await self._is_below_unknown_root(path, read):
-            return await self._read(path)
-        # A hierarchy with an entry point has a root group, said or not.
-        expected = self._expected(path)
-        owner = self._roots.opened_at(path) or await self._stored.implied_by(path, layouts, expected)
-        if path == ROOT or path in self.empty_groups or owner is not None:
-            owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
-            attributes = self.empty_groups.attributes(path)
-            digest.update(repr(attributes).encode("utf-8", "backslashreplace"))
-            return GroupNode(path=path, dialect=owner.dialect.name, attributes=attributes, explicit=False), digest.digest(), None
-        return None, digest.digest(), None
+        return None
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, bytes | None]) -> bool:
         """Whether ``path``, at which nothing was found, is in a hierarchy of which only its root tells, found by this."""

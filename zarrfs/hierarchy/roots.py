@@ -10,27 +10,27 @@ not depend on who asked for what (docs/design/010-layouts.md).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 import trio
 
-from zarrfs import registry
+from zarrfs import registry, threads
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.rooted import RootedLayout
 from zarrfs.errors import NameInvalid, UsageError
+from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
 
-GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
-
 
 class Roots:
-    """The layouts of a store, whose documents ``get`` gives. What was learnt counts for ``ttl`` seconds, or until `expire`."""
+    """The layouts of a store, whose documents are ``stored``. What was learnt counts for ``ttl`` seconds, or until `expire`."""
 
-    def __init__(self, dialects: Sequence[Dialect], get: GetDocuments, *, ttl: float) -> None:
+    def __init__(self, dialects: Sequence[Dialect], stored: StoredDocuments, *, ttl: float) -> None:
         self._dialects = dialects
-        self._get = get
+        self._stored = stored
         self._ttl = ttl
         self._expires = float("-inf")
         self._epoch = 0
@@ -114,7 +114,7 @@ class Roots:
         """The dialects of hierarchies whose entry point is in the folder at ``path``, and which count for nothing: it is a node's."""
         found = []
         for dialect in self._dialects if path != ROOT and path not in self._below else ():
-            if not dialect.per_node and await self._open(dialect, path.prefix, await self._get(dialect.root_keys(path.prefix))):
+            if not dialect.per_node and (await self._open(dialect, path.prefix))[0]:
                 found.append(dialect.name)
         return found
 
@@ -125,10 +125,7 @@ class Roots:
             return False
         for dialect in self._dialects:
             if not dialect.per_node:
-                keys = dialect.root_keys(path.prefix)
-                documents = {key: value for key in keys if (value := read.get(key)) is not None}
-                documents |= await self._get(tuple(key for key in keys if key not in read))
-                layout = await self._open(dialect, path.prefix, documents)
+                layout, _ = await self._open(dialect, path.prefix, read)
                 if layout is not None:
                     self._below[path] = RootedLayout(layout, path)
                     return True
@@ -155,10 +152,8 @@ class Roots:
         created: list[Layout] = []
         keys: set[Key] = set()
         for dialect in self._dialects:
-            root_keys = dialect.root_keys(prefix)
-            documents = await self._get(root_keys)
-            keys.update(root_keys, dialect.further_keys(prefix, documents))
-            layout = await self._open(dialect, prefix, documents)
+            layout, looked_at = await self._open(dialect, prefix)
+            keys |= looked_at
             if layout is not None:
                 opened.append(layout)
             elif dialect.per_node:
@@ -167,7 +162,7 @@ class Roots:
             # Folders are nodes of another hierarchy, or no longer.
             self._below.clear()
         for at, layout in list(self._below.items()):
-            again = await self._open(layout.dialect, at.prefix, await self._get(layout.dialect.root_keys(at.prefix)))
+            again, _ = await self._open(layout.dialect, at.prefix)
             if again is None:
                 del self._below[at]
             else:
@@ -177,9 +172,27 @@ class Roots:
         self._layouts = tuple(sorted((*opened, *created), key=_priority))
         self._opened = tuple(opened)
 
-    async def _open(self, dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> Layout | None:
+    async def _open(
+        self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, bytes | None] = MappingProxyType({})
+    ) -> tuple[Layout | None, set[Key]]:
+        """The hierarchy of ``dialect`` that has its root at ``prefix``, if there is one, and the keys that tell. ``read``: what was
+        found under some of them, None for nothing."""
+        try:
+            return await self._open_with(dialect, prefix, read, self._stored.get_small)
+        except LargeDocument:
+            async with self._stored.turn:
+                return await self._open_with(dialect, prefix, read, self._stored.get)
+
+    async def _open_with(
+        self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, bytes | None], get: GetDocuments
+    ) -> tuple[Layout | None, set[Key]]:
+        keys = dialect.root_keys(prefix)
+        documents = {key: value for key in keys if (value := read.get(key)) is not None}
+        documents |= await get(tuple(key for key in keys if key not in read))
         further = dialect.further_keys(prefix, documents)
-        return dialect.open(prefix, documents | await self._get(further) if further else documents)
+        if further:
+            documents |= await get(further)
+        return await threads.cpu(weight(documents), dialect.open, prefix, documents), {*keys, *further}
 
 
 def _apart(layouts: Iterable[Layout]) -> set[str]:

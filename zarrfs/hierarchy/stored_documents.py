@@ -6,51 +6,101 @@ Layouts are asked in their order, whatever lies above: which of several nodes at
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
+import trio
+
+from zarrfs import threads
 from zarrfs.dialects.base import Layout
-from zarrfs.dialects.json_text import MAX_NBYTES
+from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
 from zarrfs.errors import MetadataError
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
+T = TypeVar("T")
+
+GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
+
+
+class LargeDocument(Exception):
+    """A document has more than `SMALL_NBYTES`: who wants it whole waits for `StoredDocuments.turn`."""
+
 
 class StoredDocuments:
-    """Reads ``store``; remembers nothing."""
+    """Reads ``store``; remembers nothing.
+
+    However many nodes are looked up at once, the large documents of one alone are in memory and being parsed: of those whose turn it
+    is. Who has the turn waits for nobody but the store.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.turn = trio.Lock()
 
     async def get(self, keys: tuple[Key, ...]) -> dict[Key, bytes]:
         """What the store holds under ``keys``, without those that hold nothing; of what is too long to be a document, as much as shows
         that."""
         # One byte more than may be: a document that is too long is refused by its reader, and never read whole.
-        values = await self._store.get_partial_values([(key, ByteRange(0, MAX_NBYTES + 1)) for key in keys])
+        return await self._get(keys, MAX_NBYTES + 1)
+
+    async def get_small(self, keys: tuple[Key, ...]) -> dict[Key, bytes]:
+        """As `get`; raises `LargeDocument` where one is large."""
+        found = await self._get(keys, SMALL_NBYTES + 1)
+        if any(len(value) > SMALL_NBYTES for value in found.values()):
+            raise LargeDocument
+        return found
+
+    async def parsed(self, keys: tuple[Key, ...], parse: Callable[[dict[Key, bytes]], T]) -> T:
+        """``parse(documents)`` of what the store holds under ``keys``, off the event loop where there is much to parse."""
+        try:
+            return parse(await self.get_small(keys))
+        except LargeDocument:
+            async with self.turn:
+                documents = await self.get(keys)
+                return await threads.cpu(weight(documents), parse, documents)
+
+    async def _get(self, keys: tuple[Key, ...], most: int) -> dict[Key, bytes]:
+        values = await self._store.get_partial_values([(key, ByteRange(0, most)) for key in keys])
         return {key: bytes(value) for key, value in zip(keys, values, strict=True) if value is not None}
 
     async def by_layout(
-        self, path: NodePath, layouts: Sequence[Layout], read: dict[Key, bytes | None], expected: str | None
+        self,
+        path: NodePath,
+        layouts: Sequence[Layout],
+        read: dict[Key, bytes | None],
+        expected: str | None,
+        get: GetDocuments | None = None,
     ) -> AsyncIterator[tuple[Layout, dict[Key, bytes]]]:
-        """Each layout with its documents at ``path``. ``read`` gets what was found, None for nothing.
+        """Each layout with its documents at ``path``. ``read`` gets what was found, None for nothing. ``get``: `get_small`, or `get`
+        for who has the `turn`.
 
         Down to the layout of the dialect ``expected``, all are asked for at once.
         """
+        get = get or self.get_small
         last = next((n for n, layout in enumerate(layouts) if layout.dialect.name == expected), 0)
         for n, layout in enumerate(layouts):
             keys = layout.document_keys(path)
             wanted = dict.fromkeys(
                 key for each in layouts[n : max(n, last) + 1] for key in each.document_keys(path) if key not in read
             )
-            found = await self.get(tuple(wanted))
+            found = await get(tuple(wanted))
             read |= {key: found.get(key) for key in wanted}
             yield layout, {key: value for key in keys if (value := read[key]) is not None}
 
     async def describing(self, path: NodePath, layouts: Sequence[Layout]) -> list[str]:
         """The dialects of ``layouts`` in which there is a node at ``path``, a bad one too."""
+        try:
+            return await self._describing(path, layouts, self.get_small)
+        except LargeDocument:
+            async with self.turn:
+                return await self._describing(path, layouts, self.get)
+
+    async def _describing(self, path: NodePath, layouts: Sequence[Layout], get: GetDocuments) -> list[str]:
         found = []
-        async for layout, documents in self.by_layout(path, layouts, {}, None):
+        async for layout, documents in self.by_layout(path, layouts, {}, None, get):
             try:
-                if documents and layout.parse(path, documents) is not None:
+                if documents and await threads.cpu(weight(documents), layout.parse, path, documents) is not None:
                     found.append(layout.dialect.name)
             except MetadataError:
                 found.append(layout.dialect.name)
@@ -79,3 +129,8 @@ class StoredDocuments:
                 if await self._store.prefix_exists(prefix):
                     return layout
         return None
+
+
+def weight(documents: Mapping[Key, bytes | None]) -> int:
+    """Bytes that are parsed, for `threads.cpu`."""
+    return sum(len(value) for value in documents.values() if value is not None)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+
+_MEMBER_NBYTES = 200
 
 
 class Unparsed:
@@ -26,3 +29,11 @@ class Unparsed:
 
     def __repr__(self) -> str:
         return f"<{len(self.data)} bytes of JSON, {hashlib.blake2b(self.data, digest_size=8).hexdigest()}>"
+
+
+def nbytes_of(attributes: Mapping[str, object]) -> int:
+    """Bytes of memory that attributes take, about. Those that were parsed count little: all of them together are few."""
+    return sum(
+        _MEMBER_NBYTES + (len(value.data) if isinstance(value, Unparsed) else len(value) if isinstance(value, str) else 0)
+        for value in attributes.values()
+    )

@@ -23,7 +23,8 @@ from zarrfs.errors import (
     StaleEntry,
     ZarrfsError,
 )
-from zarrfs.hierarchy.nodes import Hierarchy, OpenArray
+from zarrfs.hierarchy.known_nodes import OpenArray
+from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import StartSoon
 from zarrfs.hierarchy.writers import ArrayWriter, FileOrder
 from zarrfs.keys import Key, NodePath

@@ -18,7 +18,7 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.hierarchy.arrays import Elements, fill
-from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import WHOLE, ByteRange, NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES

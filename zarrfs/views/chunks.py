@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from zarrfs.dialects.v2 import ZARRAY, ZGROUP, ZMETADATA
-from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding

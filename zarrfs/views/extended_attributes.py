@@ -9,15 +9,17 @@ everything else as JSON::
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
+from zarrfs.dialects.documents import dump
+from zarrfs.hierarchy.known_nodes import without_large_attributes
 from zarrfs.keys import NodePath
 from zarrfs.model import metadata_values
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
-from zarrfs.vfs.extended_attributes import ExtendedAttributes, attributes_of
+from zarrfs.model.unparsed import Unparsed, nbytes_of
+from zarrfs.vfs.extended_attributes import MAX_NBYTES, ExtendedAttributes, attributes_of
 
 PREFIX = "user.zarr."
 
@@ -41,7 +43,8 @@ class NodeAttributes:
         known = self._known.pop(node.path, None)
         if known is None or known[0] is not node or known[1] != forgets:
             known = node, forgets, described(node, forgets=forgets)
-        self._known[node.path] = known
+        if without_large_attributes(node) is node:
+            self._known[node.path] = known
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return known[2]
@@ -62,9 +65,9 @@ def _values(node: Node) -> Iterator[tuple[str, Any]]:
             yield from metadata_values.of_array(metadata).items()
             shards = metadata_values.shards(metadata)
             yield "shard_shape", shards[0]["shape"] if shards else None
-            yield "attributes", metadata_values.plain(node.attributes)
+            yield "attributes", _attributes(node)
         case GroupNode():
-            yield "attributes", metadata_values.plain(node.attributes)
+            yield "attributes", _attributes(node)
         case UnsupportedNode():
             return
 
@@ -72,4 +75,11 @@ def _values(node: Node) -> Iterator[tuple[str, Any]]:
 def _text(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace")
-    return json.dumps(value, separators=(",", ":")).encode()
+    return dump(value, compact=True)
+
+
+def _attributes(node: ArrayNode | GroupNode) -> Any:
+    if nbytes_of(node.attributes) > 2 * MAX_NBYTES:
+        # Too large for an extended attribute in any case: not worth formatting at each write(2), before which the kernel asks.
+        return " " * (MAX_NBYTES + 1)
+    return {name: each if isinstance(each, Unparsed) else metadata_values.plain(each) for name, each in node.attributes.items()}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from zarrfs.errors import ZarrfsError
-from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding

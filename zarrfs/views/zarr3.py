@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from zarrfs.dialects.v3_names import DOCUMENT
-from zarrfs.hierarchy.nodes import OpenArray
+from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -29,6 +30,8 @@ from zarrfs.views.zarr3_files import Zarr3Document
 _KEY = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
 # As many as the hierarchy remembers nodes.
 _REMEMBERED = 50_000
+# A longer document is made anew each time.
+_LARGE_NBYTES = 64 << 10
 
 
 class Zarr3Form(NodeForm):
@@ -83,7 +86,9 @@ class Zarr3Form(NodeForm):
 
     def _look(self, node: ArrayNode) -> ShownArray:
         shown = shown_array(node)
-        self._shown[node.path] = node, shown
+        # Of a large document everything else is worth remembering.
+        large = len(shown.document) > _LARGE_NBYTES
+        self._shown[node.path] = (replace(node, attributes={}), replace(shown, document=b"")) if large else (node, shown)
         if len(self._shown) > _REMEMBERED:
             self._shown.popitem(last=False)
         return shown
