@@ -40,7 +40,7 @@ LAYERS: dict[str, set[str]] = {
     "hierarchy": {"dialects", "stores.base", "codecs", "model", "threads", "memory"} | PLUGGED,
     "transformers": {"hierarchy", "model", "stores.base", "stores.locks"},
     "vfs": {"memory", "durability"},
-    "views": {"vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,
+    "views": {"threads", "vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,
     "fuse": {"vfs"},
     # A mount without a kernel: what daemon.py serves and what tests use.
     "tree": {"views", "vfs", "hierarchy", "model", "transformers", "stores.base", "config", "memory", "redact", "", *PLUGGED},

@@ -31,6 +31,8 @@ _MAX_PARSED = 100_000
 # A member of a large document that may stay unparsed is parsed up to so many characters: names of dimensions, units, scale factors.
 _SHORT = 4096
 
+_PIECE_NBYTES = 4 * SMALL_NBYTES
+_CLOSING = {"[": "]", "{": "}"}
 _SPACE = re.compile(r"[ \t\n\r]*+")
 # Strings are passed over whole: a bracket in one opens nothing.
 _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)
@@ -50,6 +52,8 @@ class JsonText:
         self.is_small = len(self.text) <= SMALL_NBYTES
         # Where containers of more than `SMALL_NBYTES` begin and end.
         self._large: dict[int, int] = {}
+        # Commas of theirs, about so far apart.
+        self._cuts: dict[int, list[int]] = {}
         if not self.is_small or self.text.count("[") + self.text.count("{") > MAX_DEPTH:
             self._measure()
         self._parsed = 0
@@ -86,54 +90,80 @@ class JsonText:
 
     def end(self, at: int) -> int:
         """Where the value at ``at`` ends, which is checked and not kept."""
-        if at not in self._large:
-            return self._extent(at)
-        if self.text[at] == "[":
-            self._check_array(at)
-        else:
-            for _ in self.members(at):
-                pass
-        return self._large[at]
+        if at in self._large:
+            self._check(at)
+        return self._extent(at)
 
     def members(self, at: int, end_of: Callable[[int], int] | None = None) -> Iterator[tuple[str, int, int]]:
         """Name, begin and end of the value of each member of the object at ``at``. ``end_of`` tells where a value ends; where it is not
         given all of it is checked."""
-        end_of = end_of or self.end
         seen: set[str] = set()
         at = self.skip(at + 1)
         while seen or self.text[at : at + 1] != "}":
-            if self.text[at : at + 1] != '"':
-                raise json.JSONDecodeError("Expecting property name enclosed in double quotes", self.text, at)
-            name, at = _DECODER.raw_decode(self.text, at)
+            name, start, stop = self._member(at, end_of)
             if name in seen:
                 raise ValueError(f"two members are called {_shortened(name)}")
             seen.add(name)
-            at = self.skip(at)
-            if self.text[at : at + 1] != ":":
-                raise json.JSONDecodeError("Expecting ':' delimiter", self.text, at)
-            start = self.skip(at + 1)
-            stop = end_of(start)
             yield name, start, stop
             at = self.skip(stop)
             if self.text[at : at + 1] == "}":
                 return
             at = self._after_comma(at)
 
-    def _check_array(self, at: int) -> None:
-        text, at = self.text, self.skip(at + 1)
-        while True:
-            # Numbers and the like, as many as come before the next bracket or string: one by one each takes a microsecond.
-            stop = at + SMALL_NBYTES
-            structure = _STRUCTURE.search(text, at, stop)
-            comma = text.rfind(",", at, structure.start() if structure else stop)
-            if comma > at:
-                _DECODER.decode(f"[{text[at:comma]}]")
-                at = self.skip(comma + 1)
+    def _check(self, at: int) -> None:
+        """Check the large container at ``at``, in pieces that lie between commas of its own."""
+        opening, last, names = self.text[at], self._large[at] - 1, set[str]()
+        begin = at + 1
+        for cut in (*self._cuts.get(at, ()), last):
+            if cut < begin:
                 continue
-            at = self.skip(self.end(at))
-            if text[at : at + 1] == "]":
-                return
+            if cut - begin > _PIECE_NBYTES:
+                begin = self._check_slowly(opening, self.skip(begin), cut, names)
+                continue
+            piece = _DECODER.decode(f"{opening}{self.text[begin:cut]}{_CLOSING[opening]}")
+            if not piece:
+                raise json.JSONDecodeError("Expecting value", self.text, cut)
+            if opening == "{":
+                if not names.isdisjoint(piece):
+                    raise ValueError(f"two members are called {_shortened(next(iter(names & piece.keys())))}")
+                names |= piece.keys()
+            begin = cut + 1
+
+    def _check_slowly(self, opening: str, at: int, stop: int, names: set[str]) -> int:
+        """Check what begins before ``stop``, one by one: where a large value is among it, or nothing but numbers. Gives where the rest
+        begins, which is behind the container where there is none."""
+        text = self.text
+        while at <= stop:
+            if opening == "{":
+                name, _, end = self._member(at)
+                if name in names:
+                    raise ValueError(f"two members are called {_shortened(name)}")
+                names.add(name)
+            else:
+                # Numbers and the like, as many as come before the next bracket or string.
+                limit = min(stop, at + SMALL_NBYTES)
+                structure = _STRUCTURE.search(text, at, limit)
+                comma = text.rfind(",", at, structure.start() if structure else limit)
+                if comma > at:
+                    _DECODER.decode(f"[{text[at:comma]}]")
+                    at = self.skip(comma + 1)
+                    continue
+                end = self.end(at)
+            at = self.skip(end)
+            if text[at : at + 1] == _CLOSING[opening]:
+                return at + 1
             at = self._after_comma(at)
+        return at
+
+    def _member(self, at: int, end_of: Callable[[int], int] | None = None) -> tuple[str, int, int]:
+        if self.text[at : at + 1] != '"':
+            raise json.JSONDecodeError("Expecting property name enclosed in double quotes", self.text, at)
+        name, at = _DECODER.raw_decode(self.text, at)
+        at = self.skip(at)
+        if self.text[at : at + 1] != ":":
+            raise json.JSONDecodeError("Expecting ':' delimiter", self.text, at)
+        start = self.skip(at + 1)
+        return name, start, (end_of or self.end)(start)
 
     def _after_comma(self, at: int) -> int:
         if self.text[at : at + 1] != ",":
@@ -152,7 +182,7 @@ class JsonText:
         return value
 
     def _value_or_text(self, start: int, stop: int) -> Any:
-        if self.text[start] not in "[{":
+        if self.text[start] not in '[{"':
             return _DECODER.raw_decode(self.text, start)[0]
         if stop - start <= _SHORT and self._parsed + _values(self.text, start, stop) <= _MAX_PARSED:
             return self._parse(start)
@@ -167,23 +197,37 @@ class JsonText:
     def _measure(self) -> None:
         """Before anything is parsed: the parser recurses in C, where a small stack overflows before Python counts to its limit."""
         open_at: list[int] = []
+        cut_at: list[int] = []
         values, last = 0, 0
         for match in _BRACKET_OR_STRING.finditer(self.text):
             start, stop = match.span()
             values += self.text.count(",", last, start)
             last = stop
             token = self.text[start]
-            if token in "[{":
+            if token in "]}":
+                if open_at:
+                    begin = open_at.pop()
+                    cut_at.pop()
+                    if stop - begin > SMALL_NBYTES:
+                        self._large[begin] = stop
+                    else:
+                        self._cuts.pop(begin, None)
+                continue
+            if open_at and start - cut_at[-1] > SMALL_NBYTES:
+                before = self.text.rfind(",", cut_at[-1], start)
+                if before >= 0 and self.skip(before + 1) == start:
+                    self._cuts.setdefault(open_at[-1], []).append(before)
+                    cut_at[-1] = before
+            if token != '"':
                 values += 1
                 open_at.append(start)
+                cut_at.append(start)
                 if len(open_at) > MAX_DEPTH:
                     raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-            elif token in "]}" and open_at:
-                begin = open_at.pop()
-                if stop - begin > SMALL_NBYTES:
-                    self._large[begin] = stop
             if values > MAX_VALUES:
                 raise ValueError(f"more than {MAX_VALUES} values in one document")
+        if values > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES} values in one document")
         if len(open_at) and not self.is_small:
             raise json.JSONDecodeError("Unterminated array or object", self.text, open_at[-1])
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from zarrfs import threads
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.v2 import ZARRAY, ZATTRS
 from zarrfs.errors import ContentInvalid
@@ -21,7 +22,7 @@ class ChunksDocument(NodeDocument):
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         if self.name == ZATTRS:
-            await self._change_attributes(node, attributes_written(node, self.ident, data))
+            await self._change_attributes(node, await threads.cpu(len(data), attributes_written, node, self.ident, data))
         elif self.name == ZARRAY:
             await self._change_array(node, data)
         else:
@@ -48,7 +49,7 @@ class ChunksDocument(NodeDocument):
         await self._context.editor.amend(self.path, Edit(attributes=attributes))
 
     async def _change_array(self, node: ArrayNode | GroupNode, data: bytes) -> None:
-        written = array_written(self.path, self.ident, data)
+        written = await threads.cpu(len(data), array_written, self.path, self.ident, data)
         editor = self._context.editor
         if isinstance(node, ArrayNode):
             before = array_written(self.path, self.ident, documents_of(node)[ZARRAY])
@@ -69,7 +70,7 @@ class ChunksDocument(NodeDocument):
         await editor.turn_into_array(replace(new, metadata=metadata, attributes=node.attributes))
 
     async def _change_group(self, node: ArrayNode | GroupNode, data: bytes) -> None:
-        check_group(self.ident, data)
+        await threads.cpu(len(data), check_group, self.ident, data)
         if isinstance(node, ArrayNode):
             raise ContentInvalid(f"{self.ident}: {self.path} is an array, and cannot be a group as well", key=self.ident)
         if not node.explicit:

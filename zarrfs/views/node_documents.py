@@ -6,6 +6,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Collection
 
+from zarrfs import threads
 from zarrfs.dialects.documents import parse_object
 from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreUnsupported
 from zarrfs.keys import NodePath
@@ -55,7 +56,7 @@ class NodeDocument(DocumentContent):
         if self.name == self._form.group_document:
             self._state.filled(self.path)
         made = await self._made()
-        if self.says_the_same(made, written):
+        if await threads.cpu(len(written), self.says_the_same, made, written):
             self._state.wrote(self.ident, made, written)
         if self.name == self._form.array_document:
             await chunks_from_waiting(self._form, self.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from zarrfs import threads
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.documents import dump
 from zarrfs.errors import ContentInvalid
@@ -18,7 +19,7 @@ class Zarr3Document(NodeDocument):
     """``zarr.json`` (`zarrfs.views.zarr3_documents`)."""
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
-        written = written_node(self.path, self.ident, data)
+        written = await threads.cpu(len(data), written_node, self.path, self.ident, data)
         if isinstance(written, GroupNode):
             await self._change_group(node, written)
         elif isinstance(node, ArrayNode):
