@@ -28,8 +28,12 @@ F2, F4, F8, C8, I8 = (from_name(name) for name in ("float16", "float32", "float6
 def test_an_element_survives_json_bit_for_bit(data: st.DataObject) -> None:
     data_type = data.draw(data_types() | variable_types())
     element = data.draw(elements(data_type))
-    said = json.loads(json.dumps(to_json(data_type, element), allow_nan=False))
-    assert from_json(data_type, said) == element
+    try:
+        said = to_json(data_type, element)
+    except NotRepresentable:
+        assert data_type == OBJECT and (b"NaN" in element or b"Infinity" in element)
+        return
+    assert from_json(data_type, json.loads(json.dumps(said, allow_nan=False))) == element
 
 
 @pytest.mark.parametrize(

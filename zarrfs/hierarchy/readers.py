@@ -29,6 +29,7 @@ from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.slabs import Slab, SlabKey, SlabPool
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
+from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.slab import SlabGrid
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
@@ -43,6 +44,9 @@ WINDOW_NBYTES = 8 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 8 * 1024 * 1024
+# Each costs some 20 microseconds on the event loop.
+_BATCH_CHUNKS = 512
+# Chunks that are planned at once: an array may have as many as elements.
 _PORTION = 1024
 
 # So many slabs are filled ahead, one after the other: while the kernel is answered from one, the next is always being filled.
@@ -226,7 +230,10 @@ class ArrayReader:
         if not slab.complete:
             slab.pins += 1
             try:
-                await self._fill(slab, self._touched(slab, offset, size))
+                touched = self._touched(slab, offset, size)
+                while some := list(itertools.islice(touched, _PORTION)):
+                    await self._fill(slab, some)
+                    await trio.lowlevel.checkpoint()
             finally:
                 slab.pins -= 1
         slab.used(size)
@@ -257,15 +264,18 @@ class ArrayReader:
         if passed is not None:
             self._pool.slabs.passed(passed)
 
-    def _touched(self, slab: Slab, offset: int, size: int) -> list[Coords]:
+    def _touched(self, slab: Slab, offset: int, size: int) -> Iterator[Coords]:
         metadata = self.array.metadata
         start, stop = offset // self._itemsize, -(-(offset + size) // self._itemsize)
         plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)
-        return [coords for coords in plan.coords() if coords not in slab.filled]
+        return (coords for coords in plan.coords() if not self._is_filled(slab, coords))
+
+    def _is_filled(self, slab: Slab, coords: Coords) -> bool:
+        return self._slab_grid.number_in(slab.key[1], coords) in slab.filled
 
     async def _fill(self, slab: Slab, coords: Iterable[Coords]) -> None:
         """Fill in these chunks; returns when they are there, whoever fills them."""
-        wanted = [each for each in coords if each not in slab.filled]
+        wanted = [each for each in coords if not self._is_filled(slab, each)]
         while wanted:
             batches = self._batches([each for each in wanted if each not in slab.filling])
             for batch in batches:
@@ -279,7 +289,7 @@ class ArrayReader:
                 while (underway := slab.filling.get(each)) is not None:
                     await underway.wait()
             # What somebody else could not fill is tried here too: the error is this reader's as well.
-            wanted = [each for each in wanted if each not in slab.filled]
+            wanted = [each for each in wanted if not self._is_filled(slab, each)]
 
     def _nbytes_per_chunk(self, slab: Slab) -> int:
         return slab.memory.nbytes // self._slab_grid.chunks(slab.key[1])
@@ -289,7 +299,7 @@ class ArrayReader:
         if not coords:
             return []
         chunk_nbytes = max(1, self.array.metadata.chunk_nbytes(coords[0]))
-        size = max(1, min(-(-len(coords) // CPU_THREADS), _BATCH_NBYTES // chunk_nbytes))
+        size = max(1, min(-(-len(coords) // CPU_THREADS), _BATCH_NBYTES // chunk_nbytes, _BATCH_CHUNKS))
         return [coords[start : start + size] for start in range(0, len(coords), size)]
 
     async def _fill_batch(self, slab: Slab, batch: Sequence[Coords]) -> None:
@@ -313,7 +323,7 @@ class ArrayReader:
                     continue
                 if not result:
                     fill(self.array.metadata, place.out)
-                slab.filled.add(place.coords)
+                slab.filled.add(self._slab_grid.number_in(slab.key[1], place.coords))
                 slab.used(place.out.nbytes)
             slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
             if failed is not None:
@@ -364,7 +374,7 @@ class ArrayReader:
                     if slab.stale or not self._handles:
                         slab.ahead = False
                         return
-                    if coords not in slab.filled:
+                    if not self._is_filled(slab, coords):
                         yield coords
 
         # A few batches at a time, so that it ends soon after the last file is closed.
@@ -387,8 +397,18 @@ class ArrayReader:
     async def _from_chunks(self, offset: int, size: int) -> Buffer:
         metadata = self.array.metadata
         start, stop = offset // self._itemsize, -(-(offset + size) // self._itemsize)
-        plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)
         out: np.ndarray[Any, np.dtype[Any]] = np.empty(stop - start, metadata.data_type.dtype)
+        step = _PORTION * _run_length(metadata)
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            await self._copy_chunks(out[first - start : last - start], first, last)
+        cut = offset - start * self._itemsize
+        return out.view(np.uint8).data[cut : cut + size]
+
+    async def _copy_chunks(self, out: Elements, start: int, stop: int) -> None:
+        """Elements ``start`` to ``stop`` into ``out``, through the chunk cache."""
+        metadata = self.array.metadata
+        plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)
         wanted: dict[Coords, list[tuple[Box, ChunkProjection]]] = {}
         for box in plan.boxes():
             for projection in plan.projections(box):
@@ -404,5 +424,9 @@ class ArrayReader:
                     place[...] = elements[projection.chunk_selection]
 
         await for_each(wanted, copy, _WIDTH)
-        cut = offset - start * self._itemsize
-        return out.view(np.uint8).data[cut : cut + size]
+
+
+def _run_length(metadata: ArrayMetadata) -> int:
+    """Elements, consecutive in C order, that lie in one chunk."""
+    shape = metadata.shape
+    return max(1, min(metadata.chunk_grid.chunk_shape((0,) * len(shape))[-1], shape[-1])) if shape else 1

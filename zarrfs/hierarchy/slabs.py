@@ -16,6 +16,7 @@ from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.mapped import reserve
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.number_set import NumberSet
 
 SlabKey = tuple[int, int]
 """The array's serial number and the slab's index."""
@@ -30,7 +31,8 @@ _MAX_FREE = 32
 
 
 class Slab:
-    """One slab being filled and read. ``first``, ``stop``: its elements; ``memory``: their bytes, valid where ``filled`` says.
+    """One slab being filled and read. ``first``, ``stop``: its elements; ``memory``: their bytes, valid where ``filled`` says: the
+    numbers that its chunks have in it (`zarrfs.model.slab.SlabGrid.number_in`).
 
     ``pins`` counts the tasks that await something while they need its memory, ``readers`` the open files that go through it: neither
     is displaced by other slabs. ``stale`` once what it holds was discarded; ``ahead`` once it is being completed in the background.
@@ -42,7 +44,7 @@ class Slab:
         self.stop = stop
         self.buffer = buffer
         self.memory = buffer[:nbytes]
-        self.filled: set[Coords] = set()
+        self.filled = NumberSet()
         self.filling: dict[Coords, trio.Event] = {}
         self.complete = False
         self.ahead = False

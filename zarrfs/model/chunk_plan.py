@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import contains
 
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 
@@ -66,14 +67,14 @@ class ChunkPlan:
             )
 
     def coords(self) -> Iterator[Coords]:
-        """Each chunk that the range touches, once."""
-        seen: set[Coords] = set()
+        """Each chunk that the range touches, once; made one by one, since there may be as many as elements."""
+        before: list[list[range]] = []
         for box in self.boxes():
             ranges = [self.grid.indices(axis, o, o + n) for axis, (o, n) in enumerate(zip(box.origin, box.shape, strict=True))]
-            for coords in itertools.product(*ranges):
-                if coords not in seen:
-                    seen.add(coords)
+            for coords in _product(ranges):
+                if not any(all(map(contains, other, coords)) for other in before):
                     yield coords
+            before.append(ranges)
 
     def _cuts(self, axis: int, box: Box) -> list[tuple[int, slice, slice]]:
         first, stop = box.origin[axis], box.origin[axis] + box.shape[axis]
@@ -83,6 +84,16 @@ class ChunkPlan:
             low, high = max(begin, first), min(end, stop)
             cuts.append((index, slice(low - begin, high - begin), slice(low - first, high - first)))
         return cuts
+
+
+def _product(ranges: list[range]) -> Iterator[Coords]:
+    """As `itertools.product`, which makes tuples of all the indices first."""
+    if not ranges:
+        yield ()
+        return
+    for head in _product(ranges[:-1]):
+        for index in ranges[-1]:
+            yield (*head, index)
 
 
 def _boxes(shape: Shape, start: int, stop: int, outer: Coords, offset: int) -> Iterator[Box]:

@@ -43,7 +43,7 @@ class SlabGrid:
     def __init__(self, shape: Shape, grid: ChunkGrid, itemsize: int, target_nbytes: int) -> None:
         self._shape = shape
         self._grid = grid
-        grid_shape = grid.grid_shape(shape)
+        self._grid_shape = grid_shape = grid.grid_shape(shape)
         # Chunks of length 1 all along a dimension: as many chunks as elements.
         self._axis = next((axis for axis, extent in enumerate(shape) if grid_shape[axis] != extent), max(0, len(shape) - 1))
         self._leading = math.prod(shape[: self._axis])
@@ -92,6 +92,14 @@ class SlabGrid:
             lead = lead * self._shape[axis] + coords[axis]
         return lead * self._rows_of_axis + coords[self._axis]
 
+    def number_in(self, slab: int, coords: Coords) -> int:
+        """The number of chunk ``coords`` among those of ``slab``, from 0 on."""
+        inner = 0
+        if coords:
+            for extent, index in zip(self._grid_shape[self._axis + 1 :], coords[self._axis + 1 :], strict=True):
+                inner = inner * extent + index
+        return (self.row_of(coords) - slab * self.rows_per_slab) * self._chunks_per_row + inner
+
     def piece(self, coords: Coords) -> Piece:
         """How chunk ``coords`` lies in its row."""
         inside: list[slice] = []
@@ -114,7 +122,7 @@ class SlabGrid:
             lead, index = divmod(lead, extent)
             leading.append(index)
         head = (*reversed(leading), along)
-        yield from _below(head, self._grid.grid_shape(self._shape)[self._axis + 1 :])
+        yield from _below(head, self._grid_shape[self._axis + 1 :])
 
     def row(self, number: int) -> Row:
         """One row."""

@@ -14,7 +14,7 @@ import binascii
 import json
 from typing import Any
 
-from zarrfs.errors import MetadataError
+from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model.data_type import OBJECT, STRING, DataType
 
 
@@ -35,9 +35,14 @@ def variable_from_json(data_type: DataType, value: Any) -> bytes:
 
 
 def variable_to_json(data_type: DataType, fill_value: bytes) -> Any:
-    """The JSON form of the fill value whose bytes these are."""
+    """The JSON form of the fill value whose bytes these are. Raises `NotRepresentable` for NaN and the infinities, which JSON has not."""
     if data_type in (OBJECT, STRING):
-        return element(data_type, fill_value)
+        value = element(data_type, fill_value)
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError as error:
+            raise NotRepresentable(f"fill_value {fill_value[:80]!r} has no JSON form") from error
+        return value
     return base64.standard_b64encode(fill_value).decode("ascii")
 
 
