@@ -33,6 +33,8 @@ READ_AHEAD_KB = 2048
 # Seconds after which a thread that computes in Python gives way to the one that answers the kernel; ten times sooner than by default.
 SWITCH_INTERVAL = 0.0005
 _NAMED = 20
+# In one READ several chunks may be got one after the other, each within the deadline of a store operation.
+_READ_DEADLINES = 2
 
 
 async def serve(
@@ -111,6 +113,7 @@ async def _mounted(
         free_space=tree.store.free_space,
         ownership=Ownership.of_this_process(config.uid, config.gid, config.umask),
         report=tree.report,
+        patience=_READ_DEADLINES * config.timeout,
     )
     operations.xattrs = config.xattrs
     tree.on_affected, tree.on_forgotten = operations.memory.changed, operations.memory.forgotten

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 
 import pyfuse3
@@ -22,7 +23,8 @@ class MountState(pyfuse3.Operations):
 
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
     attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``ownership``: by default that of this
-    process. ``report(where, error)`` is told of every error that a user may want to look up later.
+    process. ``report(where, error)`` is told of every error that a user may want to look up later. ``patience``: seconds that one READ
+    may take: the kernel does not tell that a reader was killed (pyfuse3 has no INTERRUPT), whose work would else go on without end.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class MountState(pyfuse3.Operations):
         free_space: FreeSpace,
         ownership: Ownership | None = None,
         report: Callable[[str, BaseException], None] | None = None,
+        patience: float = math.inf,
     ) -> None:
         super().__init__()
         self.inodes = InodeTable(root)
@@ -47,6 +50,7 @@ class MountState(pyfuse3.Operations):
         self._writable = writable
         self._free_space = free_space
         self._on_error = report
+        self._patience = patience
         self._files: dict[int, OpenFile] = {}
         self._directories: dict[int, OpenDirectory] = {}
         self._made: dict[int, int] = {}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyfuse3
 import trio
 
-from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry
+from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, StoreTimeout
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.handles import OpenDirectory
 from zarrfs.fuse.inodes import same_size, stamp_of
@@ -281,7 +281,11 @@ class Operations(XattrOperations):
 
     @guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]
-        return await self._files[fh].handle.read(off, size)
+        opened = self._files[fh]
+        with trio.move_on_after(self._patience):
+            return await opened.handle.read(off, size)
+        path = opened.inode.path
+        raise StoreTimeout(f"{path}: reading {size} bytes at {off} was not done within {self._patience:g} s", key=path)
 
     @guarded
     async def write(self, fh: pyfuse3.FileHandleT, off: int, buf: bytes) -> int:

@@ -37,6 +37,9 @@ T = TypeVar("T")
 INLINE_NBYTES = 1 << 20
 """Copying so much from the page cache takes as long as a hop to a thread."""
 
+_INLINE_VALUES = 32
+"""Looking up so many names takes about 1 ms."""
+
 _FIRST_PORTION = 256
 _PORTION = 2048
 """Names listed inline, and then in each hop to a thread: well below 1 ms, and 5 ms."""
@@ -73,7 +76,7 @@ class FolderStore(Store):
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        if not self._tree.local:
+        if not self._tree.local or len(key_ranges) > _INLINE_VALUES:
             raise WouldWait
         return self._read(key_ranges, if_generation, INLINE_NBYTES // max(1, len(key_ranges)))
 
