@@ -17,11 +17,12 @@ def is_local(fd: int) -> bool:
     the file system is used rather than statfs's f_type: FUSE has one magic number and Python no statfs.
     """
     try:
-        with open(f"/proc/self/fdinfo/{fd}") as lines:
-            mount_id = next(line.split()[1] for line in lines if line.startswith("mnt_id:"))
-        with open("/proc/self/mountinfo") as lines:
+        with open(f"/proc/self/fdinfo/{fd}", "rb") as lines:
+            mount_id = next(line.split()[1] for line in lines if line.startswith(b"mnt_id:"))
+        # Bytes: any user may mount something on a name that is no UTF-8.
+        with open("/proc/self/mountinfo", "rb") as lines:
             # proc_pid_mountinfo(5): the type is the first word after " - ", and the words before it vary in number.
-            kind = next(line.partition(" - ")[2].split()[0] for line in lines if line.split(maxsplit=1)[0] == mount_id)
+            kind = next(line.partition(b" - ")[2].split()[0] for line in lines if line.split(maxsplit=1)[0] == mount_id)
     except (OSError, StopIteration, IndexError):
         return False
-    return kind in _LOCAL
+    return kind.decode("ascii", "replace") in _LOCAL
