@@ -18,7 +18,7 @@ from zarrfs.errors import FuseUnavailable, NotPublished
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.translation import Ownership
-from zarrfs.lifecycle import last_words, mountpoint
+from zarrfs.lifecycle import last_words, mountpoint, openers
 from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.redact import public_url, redact
 from zarrfs.service import NOBODY, ServiceManager
@@ -114,6 +114,7 @@ async def _mounted(
         ownership=Ownership.of_this_process(config.uid, config.gid, config.umask),
         report=tree.report,
         patience=_READ_DEADLINES * config.timeout,
+        is_abandoned=lambda opener, path: threads.io(openers.is_abandoned, opener, path),
     )
     operations.xattrs = config.xattrs
     tree.on_affected, tree.on_forgotten = operations.memory.changed, operations.memory.forgotten
@@ -134,6 +135,7 @@ async def _mounted(
     notifier.start()
     try:
         background.start_soon(ending.watch)
+        background.start_soon(operations.reads.watch)
         background.start_soon(_announce, config, ready, manager, ending)
         await pyfuse3.main()
     finally:

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.support.callers import CALLER
 from tests.support.drivers import DirectDriver, Fields, RecordingNotifier, direct
 from tests.support.stores import FailingStore, WaitingStore
 from zarrfs.errors import NotPermitted, StoreError, StoreFull, StoreTimeout
@@ -170,7 +171,7 @@ class Known:
         self.folder = (await self.handlers.lookup(pyfuse3.ROOT_INODE, b"folder", None)).st_ino
         self.file = (await self.handlers.lookup(self.folder, b"file", None)).st_ino
         self.closed = (await self.handlers.lookup(self.folder, b"file closed", None)).st_ino
-        self.fh = (await self.handlers.open(self.file, os.O_RDWR, None)).fh
+        self.fh = (await self.handlers.open(self.file, os.O_RDWR, CALLER)).fh
         self.directory_fh = await self.handlers.opendir(self.folder, None)
 
 
@@ -197,8 +198,8 @@ HANDLERS: dict[str, Callable[[Known], Awaitable[object]]] = {
     "mknod": lambda k: k.handlers.mknod(k.folder, b"file new", stat.S_IFREG | 0o644, 0, None),
     "readdir": lambda k: k.handlers.readdir(k.directory_fh, 0, None),
     "fsyncdir": lambda k: k.handlers.fsyncdir(k.directory_fh, False),
-    "open": lambda k: k.handlers.open(k.closed, os.O_RDONLY, None),
-    "create": lambda k: k.handlers.create(k.folder, b"file new", 0o644, os.O_WRONLY, None),
+    "open": lambda k: k.handlers.open(k.closed, os.O_RDONLY, CALLER),
+    "create": lambda k: k.handlers.create(k.folder, b"file new", 0o644, os.O_WRONLY, CALLER),
     "read": lambda k: k.handlers.read(k.fh, 0, 10),
     "write": lambda k: k.handlers.write(k.fh, 0, b"x"),
     "flush": lambda k: k.handlers.flush(k.fh),

@@ -25,6 +25,7 @@ from typing import Any
 import pyfuse3
 import trio
 
+from tests.support.callers import CALLER
 from tests.support.mounting import Mounted
 from tests.support.small_stores import SMALL, write
 from zarrfs.config import MountConfig
@@ -389,7 +390,7 @@ class DirectDriver(Driver):
             if not flags & os.O_CREAT:
                 raise
             with _as_os_errors():
-                info, entry = await self.handlers.create(await self._ino(folder), os.fsencode(name), 0o644, flags, None)
+                info, entry = await self.handlers.create(await self._ino(folder), os.fsencode(name), 0o644, flags, CALLER)
             self._refer(entry)
         else:
             if flags & os.O_CREAT and flags & os.O_EXCL:
@@ -397,7 +398,7 @@ class DirectDriver(Driver):
             if stat.S_ISDIR(entry.st_mode):
                 raise IsADirectoryError(errno.EISDIR, path)
             with _as_os_errors():
-                info = await self.handlers.open(entry.st_ino, flags & ~(os.O_CREAT | os.O_EXCL), None)
+                info = await self.handlers.open(entry.st_ino, flags & ~(os.O_CREAT | os.O_EXCL), CALLER)
         fd = next(self._next_fd)
         self._descriptors[fd] = _OpenFile(info.fh, entry.st_ino)
         return fd

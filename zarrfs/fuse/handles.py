@@ -9,11 +9,12 @@ from zarrfs.vfs.node import Entry, Handle
 
 
 class OpenFile:
-    """``written``: whether this descriptor has changed it."""
+    """``opener``: the thread that opened it, 0 where that is not known; ``written``: whether this descriptor has changed it."""
 
-    __slots__ = ("handle", "inode", "written")
+    __slots__ = ("handle", "inode", "opener", "written")
 
-    def __init__(self, inode: Inode, handle: Handle) -> None:
+    def __init__(self, inode: Inode, handle: Handle, opener: int = 0) -> None:
+        self.opener = opener
         self.inode = inode
         self.handle = handle
         self.written = False

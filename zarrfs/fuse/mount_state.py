@@ -12,6 +12,7 @@ from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inodes import Inode, InodeTable, stamp_of
 from zarrfs.fuse.memory import KernelMemory
 from zarrfs.fuse.notifier import Notifier
+from zarrfs.fuse.reads import IsAbandoned, Reads
 from zarrfs.fuse.translation import Attributor, Ownership
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
 
@@ -23,8 +24,8 @@ class MountState(pyfuse3.Operations):
 
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
     attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``ownership``: by default that of this
-    process. ``report(where, error)`` is told of every error that a user may want to look up later. ``patience``: seconds that one READ
-    may take: the kernel does not tell that a reader was killed (pyfuse3 has no INTERRUPT), whose work would else go on without end.
+    process. ``report(where, error)`` is told of every error that a user may want to look up later. ``patience`` and
+    ``is_abandoned``: see `Reads`.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class MountState(pyfuse3.Operations):
         ownership: Ownership | None = None,
         report: Callable[[str, BaseException], None] | None = None,
         patience: float = math.inf,
+        is_abandoned: IsAbandoned | None = None,
     ) -> None:
         super().__init__()
         self.inodes = InodeTable(root)
@@ -50,7 +52,7 @@ class MountState(pyfuse3.Operations):
         self._writable = writable
         self._free_space = free_space
         self._on_error = report
-        self._patience = patience
+        self.reads = Reads(patience, is_abandoned)
         self._files: dict[int, OpenFile] = {}
         self._directories: dict[int, OpenDirectory] = {}
         self._made: dict[int, int] = {}
@@ -114,9 +116,9 @@ class MountState(pyfuse3.Operations):
         inode.node = node
         return self._attributor.entry(inode.ino, attributes, epoch)
 
-    def _opened(self, inode: Inode, handle: Handle, *, keep_cache: bool) -> pyfuse3.FileInfo:
+    def _opened(self, inode: Inode, handle: Handle, *, keep_cache: bool, opener: int = 0) -> pyfuse3.FileInfo:
         number = self._new_handle()
-        self._files[number] = OpenFile(inode, handle)
+        self._files[number] = OpenFile(inode, handle, opener)
         self.inodes.opened(inode)
         return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(number), direct_io=handle.direct, keep_cache=keep_cache)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyfuse3
 import trio
 
-from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, StoreTimeout
+from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.handles import OpenDirectory
 from zarrfs.fuse.inodes import same_size, stamp_of
@@ -239,7 +239,7 @@ class Operations(XattrOperations):
             await self._no_longer_made(entry)
         if how.truncate:
             entry.stamp = 0
-            return self._opened(entry, handle, keep_cache=False)
+            return self._opened(entry, handle, keep_cache=False, opener=ctx.pid)
         try:
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
             if entry.nameless or (entry.stamp and not _is_what_was_told(handle, entry.stamp, stamp)):
@@ -253,7 +253,7 @@ class Operations(XattrOperations):
         # If it is not known which value the kernel was told of it may not have heard of a change yet, and its pages have to go. From now
         # on they are of this value, and whoever finds another one opens another file.
         known, entry.stamp = bool(entry.stamp), stamp
-        return self._opened(entry, handle, keep_cache=handle.keep_cache and known)
+        return self._opened(entry, handle, keep_cache=handle.keep_cache and known, opener=ctx.pid)
 
     @guarded
     async def create(
@@ -277,15 +277,13 @@ class Operations(XattrOperations):
             file, handle = node, await node.open(how)
         entry = self.inodes.refer(parent, text)
         entry.node = file
-        return self._opened(entry, handle, keep_cache=False), self._attributor.entry(entry.ino, await handle.attributes())
+        return self._opened(entry, handle, keep_cache=False, opener=ctx.pid), self._attributor.entry(
+            entry.ino, await handle.attributes()
+        )
 
     @guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]
-        opened = self._files[fh]
-        with trio.move_on_after(self._patience):
-            return await opened.handle.read(off, size)
-        path = opened.inode.path
-        raise StoreTimeout(f"{path}: reading {size} bytes at {off} was not done within {self._patience:g} s", key=path)
+        return await self.reads.read(self._files[fh], off, size)
 
     @guarded
     async def write(self, fh: pyfuse3.FileHandleT, off: int, buf: bytes) -> int:

@@ -45,7 +45,7 @@ _WIDTH = CPU_THREADS + 1
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 8 * 1024 * 1024
 # Each costs some 20 microseconds on the event loop.
-_BATCH_CHUNKS = 512
+_BATCH_CHUNKS = 128
 # Chunks that are planned at once: an array may have as many as elements.
 _PORTION = 1024
 

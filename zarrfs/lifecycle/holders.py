@@ -27,13 +27,13 @@ def of(mountpoint: str) -> list[Holder]:
     found = []
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):
         process = Path("/proc", str(pid))
-        place = next((place for path in _paths(process) if (place := _below(mountpoint, path)) is not None), None)
+        place = next((place for path in paths(process) if (place := _below(mountpoint, path)) is not None), None)
         if place is not None:
             found.append(Holder(pid, _name(process), printable(place)))
     return found
 
 
-def _paths(process: Path) -> Iterator[str]:
+def paths(process: Path) -> Iterator[str]:
     """Everything that a process uses, as far as it can be seen: descriptors first, since they say the most."""
     links = [process / "cwd", process / "root", process / "exe"]
     with contextlib.suppress(OSError):

@@ -1,0 +1,84 @@
+"""READs that nobody waits for any more."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+import trio
+from trio.testing import MockClock, trio_test
+
+from zarrfs.errors import StoreTimeout
+from zarrfs.fuse.handles import OpenFile
+from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.reads import Reads
+from zarrfs.vfs.node import Buffer, Handle
+
+
+class Endless:
+    """A handle whose reads do not end by themselves."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        self.begun += 1
+        await trio.sleep_forever()
+        raise AssertionError("unreachable")
+
+
+def opened(opener: int) -> OpenFile:
+    return OpenFile(Inode(2, Inode(1, None, ""), "file"), cast("Handle", Endless()), opener)
+
+
+@trio_test
+async def test_a_read_ends_by_its_deadline(autojump_clock: MockClock) -> None:
+    reads = Reads(30, None)
+    with pytest.raises(StoreTimeout, match=r"file: reading 10 bytes at 5 was given up after 30\.0 s"):
+        await reads.read(opened(1), 5, 10)
+    assert not len(reads)
+
+
+@trio_test
+async def test_what_a_killed_reader_asked_for_ends_and_what_others_did_goes_on(autojump_clock: MockClock) -> None:
+    asked: list[tuple[int, str]] = []
+
+    async def is_abandoned(opener: int, path: str) -> bool:
+        asked.append((opener, path))
+        return opener == 7
+
+    reads = Reads(30, is_abandoned)
+    ended: dict[int, float] = {}
+
+    async def read(file: OpenFile) -> None:
+        with pytest.raises(StoreTimeout):
+            await reads.read(file, 0, 10)
+        ended[file.opener] = trio.current_time()
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reads.watch)
+        async with trio.open_nursery() as readers:
+            killed = opened(7)
+            for file in (killed, killed, opened(8)):
+                readers.start_soon(read, file)
+        nursery.cancel_scope.cancel()
+    assert ended[7] - began <= 2
+    assert ended[8] - began == 30
+    assert asked[:2] == [(7, "file"), (8, "file")], "each open file is asked for once"
+
+
+@trio_test
+async def test_all_end_when_the_mount_is_gone(autojump_clock: MockClock) -> None:
+    reads = Reads(30, None)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+
+            async def read() -> None:
+                with pytest.raises(StoreTimeout):
+                    await reads.read(opened(1), 0, 10)
+
+            nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        reads.cancel()
+    assert trio.current_time() < 30

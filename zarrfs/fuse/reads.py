@@ -1,0 +1,63 @@
+"""READs under way: each ends by a deadline, or when nobody waits for it any more.
+
+pyfuse3 hands no INTERRUPT on: a reader that was killed is not heard of before its READ is answered, and it cannot end before that. So
+every second whoever opened a file that takes long to be read is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from zarrfs.errors import StoreTimeout
+from zarrfs.fuse.handles import OpenFile
+from zarrfs.vfs.node import Buffer
+
+_LONG = 1.0
+"""Seconds."""
+
+IsAbandoned = Callable[[int, str], Awaitable[bool]]
+"""Whether nobody waits for what is read of a file: of the process that opened it, and its path in the mount."""
+
+
+class Reads:
+    """The READs of a mount. One may take ``patience`` seconds. `watch` runs in the background."""
+
+    def __init__(self, patience: float, is_abandoned: IsAbandoned | None) -> None:
+        self._patience = patience
+        self._is_abandoned = is_abandoned
+        self._underway: dict[trio.CancelScope, tuple[OpenFile, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._underway)
+
+    async def read(self, opened: OpenFile, offset: int, size: int) -> Buffer:
+        """``size`` bytes at ``offset``. Raises `StoreTimeout` when it was given up."""
+        now = trio.current_time()
+        with trio.CancelScope(deadline=now + self._patience) as scope:
+            self._underway[scope] = opened, now
+            try:
+                return await opened.handle.read(offset, size)
+            finally:
+                del self._underway[scope]
+        path = opened.inode.path
+        long = trio.current_time() - now
+        raise StoreTimeout(f"{path}: reading {size} bytes at {offset} was given up after {long:.1f} s", key=path)
+
+    async def watch(self) -> None:
+        """Cancel what nobody waits for."""
+        while self._is_abandoned is not None:
+            await trio.sleep(_LONG)
+            before = trio.current_time() - _LONG
+            slow = [(scope, opened) for scope, (opened, since) in self._underway.items() if since <= before]
+            for opened in {id(opened): opened for _, opened in slow}.values():
+                if await self._is_abandoned(opened.opener, opened.inode.path):
+                    for scope, other in slow:
+                        if other is opened:
+                            scope.cancel()
+
+    def cancel(self) -> None:
+        """Nobody waits for any of them."""
+        for scope in [*self._underway]:
+            scope.cancel()

@@ -1,0 +1,44 @@
+"""Whether anybody still waits for what is read of a file: the kernel does not say (pyfuse3 hands no INTERRUPT on), /proc does.
+
+A process that is killed while it waits for an answer that the daemon is working on stays until the answer comes: only its pending
+SIGKILL shows. What the kernel reads ahead for a process outlives that: then nobody has the file open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from zarrfs.lifecycle import holders
+
+_KILLED = 1 << (signal.SIGKILL - 1)
+
+
+def is_abandoned(opener: int, path: str) -> bool:
+    """Whether the thread ``opener``, which opened a file, is being killed, or is gone and nobody else has that file open. ``path``: from
+    the root of the mount. False where that cannot be known. Takes milliseconds, more where there are many processes."""
+    try:
+        status = Path("/proc", str(opener), "status").read_bytes()
+    except OSError:
+        return opener > 0 and not _is_open(path)
+    fields = dict(line.split(b":\t", 1) for line in status.splitlines() if b":\t" in line)
+    if fields.get(b"State", b"").startswith((b"Z", b"X")):
+        return not _is_open(path)
+    return any(int(fields.get(name, b"0"), 16) & _KILLED for name in (b"SigPnd", b"ShdPnd"))
+
+
+def _is_open(path: str) -> bool:
+    """Whether any process may have a file open or mapped whose path ends so: where it is mounted in other namespaces is not known."""
+    end = f"/{path}"
+    for name in os.listdir("/proc"):
+        process = Path("/proc", name)
+        if not name.isdecimal():
+            continue
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if any(link.removesuffix(" (deleted)").endswith(end) for link in holders.paths(process)):
+                return True
+            if not os.access(process / "fd", os.R_OK) and os.geteuid() in (0, process.stat().st_uid):
+                return True
+    return False
