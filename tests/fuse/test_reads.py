@@ -15,6 +15,11 @@ from zarrfs.fuse.reads import Reads
 from zarrfs.vfs.node import Buffer, Handle
 
 
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
 class Endless:
     """A handle whose reads do not end by themselves."""
 
