@@ -21,7 +21,7 @@ from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.errors import MetadataError, MetadataUnsupported, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, chunks_under_key
-from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.concurrency import for_each, in_order
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, OpenArray, without_large_attributes
@@ -184,8 +184,9 @@ class Hierarchy:
             if node is not None:
                 found[name] = node
 
-        await for_each(sorted(names), add, _WIDTH)
-        return sorted(found.items())
+        ordered = await in_order(names)
+        await for_each(ordered, add, _WIDTH)
+        return [(name, found[name]) for name in ordered if name in found]
 
     def changed(self, key_or_prefix: str, *, is_prefix: bool) -> list[NodeChange]:
         """Forget what is no longer so, now that something was set or erased there; the nodes concerned."""
