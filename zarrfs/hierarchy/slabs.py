@@ -14,6 +14,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.mapped import reserve
 from zarrfs.model.chunk_grid import Coords
 
@@ -43,7 +44,7 @@ class Slab:
         self.buffer = buffer
         self.memory = buffer[:nbytes]
         self.filled: set[Coords] = set()
-        self.filling: dict[Coords, trio.Event] = {}
+        self.filling: dict[Coords, Flight] = {}
         self.complete = False
         self.ahead = False
         self.stale = False
