@@ -222,7 +222,7 @@ def mounted_hanging(store: Path, timeout: float, *, ends_with: int | None = 0, *
         config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), timeout=timeout, **options)
         command = [sys.executable, "-P", str(ROOT / "tests/support/hung_mount.py"), config.to_json()]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
             try:
                 assert process.stdout is not None
                 assert process.stdout.readline() == b"mounted\n", log_file.read_text()

@@ -123,13 +123,14 @@ class WaitingStore(InterruptedStore):
 class HangingStore(InterruptedStore):
     """Every operation on a place that was told to `hang` waits for `answer`, also those that no value is named in.
 
-    ``hanging`` holds the operation and place of each that waits now, ``asked`` counts all that came.
+    ``hanging`` holds the operation and place of each that waits now, ``asked`` counts all that came, and each takes ``delay`` seconds.
     """
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.hanging: list[tuple[str, str]] = []
         self.asked = 0
+        self.delay = 0.0
         self._patterns: list[tuple[str, tuple[str, ...]]] = []
         self._gate = trio.Event()
 
@@ -143,12 +144,20 @@ class HangingStore(InterruptedStore):
         self._gate.set()
         self._gate = trio.Event()
 
+    def lose(self) -> None:
+        """Nothing waits any more, but those that wait now never go on."""
+        self._patterns.clear()
+        self._gate = trio.Event()
+
     async def interrupt(self, operation: str, place: str) -> None:
         self.asked += 1
+        if self.delay:
+            await trio.sleep(self.delay)
         if any(fnmatchcase(place, pattern) and (not named or operation in named) for pattern, named in self._patterns):
             self.hanging.append((operation, place))
+            gate = self._gate
             try:
-                await self._gate.wait()
+                await gate.wait()
             finally:
                 self.hanging.remove((operation, place))
 

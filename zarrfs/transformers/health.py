@@ -33,7 +33,7 @@ Place = Key | Prefix
 
 PAUSE = 1.0
 """Seconds between the beginnings of two probes, and during which a key that missed its deadline is not waited for again."""
-GRACE = 0.5
+GRACE = 0.25
 """Seconds that a request waits for a probe, or for a key that has just missed its deadline."""
 
 # Up to so many keys without an answer may be slow ones: then another key is probed.
@@ -104,9 +104,9 @@ class StoreHealth:
     async def admit(self, kind: Kind, places: tuple[Place, ...]) -> float | None:
         """Return the seconds that a request for ``places`` may take; None if it has to fail at once."""
         if kind is Kind.VALUES or kind is Kind.NAMES:
-            if self._circuits[kind].hung_since is not None and not await self._answers_again(kind, places):
-                return None
-            return self._patience(kind, places)
+            self._probe_if_due(kind, places)
+            patience = self._patience(kind, places)
+            return patience if patience is not None and await self._answers_again(kind, places) else None
         if self._all_hung:
             self._probe_if_due(Kind.NAMES, places)
             if not await self._answers_again(Kind.VALUES, places):
