@@ -73,9 +73,7 @@ class DeadlineStore(ForwardingStore):
             return self.inner.get_with_stat_now(key, byte_range)
         except WouldWait:
             pass
-        return await self._read(
-            Kind.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.get_with_stat(key, byte_range)
-        )
+        return await self._read(Kind.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.get_with_stat(key, byte_range))
 
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
