@@ -1,7 +1,9 @@
 """The only place that enters threads, and the rule of what does.
 
-``io`` is wide: its threads wait for disks and servers. ``cpu`` is as wide as the machine has cores: its threads decode and encode
-in libraries that release the GIL. A hop costs 40 to 110 microseconds, so:
+``io`` is wide: its threads wait for disks and servers. Calls that may be abandoned, those to a store, never keep the others waiting:
+they have a limit of their own, and another one for the threads that nobody waits for any more, which a store that hangs does not give
+back. ``cpu`` is as wide as the machine has cores: its threads decode and encode in libraries that release the GIL. A hop costs 40 to 110
+microseconds, so:
 
 * what is in memory is answered inline, without a hop;
 * a call that would block only on the page cache may run inline first and come here when it would have to wait (a folder store
@@ -20,12 +22,16 @@ import trio
 T = TypeVar("T")
 
 IO_THREADS = 64
+ABANDONED_THREADS = 64
+"""Beyond `IO_THREADS` that are waited for. When so many hang, further calls wait for a thread until they are abandoned too."""
 CPU_THREADS = max(1, len(os.sched_getaffinity(0)))
 
 # Decoding 16 KiB takes about as long as a hop (lz4: 10 us, gzip: 50 us).
 INLINE_NBYTES = 16 * 1024
 
 _io_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("zarrfs_io_limiter")
+_awaited_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("zarrfs_awaited_limiter")
+_abandonable_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("zarrfs_abandonable_limiter")
 _cpu_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("zarrfs_cpu_limiter")
 
 
@@ -35,9 +41,12 @@ async def io(function: Callable[..., T], *args: object, abandon_on_cancel: bool 
     With ``abandon_on_cancel`` a cancelled caller goes on at once and the thread finishes by itself: only for calls whose late
     effect does no harm, or is fenced by the caller.
     """
-    return await trio.to_thread.run_sync(
-        function, *args, abandon_on_cancel=abandon_on_cancel, limiter=_limiter(_io_limiter, IO_THREADS)
-    )
+    if not abandon_on_cancel:
+        return await trio.to_thread.run_sync(function, *args, limiter=_limiter(_io_limiter, IO_THREADS))
+    # The outer limit is given back by the caller who goes on, the inner one by the thread.
+    async with _limiter(_awaited_limiter, IO_THREADS):
+        threads = _limiter(_abandonable_limiter, IO_THREADS + ABANDONED_THREADS)
+        return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=threads)
 
 
 async def cpu(nbytes: int, function: Callable[..., T], *args: object) -> T:

@@ -24,6 +24,7 @@ class FakeContent(WholeContent):
         self.waits: trio.Event | None = None
         self.held: Buffer = b""
         self.mtime_ns: int | None = None
+        self.tried = 0
         self.published = 0
         self.synced = 0
         self.loaded = 0
@@ -41,6 +42,7 @@ class FakeContent(WholeContent):
         if self.fixed_size is not None and len(data) != self.fixed_size:
             raise ChunkSizeMismatch(f"{len(data)} bytes", key=self.ident)
         self.held = data
+        self.tried += 1
         if self.waits is not None:
             await self.waits.wait()
         await trio.lowlevel.checkpoint()

@@ -191,3 +191,46 @@ def mounted_slowly(store: Path, seconds: float, **options: Any) -> Iterator[Moun
                     assert ended.returncode == 0, f"{ended.stderr}\n{mount.log()}"
             finally:
                 process.kill()
+
+
+@dataclass(frozen=True)
+class HangingMount(Mounted):
+    """A mount over a store that hangs when it is told to."""
+
+    process: subprocess.Popen[bytes]
+
+    def hang(self, pattern: str = "*", *operations: str) -> None:
+        """See ``hung_mount.py``."""
+        self._tell(f"hang {pattern} {' '.join(operations)}")
+
+    def answer(self) -> None:
+        """The store answers again."""
+        self._tell("answer")
+
+    def _tell(self, line: str) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == b"done\n"
+
+
+@contextmanager
+def mounted_hanging(store: Path, timeout: float, *, ends_with: int | None = 0, **options: Any) -> Iterator[HangingMount]:
+    """As `mounted`, over a store that hangs when it is told to; it has to answer in the end, unless ``ends_with`` says otherwise."""
+    with mountpoint() as path:
+        log_file = path.with_name("log")
+        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), timeout=timeout, **options)
+        command = [sys.executable, "-P", str(ROOT / "tests/support/hung_mount.py"), config.to_json()]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"mounted\n", log_file.read_text()
+                with killed_at_last(process.pid, path):
+                    mount = HangingMount(path, store, log_file, process.pid, process)
+                    yield mount
+                    if ends_with is not None:
+                        ended = mount.umount()
+                        assert ended.returncode == ends_with, f"umount gave {ended.returncode}: {ended.stderr}\n{mount.log()}"
+            finally:
+                process.kill()

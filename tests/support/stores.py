@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
 
 import trio
 
@@ -116,3 +118,110 @@ class WaitingStore(InterruptedStore):
                     await self._gate.wait()
             finally:
                 self.waiting.remove(place)
+
+
+class HangingStore(InterruptedStore):
+    """Every operation on a place that was told to `hang` waits for `answer`, also those that no value is named in.
+
+    ``hanging`` holds the operation and place of each that waits now, ``asked`` counts all that came, and each takes ``delay`` seconds.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.hanging: list[tuple[str, str]] = []
+        self.asked = 0
+        self.delay = 0.0
+        self._patterns: list[tuple[str, tuple[str, ...]]] = []
+        self._gate = trio.Event()
+
+    def hang(self, pattern: str = "*", *operations: str) -> None:
+        """From now on operations (all, if none is named) on places that match ``pattern`` wait."""
+        self._patterns.append((pattern, operations))
+
+    def answer(self) -> None:
+        """All that wait go on, and nothing waits any more."""
+        self._patterns.clear()
+        self._gate.set()
+        self._gate = trio.Event()
+
+    def lose(self) -> None:
+        """Nothing waits any more, but those that wait now never go on."""
+        self._patterns.clear()
+        self._gate = trio.Event()
+
+    async def interrupt(self, operation: str, place: str) -> None:
+        self.asked += 1
+        if self.delay:
+            await trio.sleep(self.delay)
+        if any(fnmatchcase(place, pattern) and (not named or operation in named) for pattern, named in self._patterns):
+            self.hanging.append((operation, place))
+            gate = self._gate
+            try:
+                await gate.wait()
+            finally:
+                self.hanging.remove((operation, place))
+
+    async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
+        pieces = list(key_start_values)
+        for key, _, _ in pieces:
+            await self.interrupt("set_partial_values", key)
+        await super().set_partial_values(pieces)
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        erased = list(keys)
+        for key in erased:
+            await self.interrupt("erase_values", key)
+        await super().erase_values(erased)
+
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+        synced = list(places)
+        for place in synced:
+            await self.interrupt("sync", place)
+        await super().sync(synced)
+
+    async def sync_all(self) -> None:
+        await self.interrupt("sync_all", "")
+        await super().sync_all()
+
+    @asynccontextmanager
+    async def exclusive(self, key: Key) -> AsyncIterator[None]:
+        await self.interrupt("exclusive", key)
+        async with super().exclusive(key):
+            yield
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        await self.interrupt("rename", old)
+        return await super().rename(old, new)
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        await self.interrupt("rename_prefix", old)
+        return await super().rename_prefix(old, new)
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        await self.interrupt("make_prefix", prefix)
+        await super().make_prefix(prefix)
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        await self.interrupt("remove_prefix", prefix)
+        await super().remove_prefix(prefix)
+
+    async def set_times(self, key: Key, mtime_ns: int) -> bool:
+        await self.interrupt("set_times", key)
+        return await super().set_times(key, mtime_ns)
+
+    async def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
+        await self.interrupt("list_prefix", prefix)
+        async for key in super().list_prefix(prefix):
+            yield key
+
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        await self.interrupt("prefix_exists", prefix)
+        return await super().prefix_exists(prefix)
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        await self.interrupt("prefix_mtime_ns", prefix)
+        return await super().prefix_mtime_ns(prefix)
+
+    async def free_space(self) -> tuple[int, int] | None:
+        await self.interrupt("free_space", "")
+        return await super().free_space()

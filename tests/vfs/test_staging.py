@@ -21,7 +21,7 @@ from zarrfs.errors import (
     StoreFull,
     StoreTimeout,
 )
-from zarrfs.vfs.node import READ_ONLY, OpenFlags
+from zarrfs.vfs.node import READ_ONLY, Handle, OpenFlags
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged, StagingArea, State
 
@@ -353,6 +353,35 @@ async def test_two_flushes_at_once_publish_once() -> None:
     assert bench.content.published == 1
     await first.release()
     await second.release()
+
+
+@in_trio
+async def test_flushes_that_wait_for_one_that_the_store_does_not_answer_share_its_failure() -> None:
+    bench = Bench(b"value")
+    bench.content.waits = trio.Event()
+    bench.content.refuses = StoreTimeout("no answer")
+    handles = [await bench.file.open(WRITE) for _ in range(8)]
+    await handles[0].write(0, b"V")
+    failed: list[StoreTimeout] = []
+
+    async def flush(handle: Handle) -> None:
+        with pytest.raises(StoreTimeout) as caught:
+            await handle.flush()
+        failed.append(caught.value)
+
+    async with trio.open_nursery() as nursery:
+        for handle in handles:
+            nursery.start_soon(flush, handle)
+        await trio.testing.wait_all_tasks_blocked()
+        bench.content.waits.set()
+    assert (len(failed), bench.content.tried) == (8, 1)
+    with pytest.raises(StoreTimeout):
+        await handles[1].flush()
+    bench.content.refuses = None
+    await handles[2].flush()
+    assert bench.content.value == b"Value"
+    for handle in handles:
+        await handle.release()
 
 
 @in_trio

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import trio
 
+from zarrfs.hierarchy.flight import Flight
 from zarrfs.model.chunk_grid import Coords
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -31,11 +31,11 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _Reading:
     generation: str | None
-    landed: trio.Event = field(default_factory=trio.Event)
+    flight: Flight = field(default_factory=Flight)
     stale: bool = False
-    failed: bool = True
+    done: bool = False
     array: Array | None = None
 
 
@@ -51,7 +51,7 @@ class ChunkCache:
         self.nbytes = 0
         self.hits = 0
         self._entries: OrderedDict[CacheKey, _Entry] = OrderedDict()
-        self._flights: dict[CacheKey, _Flight] = {}
+        self._readings: dict[CacheKey, _Reading] = {}
 
     def peek(self, key: CacheKey) -> tuple[bool, Array | None]:
         """Whether the chunk is cached, and it."""
@@ -66,23 +66,23 @@ class ChunkCache:
                 self._entries.move_to_end(key)
                 self.hits += 1
                 return entry.array
-            flight = self._flights.get(key)
-            if flight is None:
+            reading = self._readings.get(key)
+            if reading is None:
                 break
-            await flight.landed.wait()
-            if not flight.failed and not flight.stale and generation in (None, flight.generation):
+            await reading.flight.landed()
+            if reading.done and not reading.stale and generation in (None, reading.generation):
                 self.hits += 1
-                return flight.array
-        flight = self._flights[key] = _Flight(generation)
-        try:
-            flight.array = array = await read()
-            flight.failed = False
-        finally:
-            del self._flights[key]
-            flight.landed.set()
+                return reading.array
+        reading = self._readings[key] = _Reading(generation)
+        with reading.flight.under_way():
+            try:
+                reading.array = array = await read()
+                reading.done = True
+            finally:
+                del self._readings[key]
         if array is not None:
             array.flags.writeable = False
-        if not flight.stale:
+        if not reading.stale:
             self._insert(key, _Entry(array, generation))
         return array
 
@@ -91,9 +91,9 @@ class ChunkCache:
         doomed = [(serial, coords)] if coords is not None else [key for key in self._entries if key[0] == serial]
         for key in doomed:
             self._remove(key)
-        for key, flight in self._flights.items():
+        for key, reading in self._readings.items():
             if key[0] == serial and coords in (None, key[1]):
-                flight.stale = True
+                reading.stale = True
 
     def _insert(self, key: CacheKey, entry: _Entry) -> None:
         self._remove(key)

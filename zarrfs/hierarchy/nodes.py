@@ -18,12 +18,13 @@ import trio
 from zarrfs import threads
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
-from zarrfs.errors import MetadataError, MetadataUnsupported, ZarrfsError
+from zarrfs.errors import MetadataError, MetadataUnsupported, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each, in_order
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.empty_groups import EmptyGroups
+from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, OpenArray, without_large_attributes
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
@@ -71,7 +72,7 @@ class Hierarchy:
         self._ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
         self._known = KnownNodes()
-        self._underway: dict[NodePath, trio.Event] = {}
+        self._underway: dict[NodePath, Flight] = {}
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
         self._stored = StoredDocuments(store)
         self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored, ttl=ttl)
@@ -175,17 +176,23 @@ class Hierarchy:
         names = self.empty_groups.names_in(path)
         names |= await self._stored.child_names(path, await self.layouts(path))
         found: dict[str, Node] = {}
+        unanswered: list[StoreTimeout] = []
 
         async def add(name: str) -> None:
             try:
                 node = await self.node(path.child(name))
             except ZarrfsError as error:
+                if isinstance(error, StoreTimeout):
+                    unanswered.append(error)
                 node = UnsupportedNode(path=path.child(name), dialect="", reason=str(error), bad=True)
             if node is not None:
                 found[name] = node
 
         ordered = await in_order(names)
         await for_each(ordered, add, _WIDTH)
+        if len(unanswered) > 1:
+            # One may be slow; several are a store that does not answer, and say nothing of what is there.
+            raise unanswered[0]
         return [(name, found[name]) for name in ordered if name in found]
 
     def changed(self, key_or_prefix: str, *, is_prefix: bool) -> list[NodeChange]:
@@ -318,13 +325,13 @@ class Hierarchy:
             underway = self._underway.get(path)
             if underway is None:
                 break
-            await underway.wait()
-        done = self._underway[path] = trio.Event()
-        try:
-            return await self._learn(path)
-        finally:
-            del self._underway[path]
-            done.set()
+            await underway.landed()
+        flight = self._underway[path] = Flight()
+        with flight.under_way():
+            try:
+                return await self._learn(path)
+            finally:
+                del self._underway[path]
 
     async def _learn(self, path: NodePath) -> KnownNode:
         epoch = self._epoch

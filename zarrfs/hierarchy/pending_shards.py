@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from zarrfs.errors import StoreFull, ZarrfsError
+from zarrfs.errors import StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.chunks import ChunkStore, Written, new_generation
 from zarrfs.hierarchy.mapped import MappedBytes
 from zarrfs.keys import Key, Prefix
@@ -40,7 +40,8 @@ Told = Callable[[Change, Prefix, Sequence[Coords]], None]
 
 @dataclass(slots=True, eq=False)
 class PendingShard:
-    """What waits for one key. ``publishing``: what is being published now; ``expected``: chunks of the shard within the array."""
+    """What waits for one key. ``publishing``: what is being published now; ``expected``: chunks of the shard within the array;
+    ``failures``: how often publishing has failed, and ``unanswered``: the last of these errors, if the store did not answer."""
 
     key: Key
     prefix: Prefix
@@ -54,6 +55,8 @@ class PendingShard:
     lock: trio.Lock = field(default_factory=trio.Lock)
     memory_nbytes: int = 0
     retry: float = _RETRY_SECONDS[0]
+    failures: int = 0
+    unanswered: StoreTimeout | None = None
 
     def get(self, coords: Coords) -> Written | None:
         return self.written.get(coords) or self.publishing.get(coords)
@@ -181,18 +184,24 @@ class PendingShards:
 
     async def _publish(self, shard: PendingShard) -> None:
         """Store all that waits for one shard, in one set; what comes meanwhile waits for the next one."""
+        failures = shard.failures
         async with shard.lock:
             if not shard.written:
                 self._forget_if_empty(shard)
                 return
+            if shard.failures != failures and shard.unanswered is not None:
+                # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
+                raise shard.unanswered
             shard.publishing, shard.written = shard.written, {}
             token = _publishing.set(shard.key)
             try:
                 some = next(iter(shard.publishing))
                 async with shard.chunks.exclusive(some):
                     await shard.chunks.merge(shard.publishing)
-            except BaseException:
+            except BaseException as error:
                 shard.written = shard.publishing | shard.written
+                shard.failures += 1
+                shard.unanswered = error if isinstance(error, StoreTimeout) else None
                 raise
             else:
                 self._settle(shard, shard.publishing)

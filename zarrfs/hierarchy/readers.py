@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 import trio
 
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.slabs import Slab, SlabKey, SlabPool
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
@@ -48,6 +49,8 @@ _BATCH_NBYTES = 8 * 1024 * 1024
 _BATCH_CHUNKS = 128
 # Chunks that are planned at once: an array may have as many as elements.
 _PORTION = 1024
+# Chunks that are asked for one by one at the same time, to find which of them the store does not answer for.
+_SINGLY = 64
 
 # So many slabs are filled ahead, one after the other: while the kernel is answered from one, the next is always being filled.
 _SLABS_AHEAD = 1
@@ -279,7 +282,7 @@ class ArrayReader:
         while wanted:
             batches = self._batches([each for each in wanted if each not in slab.filling])
             for batch in batches:
-                slab.filling.update(dict.fromkeys(batch, trio.Event()))
+                slab.filling.update(dict.fromkeys(batch, Flight()))
             try:
                 await for_each(batches, lambda batch: self._fill_batch(slab, batch), _WIDTH)
             finally:
@@ -287,8 +290,12 @@ class ArrayReader:
                     self._filled(slab, batch)
             for each in wanted:
                 while (underway := slab.filling.get(each)) is not None:
-                    await underway.wait()
-            # What somebody else could not fill is tried here too: the error is this reader's as well.
+                    try:
+                        await underway.landed()
+                    except StoreError:
+                        if not self._is_filled(slab, each):
+                            raise
+            # What somebody else did not fill is tried here too: the error is this reader's as well.
             wanted = [each for each in wanted if not self._is_filled(slab, each)]
 
     def _nbytes_per_chunk(self, slab: Slab) -> int:
@@ -303,6 +310,10 @@ class ArrayReader:
         return [coords[start : start + size] for start in range(0, len(coords), size)]
 
     async def _fill_batch(self, slab: Slab, batch: Sequence[Coords]) -> None:
+        with slab.filling[batch[0]].under_way():
+            await self._fill_places(slab, batch)
+
+    async def _fill_places(self, slab: Slab, batch: Sequence[Coords]) -> None:
         try:
             places = [self._place(slab, each) for each in batch]
             unread: list[ChunkPart] = []
@@ -314,7 +325,7 @@ class ArrayReader:
                     place.out[...] = elements[place.selection]
                 else:
                     fill(self.array.metadata, place.out)
-            read = dict(zip([place.coords for place in unread], await self.array.read_chunks_into(unread), strict=True))
+            read = dict(zip([place.coords for place in unread], await self._read_into(unread), strict=True))
             failed: ZarrfsError | None = None
             for place in places:
                 result = read.get(place.coords, True)
@@ -331,12 +342,30 @@ class ArrayReader:
         finally:
             self._filled(slab, batch)
 
+    async def _read_into(self, places: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
+        """`Array.read_chunks_into`; where the store does not answer for all in time, one may be slow, and each is asked for by itself."""
+        try:
+            return await self.array.read_chunks_into(places)
+        except StoreTimeout:
+            if len(places) == 1:
+                raise
+        results: dict[Coords, bool | ZarrfsError] = {}
+
+        async def read(place: ChunkPart) -> None:
+            try:
+                results[place.coords] = (await self.array.read_chunks_into([place]))[0]
+            except StoreTimeout as error:
+                results[place.coords] = error
+
+        await for_each(places, read, _SINGLY)
+        return [results[place.coords] for place in places]
+
     def _filled(self, slab: Slab, batch: Sequence[Coords]) -> None:
-        """A batch is over, one way or the other: who waits for its chunks looks again."""
+        """A batch is over, or was not begun: its chunks are free to be filled by others."""
         for each in batch:
             underway = slab.filling.pop(each, None)
             if underway is not None:
-                underway.set()
+                underway.land()
 
     def _place(self, slab: Slab, coords: Coords) -> ChunkPart:
         """Where in the slab's memory a chunk goes, and which part of it."""

@@ -20,6 +20,7 @@ from zarrfs import registry, threads
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.rooted import RootedLayout
 from zarrfs.errors import NameInvalid, UsageError
+from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
@@ -34,7 +35,7 @@ class Roots:
         self._ttl = ttl
         self._expires = float("-inf")
         self._epoch = 0
-        self._underway: trio.Event | None = None
+        self._underway: Flight | None = None
         self._layouts: tuple[Layout, ...] = ()
         self._opened: tuple[Layout, ...] = ()
         self._below: dict[NodePath, RootedLayout] = {}
@@ -67,7 +68,7 @@ class Roots:
             if self._underway is None:
                 await self._learn()
                 break
-            await self._underway.wait()
+            await self._underway.landed()
         return self.known
 
     async def layouts_at(self, path: NodePath) -> list[Layout]:
@@ -137,12 +138,12 @@ class Roots:
 
     async def _learn(self) -> None:
         epoch = self._epoch
-        done = self._underway = trio.Event()
-        try:
-            await self._read()
-        finally:
-            self._underway = None
-            done.set()
+        flight = self._underway = Flight()
+        with flight.under_way():
+            try:
+                await self._read()
+            finally:
+                self._underway = None
         # What was read while something changed is not remembered, but counts for who asked.
         self._expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
 

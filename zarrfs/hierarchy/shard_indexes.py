@@ -7,9 +7,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import trio
-
 from zarrfs.errors import ShardIndexInvalid
+from zarrfs.hierarchy.flight import Flight
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import ShardIndex
 from zarrfs.stores.base import Generation, KeyStat
@@ -67,7 +66,7 @@ class ShardIndexes:
         self.limit = limit
         self.nbytes = 0
         self._known: OrderedDict[ShardKey, KnownShard] = OrderedDict()
-        self._underway: dict[ShardKey, trio.Event] = {}
+        self._underway: dict[ShardKey, Flight] = {}
         self._serials = itertools.count(1)
 
     def serial(self) -> int:
@@ -92,13 +91,13 @@ class ShardIndexes:
             underway = self._underway.get(key)
             if underway is None:
                 break
-            await underway.wait()
-        done = self._underway[key] = trio.Event()
-        try:
-            known = await read()
-        finally:
-            del self._underway[key]
-            done.set()
+            await underway.landed()
+        flight = self._underway[key] = Flight()
+        with flight.under_way():
+            try:
+                known = await read()
+            finally:
+                del self._underway[key]
         if known is None:
             self.discard(key)
         else:

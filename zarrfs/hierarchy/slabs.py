@@ -14,6 +14,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.mapped import reserve
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.number_set import NumberSet
@@ -45,7 +46,7 @@ class Slab:
         self.buffer = buffer
         self.memory = buffer[:nbytes]
         self.filled = NumberSet()
-        self.filling: dict[Coords, trio.Event] = {}
+        self.filling: dict[Coords, Flight] = {}
         self.complete = False
         self.ahead = False
         self.stale = False

@@ -4,6 +4,8 @@ A read that takes too long is cancelled. A write is not: whether it takes effect
 goes on regardless. So every write runs in a task of its own, which goes on when its caller has given up (after the deadline, or because
 it was cancelled itself); until it ends, later writes to the same place wait for it, so that an old value never overtakes a new one.
 That waiting counts against their own deadline.
+
+A store that answers nothing is not waited for again and again: `zarrfs.transformers.health` says what is asked of it then.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from zarrfs.errors import StoreTimeout
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
 from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.transformers.health import Kind, Place, StoreHealth
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,8 @@ _PORTION = 256
 
 
 class DeadlineStore(ForwardingStore):
-    """Every operation of ``inner`` ends within ``seconds``, else `StoreTimeout`; a listing must go on at least so often.
+    """Every operation of ``inner`` ends within ``seconds``, else `StoreTimeout`; a listing must go on at least so often. While the store
+    hangs, operations fail at once.
 
     Writes run in ``nursery``, which the caller keeps open for as long as the store is used; cancelling it gives up what is still
     under way.
@@ -40,13 +44,14 @@ class DeadlineStore(ForwardingStore):
         super().__init__(inner)
         self.seconds = seconds
         self._nursery = nursery
+        self._health = StoreHealth(self.url, seconds, ask=self._ask, start_soon=nursery.start_soon)
         # Writes whose caller has gone. The rest need no fence: two writes of which nobody has seen the end have no order.
         self._abandoned: list[_Write] = []
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
     async def get(self, key: Key) -> Buffer | None:
-        return await self._read(f"reading {key!r}", key, self.inner.get(key))
+        return await self._read(Kind.VALUES, f"reading {key!r}", (key,), lambda: self.inner.get(key))
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -55,9 +60,12 @@ class DeadlineStore(ForwardingStore):
             return self.get_partial_values_now(key_ranges, if_generation=if_generation)
         except WouldWait:
             pass
-        key = key_ranges[0][0] if key_ranges else None
+        keys = tuple(dict.fromkeys(key for key, _ in key_ranges))
         return await self._read(
-            f"reading parts of {key!r}", key, self.inner.get_partial_values(key_ranges, if_generation=if_generation)
+            Kind.VALUES,
+            f"reading parts of {keys[0] if keys else None!r}",
+            keys,
+            lambda: self.inner.get_partial_values(key_ranges, if_generation=if_generation),
         )
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
@@ -65,7 +73,7 @@ class DeadlineStore(ForwardingStore):
             return self.inner.get_with_stat_now(key, byte_range)
         except WouldWait:
             pass
-        return await self._read(f"reading parts of {key!r}", key, self.inner.get_with_stat(key, byte_range))
+        return await self._read(Kind.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.get_with_stat(key, byte_range))
 
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -77,7 +85,7 @@ class DeadlineStore(ForwardingStore):
             return self.stat_now(key)
         except WouldWait:
             pass
-        return await self._read(f"looking up {key!r}", key, self.inner.stat(key))
+        return await self._read(Kind.NAMES, f"looking up {key!r}", (key,), lambda: self.inner.stat(key))
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return self.inner.get_with_stat_now(key, byte_range)
@@ -119,7 +127,7 @@ class DeadlineStore(ForwardingStore):
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
         """The deadline is for getting the lock; it may be held for longer."""
         lock = self.inner.exclusive(key)
-        await self._read(f"locking {key!r}", key, lock.__aenter__())
+        await self._read(Kind.LOCKS, f"locking {key!r}", (key,), lock.__aenter__)
         try:
             yield
         finally:
@@ -151,38 +159,61 @@ class DeadlineStore(ForwardingStore):
         return self._list(prefix, self.inner.list_dir(prefix))
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
-        return await self._read(f"looking up {prefix!r}", prefix, self.inner.prefix_exists(prefix))
+        return await self._read(Kind.NAMES, f"looking up {prefix!r}", (prefix,), lambda: self.inner.prefix_exists(prefix))
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
-        return await self._read(f"looking up {prefix!r}", prefix, self.inner.prefix_mtime_ns(prefix))
+        return await self._read(Kind.NAMES, f"looking up {prefix!r}", (prefix,), lambda: self.inner.prefix_mtime_ns(prefix))
 
     async def free_space(self) -> tuple[int, int] | None:
-        return await self._read("measuring the store", None, self.inner.free_space())
+        return await self._read(Kind.NAMES, "measuring the store", (), self.inner.free_space)
 
     # --- deadlines ----------------------------------------------------------------------------------------------------------
 
-    async def _read(self, doing: str, place: str | None, operation: Awaitable[T]) -> T:
-        with trio.move_on_after(self.seconds):
-            return await operation
-        raise self._timeout(doing, place)
+    async def _read(self, kind: Kind, doing: str, places: tuple[Place, ...], operation: Callable[[], Awaitable[T]]) -> T:
+        patience = await self._admitted(kind, doing, places)
+        began = trio.current_time()
+        with trio.move_on_after(patience):
+            try:
+                result = await operation()
+            except StoreTimeout:
+                # The backend has a deadline of its own.
+                self._health.missed(kind, places, began)
+                raise
+            except Exception:
+                self._health.answered(kind, places)
+                raise
+            self._health.answered(kind, places)
+            return result
+        self._health.missed(kind, places, began)
+        raise self._timeout(doing, places)
 
     async def _list(self, prefix: Prefix, entries: AsyncIterator[T]) -> AsyncIterator[T]:
+        doing, places = f"listing {prefix!r}", (prefix,)
+        patience = await self._admitted(Kind.NAMES, doing, places)
         portion: list[T] = []
         more = True
         while more:
-            with trio.move_on_after(self.seconds) as scope:
+            began = trio.current_time()
+            with trio.move_on_after(patience) as scope:
                 more = await _fill(portion, entries)
+            if portion or not scope.cancelled_caught:
+                self._health.answered(Kind.NAMES, places)
             for entry in portion:
                 yield entry
             portion.clear()
             if scope.cancelled_caught:
-                raise self._timeout(f"listing {prefix!r}", prefix)
+                self._health.missed(Kind.NAMES, places, began)
+                raise self._timeout(doing, places)
+            patience = self.seconds
 
     async def _write(self, doing: str, places: tuple[Key | Prefix, ...], operation: Callable[[], Awaitable[T]]) -> T:
-        with trio.move_on_after(self.seconds):
+        patience = await self._admitted(Kind.CHANGES, doing, places)
+        began: float | None = None
+        with trio.move_on_after(patience):
             while before := next((write for write in self._abandoned if write.touches(places)), None):
                 await before.ended.wait()
-            write = _Write(doing, places)
+            began = trio.current_time()
+            write = _Write(doing, places, began)
             self._nursery.start_soon(self._run, write, operation, name=f"store: {doing}")
             try:
                 await write.ended.wait()
@@ -193,23 +224,48 @@ class DeadlineStore(ForwardingStore):
                 raise write.error
             result: T = write.result
             return result
-        raise self._timeout(doing, places[0] if places else None)
+        # What waited behind an earlier write was not asked of the store.
+        if began is not None:
+            self._health.missed(Kind.CHANGES, places, began)
+        raise self._timeout(doing, places)
+
+    async def _admitted(self, kind: Kind, doing: str, places: tuple[Place, ...]) -> float:
+        patience = await self._health.admit(kind, places)
+        if patience is None:
+            raise StoreTimeout(f"{self._no_answer(doing)}, and has not since", key=places[0] if places else None)
+        return patience
+
+    async def _ask(self, kind: Kind, place: Place) -> None:
+        if kind is Kind.VALUES:
+            await self.inner.get_partial_values([(Key(place), ByteRange(0, 1))])
+        elif isinstance(place, Prefix):
+            await self.inner.prefix_exists(place)
+        else:
+            await self.inner.stat(place)
 
     async def _run(self, write: _Write, operation: Callable[[], Awaitable[Any]]) -> None:
-        write.error = self._timeout(write.doing, None)
+        write.error = self._timeout(write.doing, ())
         try:
             write.result = await operation()
             write.error = None
+            self._health.answered(Kind.CHANGES, write.places)
         except Exception as error:  # noqa: BLE001 (given to the caller)
             write.error = error
+            if isinstance(error, StoreTimeout):
+                self._health.missed(Kind.CHANGES, write.places, write.began)
+            else:
+                self._health.answered(Kind.CHANGES, write.places)
         finally:
             write.ended.set()
             if write in self._abandoned:
                 self._abandoned.remove(write)
                 log.warning("%s: %s, given up by its caller, ended: %s", self.url, write.doing, write.error or "done")
 
-    def _timeout(self, doing: str, place: str | None) -> StoreTimeout:
-        return StoreTimeout(f"{doing}: {self.url} did not answer within {self.seconds:g} s", key=place)
+    def _timeout(self, doing: str, places: tuple[Place, ...]) -> StoreTimeout:
+        return StoreTimeout(self._no_answer(doing), key=places[0] if places else None)
+
+    def _no_answer(self, doing: str) -> str:
+        return f"{doing}: {self.url} did not answer within {self.seconds:g} s"
 
 
 @dataclass(slots=True, eq=False)
@@ -218,6 +274,7 @@ class _Write:
 
     doing: str
     places: tuple[Key | Prefix, ...]
+    began: float
     ended: trio.Event = field(default_factory=trio.Event)
     result: Any = None
     error: Exception | None = None

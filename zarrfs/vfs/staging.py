@@ -32,7 +32,7 @@ from contextlib import asynccontextmanager, nullcontext
 import trio
 
 from zarrfs import durability
-from zarrfs.errors import NoSuchEntry, StaleEntry, ZarrfsError
+from zarrfs.errors import NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.memory import MemoryBudget
 from zarrfs.vfs.buffer import SPILL_NBYTES
 from zarrfs.vfs.content import Content
@@ -238,6 +238,8 @@ class Staged:
         self.lock = trio.Lock()
         self._state = State.CLEAN
         self._stage: Stage | None = None
+        self._failures = 0
+        self._unanswered: StoreTimeout | None = None
         self._changed_ns: int | None = None
         self._mtime_ns: int | None = None
 
@@ -372,15 +374,21 @@ class Staged:
                 log.warning("%r loses its name and cannot be kept for those who have it open: %s", self.content.ident, error)
 
     async def _publish(self, from_states: tuple[State, ...]) -> None:
+        failures = self._failures
         async with self.lock:
             if self.orphan or self._state not in from_states:
                 return
+            if self._failures != failures and self._unanswered is not None:
+                # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
+                raise self._unanswered
             assert self._stage is not None
             self._state = State.PUBLISHING
             try:
                 await self._stage.publish()
-            except BaseException:
+            except BaseException as error:
                 self._state = State.FAILED
+                self._failures += 1
+                self._unanswered = error if isinstance(error, StoreTimeout) else None
                 raise
             mtime_ns = self._mtime_ns
             moved = self._stage.moved

@@ -1,0 +1,246 @@
+"""Whether a store answers at all: a circuit breaker for the requests of a mount (docs/design/015-hung-stores.md).
+
+A request that misses its deadline is evidence against its key alone, for as long as others of its kind are answered. When none was
+answered since it began, the store counts as hung for that kind of request:
+
+    ANSWERS   every request goes to the store
+    HUNG      a request fails at once; a probe asks the store, at most once in `PAUSE` seconds and only while there are requests
+              (a request that finds a new probe waits for it, `GRACE` seconds at most); any answer ends the state
+
+A key that missed a deadline is not waited for twice: for a moment the next request for it gets `GRACE` seconds, and once that was too
+little, none. The kernel repeats a read that failed, page by page and one reader after the other.
+
+Kinds are separate because backends are: names may come from a cache, writes may hang where reads do not. A change cannot be tried on
+another key, so two keys are needed before changes count as hung by themselves; where neither values nor names are answered, changes
+are not tried either.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from zarrfs.errors import StoreTimeout
+from zarrfs.keys import Key, Prefix
+
+log = logging.getLogger(__name__)
+
+Place = Key | Prefix
+
+PAUSE = 1.0
+"""Seconds between the beginnings of two probes, and during which a key that missed its deadline is not waited for again."""
+GRACE = 0.25
+"""Seconds that a request waits for a probe, or for a key that has just missed its deadline."""
+
+# Up to so many keys without an answer may be slow ones: then another key is probed.
+_FEW = 4
+# Changes to so many keys without an answer count as a store that takes none.
+_ENOUGH_CHANGES = 2
+_MAX_LATE = 10_000
+# Probed where nothing else was answered yet. That it is not there is an answer, too.
+_USUAL_KEYS = (Key("zarr.json"), Key(".zgroup"))
+
+
+class Kind(enum.Enum):
+    """What a request is about. Locks are evidence of nothing: another mount may hold one for as long as it likes."""
+
+    VALUES = "values"
+    NAMES = "names"
+    CHANGES = "changes"
+    LOCKS = "locks"
+
+
+@dataclass(slots=True)
+class _Circuit:
+    """Requests of one kind. ``unanswered``: places asked in vain since the last answer; ``last``: a place that was answered."""
+
+    answered_at: float = float("-inf")
+    unanswered: set[Place | None] = field(default_factory=set)
+    last: Place | None = None
+    hung_since: float | None = None
+    answers: trio.Event = field(default_factory=trio.Event)
+    probed_at: float = float("-inf")
+    next_probe: float = float("-inf")
+    has_patient_probe: bool = False
+    logged: bool = False
+
+
+@dataclass(slots=True)
+class _Late:
+    """A request that missed its deadline. ``tried``: the same request has failed again since."""
+
+    until: float
+    tried: bool = False
+
+
+class StoreHealth:
+    """The health of the store called ``name``, each of whose requests has ``seconds``.
+
+    ``ask(kind, place)`` sends the smallest request there is, for `VALUES` and `NAMES`; ``start_soon`` runs it in the background.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seconds: float,
+        *,
+        ask: Callable[[Kind, Place], Awaitable[object]],
+        start_soon: Callable[..., None],
+    ) -> None:
+        self._name = name
+        self._seconds = seconds
+        self._pause = min(PAUSE, seconds)
+        self._grace = min(GRACE, seconds)
+        self._ask = ask
+        self._start_soon = start_soon
+        self._values, self._names, self._changes = _Circuit(), _Circuit(), _Circuit()
+        self._circuits = {Kind.VALUES: self._values, Kind.NAMES: self._names, Kind.CHANGES: self._changes}
+        self._late: dict[tuple[Kind, tuple[Place, ...]], _Late] = {}
+
+    async def admit(self, kind: Kind, places: tuple[Place, ...]) -> float | None:
+        """Return the seconds that a request for ``places`` may take; None if it has to fail at once."""
+        if kind is Kind.VALUES or kind is Kind.NAMES:
+            self._probe_if_due(kind, places)
+            patience = self._patience(kind, places)
+            return patience if patience is not None and await self._answers_again(kind, places) else None
+        if self._all_hung:
+            self._probe_if_due(Kind.NAMES, places)
+            if not await self._answers_again(Kind.VALUES, places):
+                await self._answers_again(Kind.NAMES, places)
+            if self._all_hung:
+                return None
+        if self._changes.hung_since is not None:
+            now = trio.current_time()
+            if now < self._changes.next_probe:
+                return None
+            if kind is Kind.CHANGES:
+                # This one is the probe.
+                self._changes.next_probe = now + self._seconds
+        return self._seconds
+
+    def answered(self, kind: Kind, places: tuple[Place, ...]) -> None:
+        """Note that the store answered a request, whatever it said."""
+        circuit = self._circuits.get(kind)
+        if circuit is None:
+            return
+        self._answered(kind, circuit)
+        if circuit.unanswered:
+            circuit.unanswered.clear()
+        if places:
+            circuit.last = places[0]
+        if self._late:
+            self._late.pop((kind, places), None)
+            for place in places:
+                self._late.pop((kind, (place,)), None)
+
+    def missed(self, kind: Kind, places: tuple[Place, ...], began: float) -> None:
+        """Note that a request for ``places`` that ``began`` at this time got no answer."""
+        now = trio.current_time()
+        circuit = self._circuits.get(kind)
+        if circuit is not None:
+            circuit.unanswered.add(places[0] if places else None)
+        if kind is Kind.VALUES or kind is Kind.NAMES:
+            self._remember(kind, places, now)
+        self._suspect(Kind.VALUES, began, now)
+        self._suspect(Kind.NAMES, began, now)
+        if len(self._changes.unanswered) >= _ENOUGH_CHANGES:
+            self._suspect(Kind.CHANGES, began, now + self._pause)
+
+    # --- one key ------------------------------------------------------------------------------------------------------------
+
+    def _patience(self, kind: Kind, places: tuple[Place, ...]) -> float | None:
+        if not self._late or not places:
+            return self._seconds
+        now = trio.current_time()
+        same = self._late.get((kind, places))
+        if same is not None and same.tried and now < same.until:
+            return None
+        # Of several keys any may have been the slow one: one that was not answers now.
+        each = [self._late.get((kind, (place,))) for place in places]
+        return self._grace if all(late is not None and now < late.until for late in each) else self._seconds
+
+    def _remember(self, kind: Kind, places: tuple[Place, ...], now: float) -> None:
+        same = self._late.get((kind, places))
+        if same is not None and now < same.until:
+            same.tried = True
+            return
+        for missed in dict.fromkeys([places, *((place,) for place in places)]):
+            late = self._late.pop((kind, missed), None)
+            self._late[kind, missed] = late if late is not None and now < late.until else _Late(now + self._pause)
+        while len(self._late) > _MAX_LATE:
+            del self._late[next(iter(self._late))]
+
+    # --- the store ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _all_hung(self) -> bool:
+        """True if neither values nor names are answered, and no change was since."""
+        since = (self._values.hung_since, self._names.hung_since)
+        return all(each is not None and each >= self._changes.answered_at for each in since)
+
+    def _suspect(self, kind: Kind, began: float, next_probe: float) -> None:
+        circuit = self._circuits[kind]
+        if circuit.hung_since is None and circuit.answered_at <= began:
+            circuit.hung_since, circuit.next_probe, circuit.probed_at = began, next_probe, float("-inf")
+            circuit.answers, circuit.logged = trio.Event(), False
+
+    def _answered(self, kind: Kind, circuit: _Circuit) -> None:
+        circuit.answered_at = trio.current_time()
+        if circuit.hung_since is not None:
+            if circuit.logged:
+                log.info("%s: %s: answered again after %.1f s", self._name, kind.value, circuit.answered_at - circuit.hung_since)
+            circuit.hung_since = None
+            circuit.answers.set()
+
+    async def _answers_again(self, kind: Kind, places: tuple[Place, ...]) -> bool:
+        """Whether the store answers; a new probe is waited for."""
+        circuit = self._circuits[kind]
+        if circuit.hung_since is None:
+            return True
+        self._probe_if_due(kind, places)
+        if trio.current_time() < circuit.probed_at + self._grace:
+            with trio.move_on_at(circuit.probed_at + self._grace):
+                await circuit.answers.wait()
+                return True
+        if not circuit.logged:
+            circuit.logged = True
+            log.info("%s: %s: no request was answered for %g s: all fail until one is", self._name, kind.value, self._seconds)
+        return False
+
+    def _probe_if_due(self, kind: Kind, places: tuple[Place, ...]) -> None:
+        circuit, now = self._circuits[kind], trio.current_time()
+        if circuit.hung_since is not None and now >= circuit.next_probe:
+            circuit.probed_at, circuit.next_probe = now, now + self._pause
+            self._start_soon(self._probe, kind, self._place_to_probe(kind, places), not circuit.has_patient_probe)
+
+    async def _probe(self, kind: Kind, place: Place, patient: bool) -> None:
+        """Ask for one place. One probe waits as long as any request may; beside it, later ones give way to each other, since an answer
+        may have been lost for good."""
+        circuit = self._circuits[kind]
+        if patient:
+            circuit.has_patient_probe = True
+        try:
+            with trio.move_on_after(self._seconds if patient else self._pause):
+                try:
+                    await self._ask(kind, place)
+                except StoreTimeout:
+                    return
+                except Exception as error:  # noqa: BLE001 (an error is an answer)
+                    log.debug("%s: probe of %r: %s", self._name, place, error)
+                self._answered(kind, circuit)
+        finally:
+            if patient:
+                circuit.has_patient_probe = False
+
+    def _place_to_probe(self, kind: Kind, places: tuple[Place, ...]) -> Place:
+        """What is asked for, unless that may be what is slow."""
+        place = next((each for each in places if kind is Kind.NAMES or isinstance(each, Key)), None)
+        circuit = self._circuits[kind]
+        if place is not None and ((kind, (place,)) not in self._late or len(circuit.unanswered) >= _FEW):
+            return place
+        known = (circuit.last, *_USUAL_KEYS)
+        return next((each for each in known if each is not None and (kind, (each,)) not in self._late), place or _USUAL_KEYS[0])
