@@ -25,8 +25,10 @@ LAYERS: dict[str, set[str]] = {
     "registry": set(),
     "threads": set(),
     "allocator": set(),
+    "collector": set(),
     "memory": set(),
     "durability": set(),
+    "slices": set(),
     "redact": set(),
     "logs": {"redact"},
     "ownership": set(),
@@ -43,7 +45,7 @@ LAYERS: dict[str, set[str]] = {
     "views": {"vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,
     "fuse": {"vfs"},
     # A mount without a kernel: what daemon.py serves and what tests use.
-    "tree": {"views", "vfs", "hierarchy", "model", "transformers", "stores.base", "config", "memory", "redact", "", *PLUGGED},
+    "tree": {"views", "vfs", "hierarchy", "model", "transformers", "stores.base", "config", "memory", "redact", "slices", "", *PLUGGED},
     "terminal": set(),
     # Commands that only look at a store, and what they print.
     "reports": {"hierarchy", "transformers", "stores", "model", "config", "redact", "terminal"},
@@ -59,6 +61,7 @@ LAYERS: dict[str, set[str]] = {
         "config",
         "threads",
         "allocator",
+        "collector",
         "redact",
         *PLUGGED,
     },

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 import pyfuse3
+import trio
 
 from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inodes import Inode, InodeTable, stamp_of
 from zarrfs.fuse.memory import KernelMemory
-from zarrfs.fuse.notifier import Notifier
+from zarrfs.fuse.notifier import PATIENCE, Notifier
 from zarrfs.fuse.translation import Attributor, Ownership
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
 
 FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
+
+
+async def _nothing_is_left() -> None:
+    pass
 
 
 class MountState(pyfuse3.Operations):
@@ -22,7 +27,7 @@ class MountState(pyfuse3.Operations):
 
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
     attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``ownership``: by default that of this
-    process. ``report(where, error)`` is told of every error that a user may want to look up later.
+    process. ``settled()``: returns when all changes so far are told to `memory`. ``report(where, error)`` is told of every error that a user may want to look up later.
     """
 
     def __init__(
@@ -33,6 +38,7 @@ class MountState(pyfuse3.Operations):
         hidden: Mapping[str, Directory] | None = None,
         timeout: float,
         told: Callable[[], bool] = lambda: False,
+        settled: Callable[[], Awaitable[None]] = _nothing_is_left,
         writable: bool,
         free_space: FreeSpace,
         ownership: Ownership | None = None,
@@ -46,6 +52,7 @@ class MountState(pyfuse3.Operations):
         self._attributor = Attributor(self.memory, ownership or Ownership.of_this_process(), writable=writable)
         self._writable = writable
         self._free_space = free_space
+        self._settled = settled
         self._on_error = report
         self._files: dict[int, OpenFile] = {}
         self._directories: dict[int, OpenDirectory] = {}
@@ -59,6 +66,12 @@ class MountState(pyfuse3.Operations):
         return len(self._files) + self._releasing
 
     # --- for the handlers ---------------------------------------------------------------------------------------------------
+
+    async def _told(self) -> None:
+        """Return when the kernel was told of all changes so far, or after a while. The caller holds no lock that a handler may need."""
+        with trio.move_on_after(PATIENCE):
+            await self._settled()
+        await self.notifier.drained()
 
     def _forget_pages_if_superseded(self, opened: OpenFile) -> None:
         """What a file that was superseded publishes becomes part of the value that is there now; of what it had, only that is right."""
