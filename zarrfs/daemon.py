@@ -12,6 +12,7 @@ import trio
 
 from zarrfs import registry, threads
 from zarrfs.allocator import keep_freed_memory
+from zarrfs.collector import collect_in_portions
 from zarrfs.config import MountConfig
 from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
@@ -58,6 +59,7 @@ async def serve(
             tree = MountTree(config, store, background)
             # Codec libraries are loaded by now, rather than by the first reader.
             registry.plugins("zarrfs.codecs")
+            collect_in_portions()
             await _mounted(config, tree, background, ready, say, every, manager)
             background.cancel_scope.cancel()
     finally:
@@ -109,6 +111,7 @@ async def _mounted(
         },
         timeout=config.metadata_ttl,
         told=lambda: tree.watched,
+        settled=tree.slices.done,
         writable=tree.store.writable,
         free_space=tree.store.free_space,
         ownership=Ownership.of_this_process(config.uid, config.gid, config.umask),
@@ -118,6 +121,7 @@ async def _mounted(
     )
     operations.xattrs = config.xattrs
     tree.on_affected, tree.on_forgotten = operations.memory.changed, operations.memory.forgotten
+    tree.slices.room = notifier.room
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Before, too: a signal that nobody waits for would leave a dead mount.

@@ -26,7 +26,8 @@ from zarrfs.hierarchy.chunk_layers import ShardLayers
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
-from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
+from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
+from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.roots import dialects
@@ -35,6 +36,7 @@ from zarrfs.keys import NodePath, Prefix
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.redact import public_url
+from zarrfs.slices import Slices, Work
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.observed import ObservedStore
@@ -50,16 +52,16 @@ _ERRORS_KEPT = 1000
 _WATCHED_TTL = 300.0
 """Seconds that decoded chunks count while every change is told; what is written through a shared mapping is not."""
 
-Forgotten = Callable[[str, Container[str]], None]
+Forgotten = Callable[[str, Container[str]], Iterator[None]]
 """Called with a path in the mount, at and below which anything may be different, and paths of files there that are other files now for
-whoever has them open."""
+whoever has them open. What it returns does the work, a little at each step."""
 
 
 class Entries(Protocol):
     """Called with (path in the mount, may have lost its name, readers know what is in it, is another file for whoever has it open);
-    ``behind``: it is another file too where nobody has it open."""
+    ``behind``: it is another file too where nobody has it open. What it returns does the work, an entry at each step."""
 
-    def __call__(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> None: ...
+    def __call__(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> Iterator[None]: ...
 
 
 class MountTree:
@@ -76,7 +78,11 @@ class MountTree:
         self.on_affected: Entries | None = None
         self.on_forgotten: Forgotten | None = None
         self.watched = False
+        self._is_over = False
+        self.slices = Slices(nursery.start_soon)
         self._nursery = nursery
+        self._to_look_at: dict[NodePath, None] = {}
+        self._is_looking = False
         self._errors: deque[str] = deque(maxlen=_ERRORS_KEPT)
         # The limit holds for all three together; what a reader going forward needs is the largest part.
         spill = cache_directory(config)
@@ -213,9 +219,15 @@ class MountTree:
         self.report("release", error)
         if self.on_affected is not None:
             # What was staged is gone, and the kernel has pages of it.
-            self.on_affected([(self.path_of(ident), True, False, False)])
+            self.slices.run(self.on_affected([(self.path_of(ident), True, False, False)]))
 
     # --- change -------------------------------------------------------------------------------------------------------------
+
+    def ended(self) -> None:
+        """The kernel asks nothing any more: what changes from now on is told to nobody."""
+        self.on_affected = self.on_forgotten = None
+        self._is_over = True
+        self.slices.end()
 
     def _on_watched(self, complete: bool) -> None:
         self.watched = complete
@@ -224,24 +236,26 @@ class MountTree:
         if complete:
             # What was asked for before and is not told yet counts as if there were no watch.
             self._tell(())
-        else:
+        elif not self._is_over:
             self._on_change(Change(Prefix(""), "unknown", behind=True))
 
     def _on_change(self, change: Change) -> None:
+        """What others see next is the new value; who was told of the old one learns it at once, or in slices where these are many."""
         if change.kind in ("made", "unmade"):
             nodes = self.hierarchy.came_or_went(Prefix(change.place))
         else:
             nodes = self.hierarchy.changed(change.place, is_prefix=change.is_prefix)
+        if self._is_over:
+            return
+        for path in nodes.whole:
+            self._forget_below(change, [path])
         if not change.behind:
             self._tell(self._affected(change, nodes))
             return
-        opened = [node.path for node in nodes if node.coords is None and self.hierarchy.is_open(node.path)]
-        if opened:
-            self._nursery.start_soon(self._look_again, opened)
+        self._look_again_at(nodes)
         if change.is_prefix and change.kind not in ("made", "unmade"):
-            within = [node for node in nodes if node.path.prefix.startswith(change.place)]
-            self._tell(self._affected(change, [node for node in nodes if node not in within]))
-            self._forget_below(change, within)
+            self._tell(self._affected(change, nodes.nodes))
+            self._forget_below(change, nodes.tops)
         else:
             self._tell(self._affected(change, nodes), behind=True)
 
@@ -249,38 +263,57 @@ class MountTree:
         self._tell(self._affected(change, self.hierarchy.chunks_changed(prefix, coords)))
 
     def _tell(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> None:
-        listed = list(entries)
-        if self.on_affected is not None:
-            self.on_affected(listed, behind=behind)
+        # What was done behind the mount comes in its order; what this mount does is told before the call that did it returns, however
+        # much is still to be told of others.
+        told: Work = self.on_affected(entries, behind=behind) if self.on_affected is not None else iter(entries)
+        self.slices.run(told, in_turn=behind)
 
-    def _forget_below(self, change: Change, nodes: list[NodeChange]) -> None:
+    def _forget_below(self, change: Change, tops: Sequence[NodePath]) -> None:
         """All that lies at a prefix may be different: whoever has a file open there keeps what he has, or learns that it is stale."""
-        idents = {""}
-        if change.place:
-            tops: list[NodeChange] = []
-            for node in sorted(nodes, key=lambda node: node.path.prefix):
-                if not tops or not node.path.prefix.startswith(tops[-1].path.prefix):
-                    tops.append(node)
-            idents = {
-                f"{name}/{'/'.join(affected.names)}"
-                for name, view in self._views.items()
-                for affected in view.affected(change, tops)
-            }
-        for ident in idents:
-            superseded = {self.path_of(each) for each in self.staging.open_below(ident) if self.staging.replaced(each)}
-            if self.on_forgotten is not None:
-                self.on_forgotten(self.path_of(ident), superseded)
+        for ident in self._idents(change, tops) if change.place else [""]:
+            # No answer that is being made counts for long from here on, however late the rest is told.
+            self._tell((), behind=True)
+            self.slices.run(self._forgetting(ident), in_turn=True, name=ident)
 
-    async def _look_again(self, paths: list[NodePath]) -> None:
+    def _idents(self, change: Change, tops: Sequence[NodePath]) -> list[str]:
+        """What these nodes and the change are called in each view, without what lies in another of them."""
+        every = {
+            (name, *affected.names)
+            for name, view in self._views.items()
+            for affected in view.affected(change, list(map(NodeChange, tops)))
+        }
+        return ["/".join(names) for names in every if not any(names[:end] in every for end in range(1, len(names)))]
+
+    def _forgetting(self, ident: str) -> Work:
+        superseded = set()
+        for each in self.staging.open_below(ident):
+            if self.staging.replaced(each):
+                superseded.add(self.path_of(each))
+            yield None
+        if self.on_forgotten is not None:
+            yield from self.on_forgotten(self.path_of(ident), superseded)
+
+    def _look_again_at(self, nodes: NodeChanges) -> None:
         """Read the documents of arrays anew, so that whoever has them open learns when they say something else now."""
-        for path in paths:
-            try:
-                await self.hierarchy.node(path)
-            except ZarrfsError as error:
-                log.debug("%s could not be looked at again: %s", path, error)
-            await trio.lowlevel.checkpoint()
+        self._to_look_at.update((top, None) for top in nodes.tops)
+        self._to_look_at.update((node.path, None) for node in nodes.nodes if self.hierarchy.is_open(node.path))
+        if self._to_look_at and not self._is_looking:
+            self._is_looking = True
+            self._nursery.start_soon(self._look_again)
 
-    def _affected(self, change: Change, nodes: list[NodeChange]) -> Iterator[tuple[str, bool, bool, bool]]:
+    async def _look_again(self) -> None:
+        while self._to_look_at:
+            await trio.lowlevel.checkpoint()
+            top, _ = self._to_look_at.popitem()
+            for path in self.hierarchy.open_below(top):
+                try:
+                    await self.hierarchy.node(path)
+                except ZarrfsError as error:
+                    log.debug("%s could not be looked at again: %s", path, error)
+                await trio.lowlevel.checkpoint()
+        self._is_looking = False
+
+    def _affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterator[tuple[str, bool, bool, bool]]:
         for name, view in self._views.items():
             for affected in view.affected(change, nodes):
                 below = "/".join(affected.names)

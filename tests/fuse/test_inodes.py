@@ -52,13 +52,13 @@ def test_lookups_are_counted() -> None:
 def test_a_listed_entry_becomes_an_inode_when_it_is_used() -> None:
     inodes = table()
     folder = inodes.refer(inodes.root, "raw")
-    ino = inodes.listed(folder, "k", path="raw/k", stamp=7)
+    ino = inodes.listed(folder, "k", stamp=7)
     assert ino == inodes.number("raw/k")
     inode = inodes[ino]
     assert (inode.path, inode.stamp, inode.lookups) == ("raw/k", 7, 1)
-    assert inodes.listed(folder, "k", path="raw/k", stamp=7) == ino
+    assert inodes.listed(folder, "k", stamp=7) == ino
     assert inode.lookups == 2
-    other = inodes.listed(folder, "l", path="raw/l", stamp=0)
+    other = inodes.listed(folder, "l", stamp=0)
     inodes.forget(other, 1)
     inodes.forget(ino, 2)
     assert len(inodes) == 2
@@ -72,7 +72,7 @@ def test_a_listed_entry_costs_at_most_200_bytes() -> None:
         count = 50_000
         for index in range(count):
             name = f"{index:010d}"
-            inodes.listed(folder, name, path=f"raw/{name}", stamp=0x1234_5679 + index)
+            inodes.listed(folder, name, stamp=0x1234_5679 + index)
         assert tracemalloc.get_traced_memory()[0] / count <= 200
     finally:
         tracemalloc.stop()
@@ -124,6 +124,43 @@ def test_what_lies_below_a_moved_folder_moves_with_it() -> None:
     assert inodes.refer(another, "b").ino != below.ino
 
 
+def test_a_folder_is_renamed_without_touching_what_is_in_it() -> None:
+    inodes = table()
+    folder = inodes.refer(inodes.root, "a")
+    listed = inodes.listed(folder, "k", stamp=7)
+    used = inodes.refer(folder, "l")
+    inodes.move(folder, inodes.root, "z")
+    assert not isinstance(inodes._inodes[listed], Inode), "nobody has asked for it"
+    assert inodes.find("a/k") is None and inodes.find("z/k") is inodes[listed] and inodes.find("z/l") is used
+    assert inodes.number("z/k") == listed and inodes.listed(folder, "k", stamp=7) == listed
+
+
+def test_what_is_below_a_folder_is_found_without_looking_at_anything_else() -> None:
+    inodes = table()
+    folder, other = inodes.refer(inodes.root, "a"), inodes.refer(inodes.root, "b")
+    below = inodes.refer(folder, "b")
+    deep, beside = inodes.refer(below, "c"), inodes.refer(other, "c")
+    inodes.listed(folder, "l", stamp=0)
+    assert list(inodes.below(folder)) == [below, deep]
+    assert list(inodes.below(beside)) == []
+    listed = inodes.listed(inodes.root, "l", stamp=0)
+    assert {each for each in inodes.below(inodes.root) if each is not None} == {folder, other, below, deep, beside, inodes[listed]}
+    inodes.move(below, other, "d")
+    assert list(inodes.below(folder)) == [] and set(inodes.below(other)) == {below, deep, beside}
+    inodes.forget(deep.ino, 1)
+    assert set(inodes.below(other)) == {below, beside}
+
+
+def test_what_the_kernel_held_while_it_forgot_the_folder_has_the_same_number_again() -> None:
+    inodes = table()
+    file = inodes.refer(folder := inodes.refer(inodes.root, "a"), "k")
+    inodes.forget(folder.ino, 1)
+    again = inodes.refer(inodes.root, "a")
+    assert again is not folder
+    assert inodes.refer(again, "k") is file
+    assert inodes.find("a/k") is file and list(inodes.below(again)) == [file]
+
+
 def test_stamps_tell_files_apart_and_ignore_folders() -> None:
     assert stamp_of(Attributes(True, 5, 6)) == 0
     stamps = {stamp_of(Attributes(False, size, mtime)) for size in range(10) for mtime in (None, 0, 1, 2)}
@@ -164,7 +201,7 @@ class InodeMachine(RuleBasedStateMachine):
         path = f"{folder.path}/{name}".lstrip("/")
         known = self.known.get(self.named.get(path, 0))
         same = known is not None and (not stamp or known.stamp in (0, stamp))
-        ino = self.inodes.listed(folder, name, path=path, stamp=stamp)
+        ino = self.inodes.listed(folder, name, stamp=stamp)
         assert known is None or (ino == known.ino) is same
         inode = self.inodes[ino]
         assert inode.path == path
@@ -198,7 +235,11 @@ class InodeMachine(RuleBasedStateMachine):
         if old[-1] in "xyz":
             name = chr(ord(name) + 23)
         new = f"{folder.path}/{name}".lstrip("/")
-        if folder is inode or folder.lies_below(inode) or any(path == new or path.startswith(f"{new}/") for path in self.named):
+        if (
+            folder is inode
+            or folder.path.startswith(f"{inode.path}/")
+            or any(path == new or path.startswith(f"{new}/") for path in self.named)
+        ):
             return
         self.inodes.move(inode, folder, name)
         self.named = {

@@ -14,7 +14,7 @@ from tests.support.cases import Case, cases
 from tests.support.small_stores import array_document
 from tests.support.stores import FailingStore, WaitingStore, fill
 from zarrfs.errors import StoreTimeout
-from zarrfs.hierarchy.nodes import NodeChange
+from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.stores.memory import MemoryStore
@@ -266,7 +266,7 @@ async def test_what_a_key_means_for_the_nodes() -> None:
     a, n = NodePath("/a"), NodePath("/n")
 
     def changed(key: str) -> list[NodeChange]:
-        return r.hierarchy.changed(key, is_prefix=False)
+        return list(r.hierarchy.changed(key, is_prefix=False))
 
     assert changed("a/1") == [NodeChange(a, (1,))]
     assert changed("n/c/1") == [NodeChange(n, (1,))]

@@ -352,6 +352,7 @@ class DirectDriver(Driver):
             hidden={".zarrfs": tree.control()},
             timeout=10,
             told=lambda: tree.watched,
+            settled=tree.slices.done,
             writable=tree.store.writable,
             free_space=tree.store.free_space,
             report=tree.report,

@@ -126,7 +126,7 @@ def killed_at_last(pid: int, path: Path) -> Iterator[None]:
 
 def connection_of(path: Path) -> str | None:
     """The number of the FUSE connection of the mount on ``path``, found without asking the file system there."""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").split("\n")[:-1]:
         fields = line.split(" ")
         if fields[4] == str(path):
             return fields[2].partition(":")[2]

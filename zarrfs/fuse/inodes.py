@@ -1,17 +1,20 @@
 """Inode numbers: what the kernel knows, and for how long.
 
-An inode number is a digest of the entry's path in the mount, so that it is the same after the kernel has forgotten it, in the next
-mount, and for tools that tell hard links and changes by it. Where the digest is taken (after a rename, or because the value was
-replaced behind the mount and is another file now) the next free one is.
+An inode number is a digest of the number of the entry's folder and its name, so that it is the same after the kernel has forgotten it,
+in the next mount, and for tools that tell hard links and changes by it. Where the digest is taken (after a rename, or because the value
+was replaced behind the mount and is another file now) the next free one is. A folder that is renamed keeps its number, and so does all
+that lies below it, however much that is: nothing of it is touched.
 
 An `Inode` exists while the kernel holds lookups on it or a file of it is open. A listing of a hundred thousand entries makes the kernel
-hold as many: what was only listed is kept as a pair of its folder and a few bytes, and becomes an `Inode` when something is done with it.
+hold as many: what was only listed is kept as a few bytes, and becomes an `Inode` when something is done with it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
+from collections.abc import Iterator
 
 from zarrfs.vfs.node import Attributes, Directory, Node
 
@@ -22,9 +25,9 @@ _NAMELESS = "\0"
 
 class Inode:
     """One entry that the kernel knows. ``stamp``: a digest of the size and time that the kernel was told, 0 where that does not
-    matter; an entry with another one is another file."""
+    matter; an entry with another one is another file. ``below``: the inodes in a folder, without those that were only listed."""
 
-    __slots__ = ("ino", "lookups", "name", "node", "open_handles", "parent", "stamp")
+    __slots__ = ("_moved_ns", "_node", "_node_ns", "below", "ino", "lookups", "name", "open_handles", "parent", "stamp")
 
     def __init__(self, ino: int, parent: Inode | None, name: str) -> None:
         self.ino = ino
@@ -33,7 +36,26 @@ class Inode:
         self.lookups = 0
         self.open_handles = 0
         self.stamp = 0
-        self.node: Node | None = None
+        self.below: set[Inode] | None = None
+        self._node: Node | None = None
+        self._node_ns = 0
+        self._moved_ns = 0
+
+    @property
+    def node(self) -> Node | None:
+        """What was found here; None once the entry, or a folder on the way to it, has another name."""
+        if self._node is not None:
+            each: Inode | None = self
+            while each is not None:
+                if each._moved_ns >= self._node_ns:
+                    self._node = None
+                    break
+                each = each.parent
+        return self._node
+
+    @node.setter
+    def node(self, node: Node | None) -> None:
+        self._node, self._node_ns = node, time.monotonic_ns()
 
     @property
     def path(self) -> str:
@@ -50,74 +72,76 @@ class Inode:
         """Whether its name is another file's, or nobody's, by now."""
         return self.name.startswith(_NAMELESS)
 
-    def lies_below(self, other: Inode) -> bool:
-        """Whether ``other`` is a folder on the way to this entry."""
-        above = self.parent
-        while above is not None and above is not other:
-            above = above.parent
-        return above is other
 
-
-_Listed = tuple[Inode, bytes]
-"""What was only listed, once: its folder, and its stamp and name in bytes. With its place in the table 190 bytes, for a name of 10."""
+_Listed = bytes
+"""What was only listed, once: the number of its folder, its stamp and its name. With its place in the table 150 bytes, for a name of 10;
+and nothing that the garbage collector has to look at."""
+_INO_NBYTES, _STAMP_NBYTES = 8, 4
+_NAME_AT = _INO_NBYTES + _STAMP_NBYTES
 
 
 class InodeTable:
-    """All inodes of a mount, by number."""
+    """All inodes of a mount, by number. What each operation costs does not depend on how many there are."""
 
     def __init__(self, root: Directory) -> None:
         self.root = Inode(ROOT_INO, None, "")
         self.root.node = root
         self.root.lookups = 1
         self._inodes: dict[int, Inode | _Listed] = {ROOT_INO: self.root}
-        self._displaced: dict[str, int] = {}
+        self._displaced: dict[tuple[int, str], int] = {}
 
     def __len__(self) -> int:
         return len(self._inodes)
 
     def __getitem__(self, ino: int) -> Inode:
         entry = self._inodes[ino]
-        return entry if isinstance(entry, Inode) else self._promoted(ino, entry)
+        return entry if isinstance(entry, Inode) else self._promoted(ino, entry, self[_folder_of(entry)])
 
     def find(self, path: str) -> Inode | None:
         """The inode at ``path``, if the kernel knows it."""
+        inode = self.root
         if not path:
-            return self.root
-        ino = self._displaced.get(path)
-        inode = self._get(ino if ino is not None else _digest(path))
-        return inode if inode is not None and inode.path == path else None
+            return inode
+        *folders, last = path.split("/")
+        for name in folders:
+            entry = self._inodes.get(self._number(inode.ino, name))
+            # The kernel knows nothing below what was only listed.
+            if not isinstance(entry, Inode) or entry.name != name or entry.parent is not inode:
+                return None
+            inode = entry
+        found = self._known(self._number(inode.ino, last), inode)
+        return found if found is not None and found.name == last and found.parent is inode else None
 
-    def refer(self, parent: Inode, name: str, *, path: str | None = None, stamp: int = 0) -> Inode:
-        """The inode for an entry, with one more lookup counted on it. ``path`` saves making it. An entry whose ``stamp`` is not what
-        the kernel was told gets a new number."""
-        path = path if path is not None else _join(parent.path, name)
-        ino = self._displaced.get(path)
-        if ino is None:
-            ino = _digest(path)
-        inode = self._get(ino)
+    def refer(self, parent: Inode, name: str, *, stamp: int = 0) -> Inode:
+        """The inode for an entry, with one more lookup counted on it. An entry whose ``stamp`` is not what the kernel was told gets a
+        new number."""
+        ino = self._number(parent.ino, name)
+        inode = self._known(ino, parent)
         if inode is None:
-            inode = self._inodes[ino] = Inode(ino, parent, name)
+            inode = self._added(ino, parent, name)
         elif inode.name != name or inode.parent is not parent:
-            inode = self._displace(parent, name, path)
+            inode = self._displace(parent, name)
         elif stamp and inode.stamp and inode.stamp != stamp:
             self.vanished(inode)
-            inode = self._displace(parent, name, path)
+            inode = self._displace(parent, name)
         inode.stamp = stamp
         inode.lookups += 1
         return inode
 
-    def listed(self, parent: Inode, name: str, *, path: str, stamp: int) -> int:
+    def listed(self, parent: Inode, name: str, *, stamp: int) -> int:
         """As `refer`, for an entry of a listing: its number."""
-        ino = _digest(path)
-        if ino in self._inodes or path in self._displaced:
-            return self.refer(parent, name, path=path, stamp=stamp).ino
-        self._inodes[ino] = (parent, stamp.to_bytes(4, "little") + os.fsencode(name))
+        ino = _digest(parent.ino, name)
+        if ino in self._inodes or (parent.ino, name) in self._displaced:
+            return self.refer(parent, name, stamp=stamp).ino
+        self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
 
     def number(self, path: str) -> int:
         """The number that the entry at ``path`` has or would get."""
-        displaced = self._displaced.get(path)
-        return displaced if displaced is not None else _digest(path)
+        ino = ROOT_INO
+        for name in path.split("/") if path else ():
+            ino = self._number(ino, name)
+        return ino
 
     def forget(self, ino: int, lookups: int) -> None:
         """The kernel drops ``lookups`` of its references."""
@@ -138,55 +162,98 @@ class InodeTable:
         self._collect(inode)
 
     def move(self, inode: Inode, parent: Inode, name: str) -> None:
-        """The entry has another name now, and all that lies below it; the kernel keeps their numbers. What was at that name is
-        nobody's any more."""
-        moved = [inode, *(self[ino] for ino, entry in list(self._inodes.items()) if _lies_below(entry, inode))]
-        for each in moved:
-            self._displaced.pop(each.path, None)
-        inode.parent, inode.name = parent, name
-        for each in moved:
-            each.node = None
-            path = each.path
-            if _digest(path) != each.ino:
-                self._displaced[path] = each.ino
+        """The entry has another name now, and all that lies below it another path; the kernel keeps their numbers. What was at that
+        name is nobody's any more."""
+        self._undisplace(inode)
+        _taken_from(inode)
+        inode.name = name
+        _put_into(inode, parent)
+        inode._moved_ns = time.monotonic_ns()
+        if _digest(parent.ino, name) != inode.ino:
+            self._displaced[parent.ino, name] = inode.ino
 
-    def below(self, folder: Inode) -> list[Inode]:
-        """Every inode below ``folder``; of what was only listed, what lies directly in the root."""
-        every = [self[ino] for ino, entry in list(self._inodes.items()) if isinstance(entry, Inode) or entry[0] is self.root]
-        return every if folder is self.root else [each for each in every if each.lies_below(folder)]
+    def below(self, folder: Inode) -> Iterator[Inode | None]:
+        """Every inode below ``folder``, those of a folder after it; of what was only listed, what lies directly in the root. To be gone
+        on with whenever there is time: what comes meanwhile may be left out. From time to time None."""
+        folders = [folder]
+        while folders:
+            for inode in list(folders.pop().below or ()):
+                yield inode
+                if inode.below:
+                    folders.append(inode)
+        if folder is not self.root:
+            return
+        for ino in list(self._inodes):
+            entry = self._inodes.get(ino)
+            listed = not isinstance(entry, Inode) and entry is not None and _folder_of(entry) == ROOT_INO
+            yield self[ino] if listed else None
 
     def vanished(self, inode: Inode) -> None:
         """The entry lost its name: whatever comes to be called so is another file."""
-        path = inode.path
-        if self._displaced.get(path) == inode.ino:
-            del self._displaced[path]
+        self._undisplace(inode)
         inode.name = _NAMELESS + inode.name
 
-    def _get(self, ino: int) -> Inode | None:
-        return self[ino] if ino in self._inodes else None
+    def _number(self, folder: int, name: str) -> int:
+        displaced = self._displaced.get((folder, name)) if self._displaced else None
+        return displaced if displaced is not None else _digest(folder, name)
 
-    def _promoted(self, ino: int, listed: _Listed) -> Inode:
-        parent, packed = listed
-        inode = self._inodes[ino] = Inode(ino, parent, os.fsdecode(packed[4:]))
-        inode.stamp = int.from_bytes(packed[:4], "little")
+    def _known(self, ino: int, parent: Inode) -> Inode | None:
+        """What has this number, which is that of an entry of ``parent``."""
+        entry = self._inodes.get(ino)
+        if entry is None:
+            return None
+        if not isinstance(entry, Inode):
+            return self._promoted(ino, entry, parent)
+        if entry.parent is not parent and entry.parent is not None and entry.parent.ino == parent.ino:
+            # The kernel forgot the folder, and looked it up again, while it held what is in it: somebody waits for news of that.
+            _taken_from(entry)
+            _put_into(entry, parent)
+        return entry
+
+    def _promoted(self, ino: int, listed: _Listed, parent: Inode) -> Inode:
+        inode = self._added(ino, parent, os.fsdecode(listed[_NAME_AT:]))
+        inode.stamp = int.from_bytes(listed[_INO_NBYTES:_NAME_AT], "little")
         inode.lookups = 1
         return inode
 
-    def _displace(self, parent: Inode, name: str, path: str) -> Inode:
-        attempt = 1
-        while (ino := _digest(f"{path}\0{attempt}")) in self._inodes:
-            attempt += 1
-        self._displaced[path] = ino
-        inode = self._inodes[ino] = Inode(ino, parent, name)
+    def _added(self, ino: int, parent: Inode, name: str) -> Inode:
+        inode = self._inodes[ino] = Inode(ino, None, name)
+        _put_into(inode, parent)
         return inode
 
+    def _displace(self, parent: Inode, name: str) -> Inode:
+        attempt = 1
+        while (ino := _digest(parent.ino, f"{name}\0{attempt}")) in self._inodes:
+            attempt += 1
+        self._displaced[parent.ino, name] = ino
+        return self._added(ino, parent, name)
+
+    def _undisplace(self, inode: Inode) -> None:
+        if self._displaced and inode.parent is not None:
+            place = inode.parent.ino, inode.name
+            if self._displaced.get(place) == inode.ino:
+                del self._displaced[place]
+
     def _collect(self, inode: Inode) -> None:
-        if inode.lookups <= 0 and inode.open_handles <= 0 and inode is not self.root:
-            self._inodes.pop(inode.ino, None)
-            if self._displaced:
-                path = inode.path
-                if self._displaced.get(path) == inode.ino:
-                    del self._displaced[path]
+        if inode.lookups <= 0 and inode.open_handles <= 0 and inode is not self.root and self._inodes.get(inode.ino) is inode:
+            del self._inodes[inode.ino]
+            self._undisplace(inode)
+            _taken_from(inode)
+
+
+def _put_into(inode: Inode, parent: Inode) -> None:
+    inode.parent = parent
+    if parent.below is None:
+        parent.below = set()
+    parent.below.add(inode)
+
+
+def _taken_from(inode: Inode) -> None:
+    parent = inode.parent
+    if parent is not None and parent.below is not None:
+        parent.below.discard(inode)
+        if not parent.below:
+            parent.below = None
 
 
 def stamp_of(attributes: Attributes) -> int:
@@ -202,17 +269,11 @@ def same_size(stamp: int, other: int) -> bool:
     return stamp >> 22 == other >> 22
 
 
-def _lies_below(entry: Inode | _Listed, folder: Inode) -> bool:
-    if isinstance(entry, Inode):
-        return entry.lies_below(folder)
-    return entry[0] is folder or entry[0].lies_below(folder)
+def _folder_of(listed: _Listed) -> int:
+    return int.from_bytes(listed[:_INO_NBYTES], "little")
 
 
-def _digest(path: str) -> int:
-    digest = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+def _digest(folder: int, name: str) -> int:
+    named = folder.to_bytes(_INO_NBYTES, "little") + name.encode("utf-8", "surrogateescape")
     # 63 bits: some programs read inode numbers as signed.
-    return (int.from_bytes(digest, "little") >> 1) | _RESERVED
-
-
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+    return (int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little") >> 1) | _RESERVED

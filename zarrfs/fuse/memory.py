@@ -8,7 +8,7 @@ not know yet. So are the attributes of folders, whose times change with whatever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from zarrfs.fuse.inodes import Inode, InodeTable
 from zarrfs.fuse.notifier import Notifier
@@ -35,15 +35,26 @@ class KernelMemory:
             return self._timeout, max(self._timeout, TOLD_SECONDS)
         return self._timeout, self._timeout
 
-    def changed(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> None:
-        """Entries (path, may have lost its name, known, superseded) are different now: the kernel is told what it has to forget.
+    def changed(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> Iterator[None]:
+        """Entries (path, may have lost its name, known, superseded) are different now: the kernel is told what it has to forget, while
+        the caller goes on with what this returns. From now on no answer that was begun before is kept for long.
 
         ``known``: it was written through this very file, so its pages are right and only its attributes are not. ``superseded``:
         whoever has it open keeps the old value, whose pages stay with this inode; the name is another file's from now on. ``behind``:
         it was changed behind the mount, so that a value that nobody has open is another file as well.
         """
         self.epoch += 1
+        return self._changing(entries, behind)
+
+    def forgotten(self, path: str, superseded: Container[str]) -> Iterator[None]:
+        """As `changed`: anything at ``path`` and below may be different. ``superseded``: paths of files whose open handles keep the old
+        value."""
+        self.epoch += 1
+        return self._forgetting(path, superseded)
+
+    def _changing(self, entries: Iterable[tuple[str, bool, bool, bool]], behind: bool) -> Iterator[None]:
         for path, gone, known, superseded in entries:
+            yield
             inode = self._inodes.find(path)
             if inode is None:
                 continue
@@ -56,15 +67,16 @@ class KernelMemory:
             elif inode.node is None or isinstance(inode.node, File):
                 self._notifier.inode(inode.ino, attributes_only=known)
 
-    def forgotten(self, path: str, superseded: Container[str]) -> None:
-        """Anything at ``path`` and below may be different. ``superseded``: paths of files whose open handles keep the old value."""
-        self.epoch += 1
+    def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
         top = self._inodes.find(path)
         if top is None:
             return
-        for inode in self._inodes.below(top):
-            self._forget(inode, superseded)
+        # A folder before what is in it: with its name the kernel forgets what nobody uses of that, and tells us; then it is done.
         self._forget(top, superseded)
+        for inode in self._inodes.below(top):
+            yield
+            if inode is not None:
+                self._forget(inode, superseded)
 
     def _forget(self, inode: Inode, superseded: Container[str]) -> None:
         if inode.parent is None or inode.nameless:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 
 import pyfuse3
+import trio
 
 from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inodes import Inode, InodeTable, stamp_of
 from zarrfs.fuse.memory import KernelMemory
-from zarrfs.fuse.notifier import Notifier
+from zarrfs.fuse.notifier import PATIENCE, Notifier
 from zarrfs.fuse.reads import IsAbandoned, Reads
 from zarrfs.fuse.translation import Attributor, Ownership
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
@@ -19,13 +20,17 @@ from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
 FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
 
 
+async def _nothing_is_left() -> None:
+    pass
+
+
 class MountState(pyfuse3.Operations):
     """What of one mount its handlers know.
 
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
     attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``ownership``: by default that of this
-    process. ``report(where, error)`` is told of every error that a user may want to look up later. ``patience`` and
-    ``is_abandoned``: see `Reads`.
+    process. ``settled()``: returns when all changes so far are told to `memory`. ``report(where, error)`` is told of every error that a
+    user may want to look up later. ``patience`` and ``is_abandoned``: see `Reads`.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class MountState(pyfuse3.Operations):
         hidden: Mapping[str, Directory] | None = None,
         timeout: float,
         told: Callable[[], bool] = lambda: False,
+        settled: Callable[[], Awaitable[None]] = _nothing_is_left,
         writable: bool,
         free_space: FreeSpace,
         ownership: Ownership | None = None,
@@ -51,6 +57,7 @@ class MountState(pyfuse3.Operations):
         self._attributor = Attributor(self.memory, ownership or Ownership.of_this_process(), writable=writable)
         self._writable = writable
         self._free_space = free_space
+        self._settled = settled
         self._on_error = report
         self.reads = Reads(patience, is_abandoned)
         self._files: dict[int, OpenFile] = {}
@@ -65,6 +72,12 @@ class MountState(pyfuse3.Operations):
         return len(self._files) + self._releasing
 
     # --- for the handlers ---------------------------------------------------------------------------------------------------
+
+    async def _told(self) -> None:
+        """Return when the kernel was told of all changes so far, or after a while. The caller holds no lock that a handler may need."""
+        with trio.move_on_after(PATIENCE):
+            await self._settled()
+        await self.notifier.drained()
 
     def _forget_pages_if_superseded(self, opened: OpenFile) -> None:
         """What a file that was superseded publishes becomes part of the value that is there now; of what it had, only that is right."""

@@ -5,14 +5,16 @@ with a READ of that inode in flight they deadlock the whole process beyond kill 
 in order, and nothing that the kernel may wait for waits for this thread. FLUSH and FSYNC do (a change must be seen everywhere when
 close(2) returns), after letting go of every lock. LOOKUP, CREATE, UNLINK, RENAME and the like hold the kernel's lock of their folder
 and never do.
+
+A notice says "forget this", so one that waits stands for all later ones of the same name or inode: what waits is never more than what the
+kernel knows. Who has many to give waits for `Notifier.room`.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
-from collections.abc import Callable
+from typing import NamedTuple
 
 import pyfuse3
 import trio
@@ -20,63 +22,123 @@ import trio
 log = logging.getLogger(__name__)
 
 # A kernel that does not answer by then is waiting for something else of ours; the change is then seen after the timeout of its caches.
-_PATIENCE = 5.0
+PATIENCE = 5.0
+_MANY = 4096
+
+
+class _Entry(NamedTuple):
+    parent: int
+    name: str
+
+    def tell(self) -> None:
+        pyfuse3.invalidate_entry(pyfuse3.InodeT(self.parent), pyfuse3.FileNameT(self.name.encode("utf-8", "surrogateescape")))
+
+
+class _Inode(NamedTuple):
+    ino: int
+    attributes_only: bool
+
+    def tell(self) -> None:
+        pyfuse3.invalidate_inode(pyfuse3.InodeT(self.ino), attr_only=self.attributes_only)
+
+
+class _Mark:
+    """A place in the queue: sets an event of the trio thread when it is reached."""
+
+    def __init__(self) -> None:
+        self.reached = trio.Event()
+        self._token = trio.lowlevel.current_trio_token()
+
+    def tell(self) -> None:
+        self._token.run_sync_soon(self.reached.set)
 
 
 class Notifier:
     """The thread and its queue. Start it once the file system is mounted; `stop` before it is closed."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._pending = 0
-        self._lock = threading.Lock()
+        self._waiting: dict[_Entry | _Inode | _Mark, None] = {}
+        self._under_way = 0
+        self._stopped = False
+        self._changed = threading.Condition()
         # A daemon thread: a kernel call that never returns must not keep the process.
         self._thread = threading.Thread(target=self._run, name="zarrfs-notifier", daemon=True)
+
+    def __len__(self) -> int:
+        """Notices that the kernel has not taken yet."""
+        return len(self._waiting) + self._under_way
 
     def start(self) -> None:
         """Begin to serve the queue."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Serve what is queued, then end; does not wait."""
-        self._queue.put(None)
+        """End after the notice that is being given: nobody is left who would want the others. Does not wait."""
+        with self._changed:
+            self._stopped = True
+            waiting, self._waiting = self._waiting, {}
+            self._changed.notify()
+        for each in waiting:
+            if isinstance(each, _Mark):
+                each.reached.set()
+
+    @property
+    def is_in_kernel(self) -> bool:
+        """Whether, although it was stopped, the thread still waits for the kernel to take a notice."""
+        return self._stopped and self._thread.is_alive()
 
     def inode(self, ino: int, *, attributes_only: bool = False) -> None:
         """Have the kernel forget the pages (and attributes) of an inode."""
-        self._put(lambda: pyfuse3.invalidate_inode(pyfuse3.InodeT(ino), attr_only=attributes_only))
+        self._put(_Inode(ino, attributes_only))
 
     def entry(self, parent: int, name: str) -> None:
         """Have the kernel forget a name in a folder."""
-        encoded = name.encode("utf-8", "surrogateescape")
-        self._put(lambda: pyfuse3.invalidate_entry(pyfuse3.InodeT(parent), pyfuse3.FileNameT(encoded)))
+        self._put(_Entry(parent, name))
 
     async def drained(self) -> None:
         """Return when everything queued so far was told, or after a while. The caller holds no lock that a handler may need."""
-        with self._lock:
-            if not self._pending:
-                return
-        told = trio.Event()
-        token = trio.lowlevel.current_trio_token()
-        self._put(lambda: token.run_sync_soon(told.set))
-        with trio.move_on_after(_PATIENCE) as scope:
-            await told.wait()
+        if not len(self) or self._stopped:
+            return
+        with trio.move_on_after(PATIENCE) as scope:
+            await self._reached_the_end()
         if scope.cancelled_caught:
-            log.warning("the kernel has not taken a change notice for %g s", _PATIENCE)
+            log.warning("the kernel has not taken a change notice for %g s", PATIENCE)
 
-    def _put(self, call: Callable[[], None]) -> None:
-        with self._lock:
-            self._pending += 1
-        self._queue.put(call)
+    async def room(self) -> None:
+        """Return when there are few notices that the kernel has not taken yet. May take as long as it keeps one waiting."""
+        while len(self) > _MANY and not self._stopped:
+            await self._reached_the_end()
+
+    async def _reached_the_end(self) -> None:
+        mark = _Mark()
+        self._put(mark)
+        await mark.reached.wait()
+
+    def _put(self, notice: _Entry | _Inode | _Mark) -> None:
+        with self._changed:
+            if not self._stopped:
+                self._waiting[notice] = None
+                self._changed.notify()
+            elif isinstance(notice, _Mark):
+                notice.reached.set()
 
     def _run(self) -> None:
-        while (call := self._queue.get()) is not None:
-            try:
-                call()
-            except (OSError, trio.RunFinishedError):
-                # The kernel has already forgotten it, which is as good.
-                pass
-            except Exception:
-                log.exception("telling the kernel of a change failed")
-            finally:
-                with self._lock:
-                    self._pending -= 1
+        while True:
+            with self._changed:
+                while not self._waiting and not self._stopped:
+                    self._changed.wait()
+                if self._stopped:
+                    return
+                notices, self._waiting = self._waiting, {}
+                self._under_way = len(notices)
+            for notice in notices:
+                try:
+                    if not self._stopped or isinstance(notice, _Mark):
+                        notice.tell()
+                except (OSError, trio.RunFinishedError):
+                    # The kernel has already forgotten it, which is as good.
+                    pass
+                except Exception:
+                    log.exception("telling the kernel of a change failed")
+                finally:
+                    self._under_way -= 1

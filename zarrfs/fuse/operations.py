@@ -24,6 +24,8 @@ from zarrfs.fuse.xattrs import XattrOperations
 from zarrfs.vfs.node import Attributes, Buffer, File, Handle, Node, OpenFlags
 from zarrfs.vfs.temporary import TemporaryFile
 
+_FORGOTTEN_AT_ONCE = 2000
+
 
 class Operations(XattrOperations):
     """The handlers for one mount."""
@@ -46,9 +48,12 @@ class Operations(XattrOperations):
         return self._refer(parent, text, node, attributes, epoch)
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
-        # Not guarded: FORGET has no answer, and not even a FUSEError may leave. `InodeTable.forget` raises nothing.
-        for ino, count in inode_list:
+        # Not guarded: FORGET has no answer, and not even a FUSEError may leave. `InodeTable.forget` raises nothing. One request may
+        # hold 65,000 of them.
+        for index, (ino, count) in enumerate(inode_list, 1):
             self.inodes.forget(ino, count)
+            if not index % _FORGOTTEN_AT_ONCE:
+                await trio.lowlevel.checkpoint()
 
     @guarded
     async def getattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
@@ -73,7 +78,7 @@ class Operations(XattrOperations):
                 await opened.handle.truncate(attr.st_size)
             else:
                 await (await self._file(entry)).truncate(attr.st_size)
-                await self.notifier.drained()
+                await self._told()
         if fields.update_mtime:
             # futimens(3) comes without a handle; an open file may have lost its name to another one.
             opened = opened or self._open_file(entry)
@@ -189,7 +194,6 @@ class Operations(XattrOperations):
             # rewinddir(3): POSIX wants what is there now.
             await listing.restart((await self._directory(listing.inode)).entries(), self.memory.epoch)
         listing.listed = True
-        folder = listing.inode.path
         position = start_id
         while True:
             try:
@@ -203,10 +207,8 @@ class Operations(XattrOperations):
                 return
             name, is_directory, size, mtime_ns, writable = entry
             attributes = Attributes(is_directory, size, mtime_ns, writable)
-            path = f"{folder}/{name}" if folder else name
-            stamp = stamp_of(attributes)
             # The reference is the kernel's only if the entry fits: it is taken back when it does not.
-            ino = self.inodes.listed(listing.inode, name, path=path, stamp=stamp)
+            ino = self.inodes.listed(listing.inode, name, stamp=stamp_of(attributes))
             position += 1
             if not pyfuse3.readdir_reply(token, name_of(name), self._attributor.entry(ino, attributes, listing.epoch), position):
                 self.inodes.forget(ino, 1)
@@ -300,14 +302,14 @@ class Operations(XattrOperations):
         opened = self._files[fh]
         await opened.handle.flush()
         self._forget_pages_if_superseded(opened)
-        await self.notifier.drained()
+        await self._told()
 
     @guarded
     async def fsync(self, fh: pyfuse3.FileHandleT, datasync: bool) -> None:
         opened = self._files[fh]
         await opened.handle.fsync()
         self._forget_pages_if_superseded(opened)
-        await self.notifier.drained()
+        await self._told()
 
     @guarded
     async def release(self, fh: pyfuse3.FileHandleT) -> None:

@@ -51,6 +51,7 @@ class ChunkCache:
         self.nbytes = 0
         self.hits = 0
         self._entries: OrderedDict[CacheKey, _Entry] = OrderedDict()
+        self._of: dict[int, set[Coords]] = {}
         self._readings: dict[CacheKey, _Reading] = {}
 
     def peek(self, key: CacheKey) -> tuple[bool, Array | None]:
@@ -88,18 +89,26 @@ class ChunkCache:
 
     def discard(self, serial: int, coords: Coords | None = None) -> None:
         """Forget one chunk of an array, or all of them."""
-        doomed = [(serial, coords)] if coords is not None else [key for key in self._entries if key[0] == serial]
-        for key in doomed:
-            self._remove(key)
+        for each in [coords] if coords is not None else list(self._of.get(serial, ())):
+            self._remove((serial, each))
         for key, reading in self._readings.items():
             if key[0] == serial and coords in (None, key[1]):
                 reading.stale = True
+
+    def discard_all(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self._of.clear()
+        self.nbytes = 0
+        for reading in self._readings.values():
+            reading.stale = True
 
     def _insert(self, key: CacheKey, entry: _Entry) -> None:
         self._remove(key)
         if entry.nbytes > self.limit:
             return
         self._entries[key] = entry
+        self._of.setdefault(key[0], set()).add(key[1])
         self.nbytes += entry.nbytes
         while self.nbytes > self.limit:
             self._remove(next(iter(self._entries)))
@@ -108,3 +117,7 @@ class ChunkCache:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.nbytes -= entry.nbytes
+            cached = self._of[key[0]]
+            cached.remove(key[1])
+            if not cached:
+                del self._of[key[0]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from zarrfs.codecs.chain import CodecChain
@@ -55,13 +56,36 @@ def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers) -> ChunkStore:
     )
 
 
-def chunks_under_key(metadata: ArrayMetadata, stored: Coords) -> list[Coords]:
+@dataclass(frozen=True, slots=True)
+class ChunkBox:
+    """The chunks whose coordinates lie in ``ranges``: as many as a document says, so that they are made one at a time."""
+
+    ranges: tuple[range, ...]
+
+    @property
+    def count(self) -> int:
+        """How many chunks these are."""
+        return math.prod(len(each) for each in self.ranges)
+
+    def __iter__(self) -> Iterator[Coords]:
+        for index in range(self.count):
+            coords: list[int] = []
+            for each in reversed(self.ranges):
+                index, place = divmod(index, len(each))
+                coords.append(each[place])
+            yield tuple(reversed(coords))
+
+
+def chunks_under_key(metadata: ArrayMetadata, stored: Coords) -> ChunkBox:
     """The chunks that lie under the key of a store which ``stored`` names: those of a shard within the array, or the one."""
-    ranges = [
-        range(index * count, min((index + 1) * count, extent))
-        for index, count, extent in zip(stored, metadata.chunks_per_key, metadata.grid_shape, strict=True)
-    ]
-    return list(itertools.product(*ranges)) if metadata.shards else [stored]
+    if not metadata.shards:
+        return ChunkBox(tuple(range(index, index + 1) for index in stored))
+    return ChunkBox(
+        tuple(
+            range(index * count, min((index + 1) * count, extent))
+            for index, count, extent in zip(stored, metadata.chunks_per_key, metadata.grid_shape, strict=True)
+        )
+    )
 
 
 def shard_levels(chunks: ChunkStore) -> tuple[ShardedChunks, ...]:

@@ -36,11 +36,13 @@ class OpenArray:
 
 @dataclass(slots=True)
 class KnownNode:
-    """What was learnt at a path, of documents with this ``digest``; it counts until ``expires``."""
+    """What was learnt at a path, of documents with this ``digest``; it counts until ``expires``, and until something is forgotten after
+    ``learnt`` (`zarrfs.hierarchy.forgotten`)."""
 
     node: Node | None
     digest: bytes
     expires: float
+    learnt: int = 0
     opened: OpenArray | None = None
     documents_ns: int | None = None
     chunks_ns: int | None = None
@@ -61,6 +63,9 @@ class KnownNodes:
     def __getitem__(self, path: NodePath) -> KnownNode:
         return self._known[path]
 
+    def __contains__(self, path: object) -> bool:
+        return path in self._known
+
     def __iter__(self) -> Iterator[NodePath]:
         return iter(self._known)
 
@@ -75,7 +80,7 @@ class KnownNodes:
         """The same, with paths."""
         return iter(self._known.items())
 
-    def put(self, path: NodePath, known: KnownNode) -> list[KnownNode]:
+    def put(self, path: NodePath, known: KnownNode) -> list[tuple[NodePath, KnownNode]]:
         """Remember ``known``; what was forgotten for it."""
         self._known[path] = known
         self._known.move_to_end(path)
@@ -84,7 +89,7 @@ class KnownNodes:
         while len(self._known) > MAX_NODES:
             dropped, oldest = self._known.popitem(last=False)
             self._measure(dropped, None)
-            forgotten.append(oldest)
+            forgotten.append((dropped, oldest))
         while self._large_nbytes > MAX_ATTRIBUTES_NBYTES and len(self._large) > 1:
             oldest_path = next(iter(self._large))
             self._measure(oldest_path, None)

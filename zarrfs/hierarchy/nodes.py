@@ -8,24 +8,27 @@ in the order of their priority, and the first whose documents are there wins.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import trio
 
 from zarrfs import threads
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
-from zarrfs.errors import MetadataError, MetadataUnsupported, StoreTimeout, ZarrfsError
+from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
-from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, chunks_under_key
+from zarrfs.hierarchy.chunk_layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each, in_order
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.flight import Flight
+from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, OpenArray, without_large_attributes
+from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
+from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.hierarchy.roots import Roots
@@ -40,17 +43,9 @@ from zarrfs.stores.base import Store
 log = logging.getLogger(__name__)
 
 _WIDTH = 16
-# More chunks than these are forgotten with all others of their array.
+# More chunks than these are forgotten with all others of their array, and those of more arrays with all others.
 _FEW_CHUNKS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class NodeChange:
-    """What a change in the store means for a node: chunk ``coords`` of the array at ``path``, or (None) anything of the node and of
-    what lies below it."""
-
-    path: NodePath
-    coords: Coords | None = None
+_FEW_ARRAYS = 64
 
 
 class Hierarchy:
@@ -72,6 +67,12 @@ class Hierarchy:
         self._ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
         self._known = KnownNodes()
+        self._paths = PathIndex()
+        self._opened = PathIndex()
+        # Arrays whose chunks lie elsewhere than the node, by where these are.
+        self._apart: dict[NodePath, NodePath] = {}
+        self._chunk_places = PathIndex()
+        self._forgotten = Forgotten()
         self._underway: dict[NodePath, Flight] = {}
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
         self._stored = StoredDocuments(store)
@@ -92,6 +93,7 @@ class Hierarchy:
         if known.opened is None:
             array = self.array_of(without_large_attributes(known.node))
             known.opened = OpenArray(array, ArrayReader(array, self._readers))
+            self._opened.add(path)
             self._by_chunk_prefix[known.node.chunk_prefix] = path
         return known.opened
 
@@ -195,7 +197,7 @@ class Hierarchy:
             raise unanswered[0]
         return [(name, found[name]) for name in ordered if name in found]
 
-    def changed(self, key_or_prefix: str, *, is_prefix: bool) -> list[NodeChange]:
+    def changed(self, key_or_prefix: str, *, is_prefix: bool) -> NodeChanges:
         """Forget what is no longer so, now that something was set or erased there; the nodes concerned."""
         self._epoch += 1
         return self._prefix_changed(Prefix(key_or_prefix)) if is_prefix else self._key_changed(Key(key_or_prefix))
@@ -205,46 +207,48 @@ class Hierarchy:
         known = self._known.get(path)
         return known is not None and known.opened is not None
 
-    def came_or_went(self, prefix: Prefix) -> list[NodeChange]:
+    def open_below(self, path: NodePath) -> Iterator[NodePath]:
+        """The arrays at ``path`` and below it that were handed out, and may be open."""
+        return filter(self.is_open, self._opened.at_and_below(path))
+
+    def came_or_went(self, prefix: Prefix) -> NodeChanges:
         """Forget what is no longer so, now that ``prefix`` came or went while there was no key below it; the nodes concerned."""
         self._epoch += 1
         above = prefix
         while above:
             self._expire_implied(above)
             above = Prefix(above[: above.rstrip("/").rfind("/") + 1])
-        return [NodeChange(path) for path in self._roots.groups_at(prefix)]
+        return NodeChanges(tuple(NodeChange(path) for path in self._roots.groups_at(prefix)))
 
     def forget_all(self) -> None:
         """Forget everything that was learnt of the store."""
         self._epoch += 1
         self._roots.expire()
-        for known in self._known.values():
-            known.expires = float("-inf")
-            if known.opened is not None:
-                known.opened.reader.discard()
+        self._expire_below(ROOT)
+        self._readers.discard_all()
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
-    def _key_changed(self, key: Key) -> list[NodeChange]:
+    def _key_changed(self, key: Key) -> NodeChanges:
         if self._roots.is_root_key(key):
             self._roots.expire()
             if not self._store.listable:
                 # Any node may be known from the consolidated copy that this is.
                 self.forget_all()
-        changes = []
+        nodes: list[NodeChange] = []
+        chunks: list[tuple[NodePath, ChunkBox | Sequence[Coords]]] = []
         owner = self._roots.owner_of(key)
         if owner is not None:
             # With another hierarchy there, or none, its nodes are others.
-            for every in self._known.values():
-                every.expires = float("-inf")
-            changes.append(NodeChange(owner))
-        for layout in self._roots.known:
+            self._expire_below(ROOT)
+            nodes.append(NodeChange(owner))
+        for layout in list(self._roots.over(key)):
             path = layout.node_of_document(key)
             if path is not None:
                 self._expire(path)
                 if self._roots.forget(path):
                     self._expire_below(path)
-                changes.append(NodeChange(path))
+                nodes.append(NodeChange(path))
         # A chunk's key may be its array's prefix without the slash.
         prefix = Prefix(f"{key}/")
         while True:
@@ -254,44 +258,75 @@ class Hierarchy:
                 metadata = known.opened.array.metadata
                 stored = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
                 if stored is not None and not PendingShards.is_publishing(key):
-                    changes.extend(self._chunks_changed(path, known, chunks_under_key(metadata, stored)))
+                    box = chunks_under_key(metadata, stored)
+                    self._chunks_changed(known, box)
+                    chunks.append((path, box))
             if not prefix:
-                return changes
+                return NodeChanges(tuple(nodes), tuple(chunks))
             self._expire_implied(prefix)
             prefix = Prefix(prefix[: prefix.rstrip("/").rfind("/") + 1])
 
-    def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> list[NodeChange]:
+    def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> NodeChanges:
         """Chunks of the array with this chunk prefix are other ones, although no key is; the nodes concerned."""
         path = self._by_chunk_prefix.get(prefix)
         known = self._known.get(path) if path is not None else None
-        return self._chunks_changed(path, known, coords) if path is not None and known is not None else []
+        if path is None or known is None:
+            return NodeChanges()
+        self._chunks_changed(known, coords)
+        return NodeChanges(chunks=((path, coords),))
 
-    def _chunks_changed(self, path: NodePath, known: KnownNode, coords: Sequence[Coords]) -> list[NodeChange]:
-        if known.opened is not None:
-            if len(coords) > _FEW_CHUNKS:
-                known.opened.reader.discard()
-            else:
-                for each in coords:
-                    known.opened.reader.discard(each)
+    def _chunks_changed(self, known: KnownNode, box: ChunkBox | Sequence[Coords]) -> None:
         known.chunks_ns = time.time_ns()
-        return [NodeChange(path, each) for each in coords]
+        if known.opened is None:
+            return
+        if count(box) > _FEW_CHUNKS:
+            known.opened.reader.discard()
+        else:
+            for each in box:
+                known.opened.reader.discard(each)
 
-    def _prefix_changed(self, prefix: Prefix) -> list[NodeChange]:
+    def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
         self._roots.expire()
-        concerned = set()
-        for path, known in self._known.items():
-            chunk_prefix = known.node.chunk_prefix if isinstance(known.node, ArrayNode) else None
-            places = self._roots.prefixes_of(path) | ({chunk_prefix} if chunk_prefix is not None else set())
-            if any(place.startswith(prefix) or prefix.startswith(place) for place in places):
-                concerned.add(path)
-        for path in concerned:
+        tops = self._roots.tops_at(prefix)
+        # What a folder is told of itself, and of what it lies in, may have been otherwise without what came or went in it.
+        above = dict.fromkeys(each for top in tops for each in top.ancestors() if each in self._known)
+        apart = list(itertools.islice(self._with_chunks_at(prefix), _FEW_ARRAYS + 1))
+        if len(apart) > _FEW_ARRAYS:
+            tops = [ROOT]
+        for path in (*above, *apart):
             self._expire(path)
-            if path.prefix.startswith(prefix):
-                self._roots.forget(path)
-            opened = self._known[path].opened
-            if opened is not None:
-                opened.reader.discard()
-        return [NodeChange(path) for path in concerned]
+            self._discard(path)
+        for top in tops:
+            self._expire_below(top)
+            self._discard_below(top)
+        self._roots.forget_below(prefix)
+        return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._paths)
+
+    def _with_chunks_at(self, prefix: Prefix) -> Iterator[NodePath]:
+        """Arrays with chunks below ``prefix``, or for which it may be that of a chunk, where that does not show by their paths."""
+        if not self._apart:
+            return
+        try:
+            place = NodePath(f"/{prefix[:-1]}")
+        except NameInvalid:
+            return
+        for each in (*place.ancestors(), *self._chunk_places.at_and_below(place)):
+            if each in self._apart:
+                yield self._apart[each]
+
+    def _discard(self, path: NodePath) -> None:
+        known = self._known.get(path)
+        if known is not None and known.opened is not None:
+            known.opened.reader.discard()
+
+    def _discard_below(self, path: NodePath) -> None:
+        """Forget what was decoded of the arrays there; of all arrays, where these are many."""
+        opened = list(itertools.islice(self._opened.at_and_below(path), _FEW_ARRAYS + 1))
+        if len(opened) > _FEW_ARRAYS:
+            self._readers.discard_all()
+        else:
+            for each in opened:
+                self._discard(each)
 
     def _expire(self, path: NodePath) -> None:
         known = self._known.get(path)
@@ -302,9 +337,8 @@ class Hierarchy:
             self._roots.expire()
 
     def _expire_below(self, path: NodePath) -> None:
-        for each, known in self._known.items():
-            if each.prefix.startswith(path.prefix):
-                known.expires = float("-inf")
+        """Nothing that was learnt of what is at ``path`` and below it counts any more. However much that is, it is not touched."""
+        self._forgotten.add(path)
 
     def _expire_implied(self, prefix: Prefix) -> None:
         """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
@@ -320,7 +354,7 @@ class Hierarchy:
             return KnownNode(None, b"", float("-inf"))
         while True:
             known = self._known.get(path)
-            if known is not None and known.expires > trio.current_time():
+            if known is not None and known.expires > trio.current_time() and self._forgotten.counts(path, known.learnt):
                 return known
             underway = self._underway.get(path)
             if underway is None:
@@ -341,6 +375,7 @@ class Hierarchy:
         expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
         if before is not None and before.digest == digest and type(before.node) is type(node):
             before.expires = expires
+            before.learnt = self._forgotten.now
             before.documents_ns = documents_ns
             return before
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
@@ -351,11 +386,30 @@ class Hierarchy:
             opened.reader.discard()
             opened = None
         chunks_ns = before.chunks_ns if before is not None else None
-        known = KnownNode(node, digest, expires, opened, documents_ns=documents_ns, chunks_ns=chunks_ns)
-        for forgotten in self._known.put(path, known):
-            if isinstance(forgotten.node, ArrayNode):
-                self._by_chunk_prefix.pop(forgotten.node.chunk_prefix, None)
+        known = KnownNode(node, digest, expires, self._forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns)
+        self._index(path, known)
+        for forgotten_path, forgotten in self._known.put(path, known):
+            self._unindex(forgotten_path, forgotten)
         return known
+
+    def _index(self, path: NodePath, known: KnownNode) -> None:
+        self._paths.add(path)
+        if known.opened is None:
+            self._opened.discard(path)
+        if isinstance(known.node, ArrayNode) and known.node.chunk_prefix != path.prefix:
+            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
+            self._apart[place] = path
+            self._chunk_places.add(place)
+
+    def _unindex(self, path: NodePath, known: KnownNode) -> None:
+        self._paths.discard(path)
+        self._opened.discard(path)
+        if isinstance(known.node, ArrayNode):
+            self._by_chunk_prefix.pop(known.node.chunk_prefix, None)
+            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
+            if self._apart.get(place) == path:
+                del self._apart[place]
+                self._chunk_places.discard(place)
 
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None]:
         """The node, a digest of its documents, and the newest time of them."""

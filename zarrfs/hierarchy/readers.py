@@ -123,6 +123,14 @@ class ReaderPool:
         self.start_soon = start_soon
         self.slab_nbytes = slab_nbytes
         self.window_nbytes = window_nbytes
+        self.epoch = 0
+        """Counts how often everything was discarded."""
+
+    def discard_all(self) -> None:
+        """As `ArrayReader.discard` of every array."""
+        self.epoch += 1
+        self.cache.discard_all()
+        self.slabs.discard_all()
 
 
 class ArrayReader:
@@ -136,13 +144,15 @@ class ArrayReader:
         self._slab_grid = SlabGrid(metadata.shape, metadata.chunk_grid, self._itemsize, pool.slab_nbytes)
         self._handles = 0
         self._valid_until = float("-inf")
+        self._epoch = pool.epoch
         self._has_no_room = False
 
     def opened(self) -> Position:
         """A file over this array was opened: where it will be read. What was decoded before counts for the pool's ``ttl``; the first
         file that is opened after that starts afresh, so that changes behind the mount are seen."""
-        if trio.current_time() > self._valid_until:
+        if trio.current_time() > self._valid_until or self._epoch != self._pool.epoch:
             self.discard()
+            self._epoch = self._pool.epoch
             self._valid_until = trio.current_time() + self._pool.ttl
         self._handles += 1
         return Position(self._pool.window_nbytes)

@@ -10,7 +10,7 @@ not depend on who asked for what (docs/design/010-layouts.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
@@ -55,7 +55,7 @@ class Roots:
         """Where the hierarchy of its own begins that a change of ``key`` may make, change or end."""
         if key in self._entries:
             return ROOT
-        return next((at for at, layout in self._below.items() if key in layout.dialect.root_keys(layout.prefix)), None)
+        return next((layout.at for layout in self._below_over(key) if key in layout.dialect.root_keys(layout.prefix)), None)
 
     def expire(self) -> None:
         """Look again, the next time that somebody asks."""
@@ -91,17 +91,25 @@ class Roots:
         """Whether ``path`` is the root of this hierarchy, which has an entry point."""
         return not layout.per_node and path == (layout.at if isinstance(layout, RootedLayout) else ROOT)
 
+    def over(self, place: Key | Prefix) -> Iterator[Layout]:
+        """The layouts, as they were last learnt, that may have something at this key or prefix, those whose roots lie deeper first."""
+        yield from self._below_over(place)
+        yield from self._layouts
+
     def groups_at(self, prefix: Prefix) -> set[NodePath]:
         """The groups whose members lie at ``prefix``, in one layout or the other."""
-        found = {layout.node_of_prefix(prefix) for layout in self.known if not layout.per_node}
+        found = {layout.node_of_prefix(prefix) for layout in self.over(prefix) if not layout.per_node}
         with suppress(NameInvalid):
             found.add(NodePath("/" + prefix[:-1]))
         return {path for path in found if path is not None}
 
-    def prefixes_of(self, path: NodePath) -> set[Prefix]:
-        """Where members of a group at ``path`` lie, in one layout or the other."""
-        apart = [layout for layout in self.known if not layout.per_node and layout.holds(path)]
-        return {path.prefix, *(prefix for layout in apart for prefix in layout.listing_prefixes(path))}
+    def tops_at(self, prefix: Prefix) -> list[NodePath]:
+        """The paths at and below which are all nodes that have something below ``prefix``; none of them lies below another."""
+        found = self.groups_at(prefix)
+        for layout in self._layouts:
+            if not layout.per_node and any(each.startswith(prefix) for each in layout.listing_prefixes(ROOT)):
+                found.add(ROOT)
+        return [path for path in sorted(found) if found.isdisjoint(path.ancestors())]
 
     def layout_of(self, node: Node) -> Layout | None:
         """The layout, as far as is known, that has this node."""
@@ -135,6 +143,19 @@ class Roots:
     def forget(self, path: NodePath) -> bool:
         """Look at the folder at ``path`` again, now that there may be a node of another layout; whether it was a root."""
         return self._below.pop(path, None) is not None
+
+    def forget_below(self, prefix: Prefix) -> None:
+        """As `forget`, for all folders at ``prefix`` and below it."""
+        for at in [at for at in self._below if at.startswith(prefix, 1) or at[1:] == prefix[:-1]]:
+            del self._below[at]
+
+    def _below_over(self, place: Key | Prefix) -> Iterator[RootedLayout]:
+        if self._below:
+            cut = len(place)
+            while (cut := place.rfind("/", 0, cut)) > 0:
+                layout = self._below.get(f"/{place[:cut]}")  # type: ignore[call-overload]
+                if layout is not None:
+                    yield layout
 
     async def _learn(self) -> None:
         epoch = self._epoch

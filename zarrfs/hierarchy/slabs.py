@@ -137,6 +137,11 @@ class SlabPool:
             if slab is not None:
                 self._remove(slab)
 
+    def discard_all(self) -> None:
+        """Forget the slabs of all arrays, as `discard`."""
+        for slab in list(self._slabs.values()):
+            self._remove(slab)
+
     def passed(self, slab: Slab) -> None:
         """An open file is done with a slab: the next one is to use its memory, which is still in the processor's caches."""
         if slab.idle and not slab.stale:

@@ -9,6 +9,7 @@ nobody since, and what came before is covered by what is announced of the operat
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Change
 from zarrfs.stores.folder_names import Parts, generation_of
 from zarrfs.stores.folder_tree import FolderTree
-from zarrfs.stores.folder_watch import Event, FolderWatch, Overflow, Seen, Unwatchable
+from zarrfs.stores.folder_watch import Event, FolderWatch, Overflow, Seen, Unwatchable, events
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +33,11 @@ Found = dict[tuple[Parts, bool], Kind]
 
 EVERYTHING = Change(Prefix(""), "unknown", behind=True)
 
-_PORTION = 64
-"""Changes told at once; others have a turn in between."""
-_INLINE = 64
-"""Events understood inline, at about 5 microseconds each."""
-_MOST_PENDING = 200_000
+_SLICE_SECONDS = 0.005
+"""Changes are told for so long at once; others have a turn in between."""
+_INLINE_NBYTES = 4 * 1024
+"""Events understood inline: at most 128, at about 10 microseconds each."""
+_MOST_PENDING_NBYTES = 16 * 1024 * 1024
 
 
 class Own:
@@ -66,7 +67,7 @@ class FolderChanges:
     def __init__(self, tree: FolderTree) -> None:
         self._tree = tree
         self._watch: FolderWatch | None = None
-        self._pending: deque[Event | Own] = deque()
+        self._pending: deque[bytes | Own] = deque()
         self._own: list[Own] = []
         self._awake = trio.Event()
 
@@ -98,6 +99,8 @@ class FolderChanges:
                 told([EVERYTHING] if again else [])
                 try:
                     await self._told_until_overflow(self._watch, told)
+                    # The kernel takes a while to end thousands of watches. What they tell meanwhile is covered by what comes next.
+                    await threads.io(self._watch.close)
                 finally:
                     self._end()
                 log.info("%s: more changes than could be told: everything is looked at again", self._tree.path)
@@ -129,15 +132,20 @@ class FolderChanges:
         self._awake = trio.Event()
         pending = list(self._pending)
         self._pending.clear()
-        if len(pending) > _MOST_PENDING:
+        nbytes = sum(len(each) for each in pending if isinstance(each, bytes))
+        if nbytes > _MOST_PENDING_NBYTES:
             raise Overflow
-        if len(pending) > _INLINE or any(isinstance(each, Event) and each.lists_folders for each in pending):
-            changes = await threads.io(self._understood, watch, pending)
+        few = list(_parsed(pending)) if nbytes <= _INLINE_NBYTES else None
+        if few is None or any(isinstance(each, Event) and each.lists_folders for each in few):
+            changes = await threads.io(self._understood, watch, few if few is not None else _parsed(pending))
         else:
-            changes = self._understood(watch, pending)
-        for start in range(0, len(changes), _PORTION):
-            told(changes[start : start + _PORTION])
-            await trio.lowlevel.checkpoint()
+            changes = self._understood(watch, few)
+        until = time.perf_counter() + _SLICE_SECONDS
+        for change in changes:
+            told((change,))
+            if time.perf_counter() >= until:
+                await trio.lowlevel.checkpoint()
+                until = time.perf_counter() + _SLICE_SECONDS
 
     async def _read_on(self, watch: FolderWatch) -> None:
         while True:
@@ -199,6 +207,14 @@ class FolderChanges:
             return "" if self._tree.folder_mtime_ns(parts) is None else "/"
         stat = self._tree.stat(parts)
         return "" if stat is None else generation_of(stat)
+
+
+def _parsed(pending: Iterable[bytes | Own]) -> Iterator[Event | Own]:
+    for each in pending:
+        if isinstance(each, Own):
+            yield each
+        else:
+            yield from events(each)
 
 
 def _add(found: Found, parts: Parts, is_folder: bool, kind: Kind | Literal["moved"]) -> None:

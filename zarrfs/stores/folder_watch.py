@@ -31,6 +31,8 @@ MAX_FOLDERS = 50_000
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0x40, 0x80, 0x100, 0x200
 _Q_OVERFLOW, _IGNORED, _ONLYDIR, _EXCL_UNLINK, _ISDIR = 0x4000, 0x8000, 0x1000000, 0x4000000, 0x40000000
+# The kernel hands out whole events: 32 bytes with a short name, 272 with the longest.
+_READ_NBYTES = 16 * 1024
 _MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLYDIR | _EXCL_UNLINK
 
 
@@ -93,6 +95,14 @@ class _Folder:
         return tuple(reversed(names))
 
 
+def events(portion: bytes) -> Iterator[Event]:
+    """The events in what `FolderWatch.read` gave."""
+    import inotify_simple
+
+    for event in inotify_simple.parse_events(portion):
+        yield Event(*event)
+
+
 class FolderWatch:
     """The watches of one tree, which are all there when it is made; that lists every folder. One caller at a time, but for `read`,
     which may be called meanwhile. Raises `Unwatchable`."""
@@ -118,9 +128,18 @@ class FolderWatch:
         """A descriptor that is readable when there is something to `read`."""
         return int(self._inotify.fileno())
 
-    def read(self) -> list[Event]:
-        """What happened since the last call, in order, for `understand`; does not wait."""
-        return [Event(*event) for event in self._inotify.read(timeout=0)]
+    def read(self) -> list[bytes]:
+        """What happened since the last call, in order, for `events`; does not wait, and looks at none of it."""
+        found = []
+        while portion := self._some():
+            found.append(portion)
+        return found
+
+    def _some(self) -> bytes:
+        try:
+            return os.read(self.fileno(), _READ_NBYTES)
+        except BlockingIOError:
+            return b""
 
     def understand(self, event: Event) -> Iterator[Seen]:
         """What an event means. Events have to come in order, and each iterator has to be used up before the next. New folders are
@@ -168,6 +187,12 @@ class FolderWatch:
     def close(self) -> None:
         """End all watches."""
         self._inotify.close()
+        # Each refers to those around it: nothing else would free them (`zarrfs.collector`).
+        for folder in (*self._folders.values(), *self._leaving.values()):
+            folder.above = None
+            folder.below.clear()
+        self._folders.clear()
+        self._leaving.clear()
 
     def _add_quietly(self, above: _Folder | None, name: str) -> None:
         for _ in self._add(above, name, telling=False):
@@ -234,6 +259,8 @@ class FolderWatch:
         while pending:
             folder = pending.pop()
             pending.extend(folder.below.values())
+            folder.above = None
+            folder.below = {}
             if self._folders.pop(folder.wd, None) is not None:
                 with suppress(OSError):
                     self._inotify.rm_watch(folder.wd)

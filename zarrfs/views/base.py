@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
-from zarrfs.hierarchy.nodes import Hierarchy, NodeChange
+from zarrfs.hierarchy.node_changes import NodeChange
+from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import StartSoon
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Change, Store
@@ -89,7 +90,7 @@ class View(abc.ABC):
         """The view's top folder."""
 
     @abc.abstractmethod
-    def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
+    def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         """Entries that ``change`` concerns, where ``nodes`` is what it means for the hierarchy. Called between two awaits."""
 
     def left(self) -> Iterable[str]:

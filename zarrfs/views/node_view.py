@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from zarrfs.hierarchy.nodes import NodeChange
+from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT
 from zarrfs.stores.base import Change
 from zarrfs.vfs import names
@@ -23,8 +23,9 @@ class NodeView(View):
     def root(self) -> Directory:
         return NodeFolder(self._form, ROOT)
 
-    def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
+    def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         form = self._form
+        forgotten = None
         for node in nodes:
             folder = tuple(names.name_of(part) for part in node.path[1:].split("/") if part)
             if node.coords is not None:
@@ -38,7 +39,10 @@ class NodeView(View):
                 yield Affected((*folder, *key.split("/")), gone=gone, content=change.kind != "times")
             else:
                 if change.is_prefix and change.kind == "erase" and node.path.prefix.startswith(change.place):
-                    form.state.forget_below(form.ident(node.path, ""))
+                    ident = form.ident(node.path, "")
+                    if forgotten is None or not ident.startswith(forgotten):
+                        form.state.forget_below(ident)
+                        forgotten = ident
                 yield Affected(folder, gone=True)
                 for document in form.documents:
                     yield Affected((*folder, document), gone=True, content=change.kind != "times")

@@ -8,7 +8,7 @@ of programs that write Zarr (`zarrfs.vfs.temporary`), which exist in the mount o
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 
 from zarrfs.errors import (
     AcrossViews,
@@ -21,7 +21,7 @@ from zarrfs.errors import (
     StoreReadOnly,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.nodes import NodeChange
+from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Change, DirEntry
 from zarrfs.vfs import names
@@ -45,7 +45,7 @@ class RawView(View):
     def root(self) -> Directory:
         return RawDirectory(self._context, Prefix(""))
 
-    def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
+    def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         if change.waits:
             return
         yield Affected(names_of(change.place), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")

@@ -6,7 +6,7 @@ replaces its array. Names that no array's file can have are temporary: a rename 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 from zarrfs import registry
@@ -22,7 +22,7 @@ from zarrfs.errors import (
     NotRepresentable,
     StoreReadOnly,
 )
-from zarrfs.hierarchy.nodes import NodeChange
+from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
@@ -50,7 +50,7 @@ class WholeArrayView(View):
     def root(self) -> Directory:
         return WholeArrayRoot(self._context, self._container)
 
-    def affected(self, change: Change, nodes: Sequence[NodeChange]) -> Iterable[Affected]:
+    def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         for node in nodes:
             *folder, name = [names.name_of(part) for part in node.path[1:].split("/")]
             stem = self._context.store_name if node.path == ROOT else name

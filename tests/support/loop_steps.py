@@ -1,0 +1,149 @@
+"""The daemon in the foreground, with a watch on how long its event loop is kept by one step of one task.
+
+    python loop_steps.py CONFIG FILE    # the MountConfig as JSON; where the longest step is written
+
+Prints a line on stdout when the mount answers. The longest step since the last report is written to FILE at SIGUSR2 and at the end: its
+CPU time in seconds, the name of its task, and the longest step of each of the other tasks. What is measured is the CPU time of the
+thread that runs the loop, so a busy machine makes no difference.
+
+    with stepped(store) as (mount, steps):
+        ...
+        assert steps.longest() < 0.05
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+if __name__ == "__main__":
+    # Run as a script, from anywhere: the checkout is not on the path.
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.support.mounting import ROOT, Mounted, killed_at_last, mountpoint, watchdog, zarrfs
+from zarrfs.config import MountConfig
+
+_PATIENCE = 60
+
+
+class LoopSteps(trio.abc.Instrument):
+    """Measures each step of each task. ``longest``: the longest of each name, in seconds; ``total``: all of them together."""
+
+    def __init__(self) -> None:
+        self.longest: Counter[str] = Counter()
+        self.total: Counter[str] = Counter()
+        self._began = 0.0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._began = time.thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        seconds = time.thread_time() - self._began
+        self.total[task.name] += seconds  # type: ignore[assignment]
+        if seconds > self.longest[task.name]:
+            self.longest[task.name] = seconds  # type: ignore[assignment]
+
+    def report(self) -> dict[str, Any]:
+        """The longest steps since the last report."""
+        told = {"longest": dict(self.longest.most_common(10)), "total": dict(self.total.most_common(10))}
+        self.longest.clear()
+        self.total.clear()
+        return told
+
+
+class Steps:
+    """What the daemon ``pid`` measures."""
+
+    def __init__(self, pid: int, file: Path) -> None:
+        self._pid = pid
+        self._file = file
+        self.last: dict[str, dict[str, float]] = {}
+        """The report of the end, once the mount has ended."""
+
+    def report(self) -> dict[str, dict[str, float]]:
+        """The longest steps since the last report (or the mount), and the time of all steps together, by task."""
+        self._file.unlink(missing_ok=True)
+        os.kill(self._pid, signal.SIGUSR2)
+        with watchdog(_PATIENCE, lambda: self._file.write_text("{}")):
+            while not self._file.exists():
+                os.sched_yield()
+        return self._read()
+
+    def ended(self) -> None:
+        """The daemon is gone."""
+        self.last = self._read()
+
+    def _read(self) -> dict[str, dict[str, float]]:
+        told: dict[str, dict[str, float]] = json.loads(self._file.read_text())
+        return told
+
+    def longest(self) -> float:
+        """Seconds of the longest step since the last report."""
+        return max(self.report()["longest"].values(), default=0.0)
+
+
+@contextmanager
+def stepped(store: Path, *, ends_with: int | None = 0, **options: Any) -> Iterator[tuple[Mounted, Steps]]:
+    """As `tests.support.mounting.mounted`, measured. ``options`` are those of `MountConfig`. After the body `Steps.last` is of what
+    came after the last report, the end of the mount too."""
+    with mountpoint() as path:
+        log_file, file = path.with_name("log"), path.with_name("steps")
+        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), **options)
+        command = [sys.executable, "-P", str(ROOT / "tests/support/loop_steps.py"), config.to_json(), str(file)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"mounted\n", log_file.read_text()
+                with killed_at_last(process.pid, path):
+                    steps = Steps(process.pid, file)
+                    yield Mounted(path, store, log_file, process.pid), steps
+                    if ends_with is not None:
+                        ended = zarrfs("umount", str(path))
+                        assert ended.returncode == ends_with, f"{ended.stderr}\n{log_file.read_text()}"
+                        steps.ended()
+            finally:
+                process.kill()
+
+
+def main(config_json: str, file: str) -> int:
+    from zarrfs import daemon, logs
+
+    config = MountConfig.from_json(config_json)
+    logs.configure(config.log_level, config.log_file)
+    steps = LoopSteps()
+
+    def report() -> None:
+        new = Path(file).with_suffix(".new")
+        new.write_text(json.dumps(steps.report()))
+        new.replace(file)
+
+    async def on_request() -> None:
+        with trio.open_signal_receiver(signal.SIGUSR2) as signals:
+            async for _ in signals:
+                report()
+
+    async def serve() -> int:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(on_request)
+            code = await daemon.serve(config, lambda: print("mounted", flush=True))
+            nursery.cancel_scope.cancel()
+        return code
+
+    code = trio.run(serve, instruments=[steps])
+    report()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
