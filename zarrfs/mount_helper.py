@@ -26,6 +26,7 @@ from zarrfs.config import MountConfig, join_mount_options, resolve, split_mount_
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.outcomes import outcome_of
 from zarrfs.redact import public_url
+from zarrfs.terminal import printable_lines
 
 # mount(8) and umount(8), "EXIT STATUS".
 INCORRECT_INVOCATION = 1
@@ -65,7 +66,7 @@ def run(program: str, arguments: Sequence[str]) -> int:
         return 0
 
     def say(line: str) -> None:
-        print(f"{program}: {line}", file=sys.stderr, flush=True)
+        print(f"{program}: {printable_lines(line)}", file=sys.stderr, flush=True)
 
     # What an error may not show the secrets of.
     urls = list(arguments)

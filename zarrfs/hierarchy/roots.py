@@ -19,6 +19,7 @@ from zarrfs import registry
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.rooted import RootedLayout
 from zarrfs.errors import NameInvalid, UsageError
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
 
@@ -157,7 +158,7 @@ class Roots:
         for dialect in self._dialects:
             root_keys = dialect.root_keys(prefix)
             documents = await self._get(root_keys)
-            keys.update(root_keys, dialect.further_keys(prefix, documents))
+            keys.update(root_keys, _further(dialect, prefix, documents))
             layout = await self._open(dialect, prefix, documents)
             if layout is not None:
                 opened.append(layout)
@@ -178,8 +179,21 @@ class Roots:
         self._opened = tuple(opened)
 
     async def _open(self, dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> Layout | None:
-        further = dialect.further_keys(prefix, documents)
-        return dialect.open(prefix, documents | await self._get(further) if further else documents)
+        further = _further(dialect, prefix, documents)
+        found = documents | await self._get(further) if further else documents
+        try:
+            return dialect.open(prefix, found)
+        except Exception as error:  # noqa: BLE001 - other dialects may know what it is
+            reason_of(f"{prefix or '/'}: {dialect.name}", error)
+            return None
+
+
+def _further(dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> tuple[Key, ...]:
+    try:
+        return dialect.further_keys(prefix, documents)
+    except Exception as error:  # noqa: BLE001 - other dialects may know what it is
+        reason_of(f"{prefix or '/'}: {dialect.name}", error)
+        return ()
 
 
 def _apart(layouts: Iterable[Layout]) -> set[str]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.documents import MAX_NBYTES
-from zarrfs.errors import MetadataError
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
@@ -52,7 +52,8 @@ class StoredDocuments:
             try:
                 if documents and layout.parse(path, documents) is not None:
                     found.append(layout.dialect.name)
-            except MetadataError:
+            except Exception as error:  # noqa: BLE001 - bad documents describe a node, too
+                reason_of(path, error)
                 found.append(layout.dialect.name)
         return found
 
