@@ -36,7 +36,9 @@ def plugins(package: str) -> tuple[Any, ...]:
         except ImportError as error:
             if error.name is None or error.name.split(".")[0] == "zarrfs":
                 raise
-            level, what = (logging.DEBUG, "is not installed") if isinstance(error, ModuleNotFoundError) else (logging.WARNING, error)
+            level, what = (
+                (logging.DEBUG, "is not installed") if isinstance(error, ModuleNotFoundError) else (logging.WARNING, error)
+            )
             log.log(level, "%s.%s is left out: %s %s", package, info.name, error.name, what)
             continue
         found.extend(_as_tuple(getattr(module, "PLUGIN", ())))
