@@ -55,14 +55,16 @@ def _loaded(entry_point: importlib.metadata.EntryPoint, check: Callable[[Any], N
         for each in offered:
             check(each)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it is told, and the others are used
-        name = entry_point.dist.name if entry_point.dist is not None else "of an unknown distribution"
+        name = entry_point.dist.name if entry_point.dist is not None else "an unknown distribution"
         log.warning(
-            "the plug-in %r (%s) of %s is left out: %s: %s",
+            "the plug-in %s (%s) of %s is left out: %s: %s",
             entry_point.name,
             entry_point.group,
             name,
             type(error).__name__,
             error,
+            # Told of each, however many are broken.
+            extra={"kind": entry_point.value},
         )
         log.debug("how it came about:", exc_info=error)
         return ()

@@ -37,10 +37,8 @@ class StoredDocuments:
         """
         last = next((n for n, layout in enumerate(layouts) if layout.dialect.name == expected), 0)
         for n, layout in enumerate(layouts):
-            keys = layout.document_keys(path)
-            wanted = dict.fromkeys(
-                key for each in layouts[n : max(n, last) + 1] for key in each.document_keys(path) if key not in read
-            )
+            keys = _keys_of(layout, path)
+            wanted = dict.fromkeys(key for each in layouts[n : max(n, last) + 1] for key in _keys_of(each, path) if key not in read)
             found = await self.get(tuple(wanted))
             read |= {key: found.get(key) for key in wanted}
             yield layout, {key: value for key in keys if (value := read[key]) is not None}
@@ -52,8 +50,7 @@ class StoredDocuments:
             try:
                 if documents and layout.parse(path, documents) is not None:
                     found.append(layout.dialect.name)
-            except Exception as error:  # noqa: BLE001 - bad documents describe a node, too
-                reason_of(path, error)
+            except Exception:  # noqa: BLE001 - bad documents describe a node, too
                 found.append(layout.dialect.name)
         return found
 
@@ -80,3 +77,11 @@ class StoredDocuments:
                 if await self._store.prefix_exists(prefix):
                     return layout
         return None
+
+
+def _keys_of(layout: Layout, path: NodePath) -> tuple[Key, ...]:
+    try:
+        return layout.document_keys(path)
+    except Exception as error:  # noqa: BLE001 - other layouts may have a node there
+        reason_of(f"{path}: {layout.dialect.name}", error)
+        return ()

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 import trio
 
 from zarrfs.config import MountConfig
-from zarrfs.errors import NoSuchEntry
+from zarrfs.errors import NoSuchEntry, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.slabs import SlabPool
-from zarrfs.hierarchy.unforeseen import reason_of
+from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.redact import public_url
@@ -52,7 +52,12 @@ async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIte
     `NoSuchEntry` when there is no node at ``path``, and the store's error when that cannot be told.
     """
     start = NodePath("/" + path.strip("/"))
-    node = await hierarchy.node(start)
+    try:
+        node = await hierarchy.node(start)
+    except ZarrfsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what lies below may be sound
+        node = unusable(start, "", error)
     if node is None:
         raise NoSuchEntry(f"there is no node {start} in {public_url(config.store)}", key=start)
     pending = [(node, 0, False)]
