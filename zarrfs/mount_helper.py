@@ -237,6 +237,11 @@ def _in_namespace(call: Call, namespace: str) -> int:
     if nsenter is None:
         raise ZarrfsError("-N: nsenter(1) is not installed: install util-linux")
     file = f"/proc/{namespace}/ns/mnt" if namespace.isdecimal() else namespace
+    try:
+        # nsenter(1) would say it, with the name as it is.
+        os.stat(file)
+    except OSError as error:
+        raise ZarrfsError(f"-N {namespace}: {error.strerror}") from error
     # There one begins in the root folder.
     *specs, folder = call.words
     words = [*map(_from_anywhere, specs), os.path.abspath(folder)]

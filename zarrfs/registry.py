@@ -54,7 +54,7 @@ def _loaded(entry_point: importlib.metadata.EntryPoint, check: Callable[[Any], N
         offered = _as_tuple(entry_point.load())
         for each in offered:
             check(each)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is told, and the others are used
+    except (Exception, SystemExit) as error:
         name = entry_point.dist.name if entry_point.dist is not None else "an unknown distribution"
         log.warning(
             "the plug-in %s (%s) of %s is left out: %s: %s",

@@ -173,8 +173,8 @@ def test_a_mount_does_without(store: Path, broken: Path) -> None:
 def test_a_view_that_cannot_be_made_is_left_out_of_the_mount(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     folder.mkdir()
-    making = "from zarrfs.views.base import ViewPlugin\ndef make(context):\n    return context.nothing\nPLUGIN = ViewPlugin('odd', 'odd', make)"
-    offer(folder, "views", "odd", making)
+    making = "def make(context):\n    return context.nothing\nPLUGIN = ViewPlugin('odd', 'odd', make)"
+    offer(folder, "views", "odd", f"from zarrfs.views.base import ViewPlugin\n{making}")
     with mountpoint() as path:
         log = path.with_name("log")
         assert zarrfs(folder, "mount", store, path, "--log-file", log).returncode == 0

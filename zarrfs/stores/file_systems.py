@@ -19,9 +19,10 @@ def is_local(fd: int) -> bool:
     try:
         with open(f"/proc/self/fdinfo/{fd}") as lines:
             mount_id = next(line.split()[1] for line in lines if line.startswith("mnt_id:"))
-        with open("/proc/self/mountinfo") as lines:
+        # Bytes: mountpoints are other users' to name. Of such a file a line ends at a line feed alone.
+        with open("/proc/self/mountinfo", "rb") as lines:
             # proc_pid_mountinfo(5): the type is the first word after " - ", and the words before it vary in number.
-            kind = next(line.partition(" - ")[2].split()[0] for line in lines if line.split(maxsplit=1)[0] == mount_id)
+            kind = next(line.partition(b" - ")[2].split(b" ")[0] for line in lines if line.startswith(mount_id.encode() + b" "))
     except (OSError, StopIteration, IndexError):
         return False
-    return kind in _LOCAL
+    return kind.decode("ascii", "replace") in _LOCAL
