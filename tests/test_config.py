@@ -179,7 +179,16 @@ def test_what_makes_no_sense_is_refused_by_name(sources: dict[str, object], word
 
 
 @pytest.mark.parametrize(
-    ("text", "word"), [("mem = 1", "mem"), ("timeout = [1]", "timeout"), ("= 1", "TOML"), ('timeout = "x"', "timeout")]
+    ("text", "word"),
+    [
+        ("mem = 1", "mem"),
+        ("timeout = [1]", "timeout"),
+        ("= 1", "TOML"),
+        ("x = " + "[" * 50_000, "TOML"),
+        ('store = "/a\\u0000"', "NUL"),
+        ('views = ["a\\u0000"]', "NUL"),
+        ('timeout = "x"', "timeout"),
+    ],
 )
 def test_a_bad_file_is_named(text: str, word: str, tmp_path: Path) -> None:
     file = tmp_path / "{x}.toml"

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from types import TracebackType
 
 from zarrfs.cli import run
+from zarrfs.terminal import printable_lines
 
 
 def main() -> None:
     """Run the command line of this process, and exit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Whatever a name holds, and whatever the terminal's encoding has no letters for, the rest is told.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.excepthook = _uncaught
     sys.exit(run(sys.argv[1:]))
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    import traceback
+
+    print(printable_lines("".join(traceback.format_exception(kind, error, trace))), file=sys.stderr)
 
 
 if __name__ == "__main__":

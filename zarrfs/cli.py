@@ -26,6 +26,7 @@ from zarrfs.errors import (
 )
 from zarrfs.lifecycle.last_words import Outcome
 from zarrfs.outcomes import EXIT_CODES, cause, outcome_of, tell_how
+from zarrfs.terminal import printable, printable_lines
 
 if TYPE_CHECKING:
     from zarrfs.install import Step
@@ -316,7 +317,7 @@ def _do(steps: list[Step], dry_run: bool, again: str) -> int:
     if not dry_run:
         installing.do(steps, again)
     for step in steps:
-        print(step)
+        print(printable(str(step)))
     if not steps:
         print("nothing is to be done")
     return 0
@@ -385,4 +386,4 @@ def _end(outcome: Outcome) -> int:
 def _say(line: str) -> None:
     # Whoever listened may be gone, as the terminal of a daemon in the foreground: that ends nothing.
     with contextlib.suppress(OSError):
-        print(f"zarrfs: {line}", file=sys.stderr, flush=True)
+        print(f"zarrfs: {printable_lines(line)}", file=sys.stderr, flush=True)

@@ -346,7 +346,7 @@ def _from_toml(path: str) -> dict[str, str]:
             document = tomllib.load(file)
     except OSError as error:
         raise UsageError(f"configuration file {path}: {error.strerror}: check --config and ZARRFS_CONFIG") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"configuration file {path} is not TOML: {error}") from error
     texts = {}
     for written, value in document.items():
@@ -362,6 +362,9 @@ def _from_toml(path: str) -> dict[str, str]:
             texts[name] = _text(value)
         except ValueError as error:
             raise UsageError(f"{path}: {written}: {error}") from error
+    for name, text in texts.items():
+        if "\0" in text:
+            raise UsageError(f"{path}: {name}: no value holds a NUL")
     return texts
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyfuse3
 import trio
 
-from zarrfs import registry, threads
+from zarrfs import log_lines, registry, threads
 from zarrfs.allocator import keep_freed_memory
 from zarrfs.collector import collect_in_portions
 from zarrfs.config import MountConfig
@@ -24,6 +24,7 @@ from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.redact import public_url, redact
 from zarrfs.service import NOBODY, ServiceManager
 from zarrfs.stores.opening import open_store
+from zarrfs.terminal import printable
 from zarrfs.tree import MountTree
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ async def serve(
     store = await open_store(config.store, config.read_only)
     try:
         async with trio.open_nursery() as background:
+            background.start_soon(_tell_left_out)
             tree = MountTree(config, store, background)
             # Codec libraries are loaded by now, rather than by the first reader.
             registry.plugins("zarrfs.codecs")
@@ -159,7 +161,8 @@ async def _mounted(
 
 
 def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
-    name = _escaped(public_url(config.source or config.store))
+    # Whoever lists mounts sees it as it is; the kernel escapes white space and backslashes alone.
+    name = _escaped(printable(public_url(config.source or config.store)))
     options = {f"fsname={name}", "subtype=zarrfs", "nosuid", "nodev", "noatime", "default_permissions"}
     asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
     options.update(option for option, so in asked.items() if so)
@@ -195,6 +198,13 @@ async def _announce(config: MountConfig, ready: Callable[[], None], manager: Ser
     await threads.io(_set_read_ahead, status.st_dev)
     await manager.ready(f"{public_url(config.store)} is mounted on {config.mountpoint}")
     ready()
+
+
+async def _tell_left_out() -> None:
+    """Tell which lines the log was spared, also while nothing else is logged."""
+    while True:
+        await trio.sleep(log_lines.WINDOW)
+        log_lines.tell_left_out(over=log_lines.WINDOW)
 
 
 def _set_read_ahead(device: int) -> None:

@@ -6,6 +6,7 @@ opened for appending and opened again when it was moved away, so that any rotati
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zarrfs.errors import UsageError
+from zarrfs.log_lines import Formatter, Limiter, tell_left_out
 
 log = logging.getLogger("zarrfs")
 
@@ -21,7 +23,12 @@ log = logging.getLogger("zarrfs")
 def configure(level: str, file: str | None) -> None:
     """Send records of zarrfs of ``level`` and worse to ``file``, or to stderr. For the main program alone, once."""
     handler = WatchedFileHandler(file) if file else logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(Formatter())
+    handler.addFilter(Limiter(handler))
+    atexit.register(tell_left_out)
+    if logging.lastResort is not None:
+        # Of the libraries' loggers.
+        logging.lastResort.setFormatter(Formatter())
     log.addHandler(handler)
     log.setLevel(level.upper())
 

@@ -26,6 +26,7 @@ from zarrfs.config import MountConfig, join_mount_options, resolve, split_mount_
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.outcomes import outcome_of
 from zarrfs.redact import public_url
+from zarrfs.terminal import printable_lines
 
 # mount(8) and umount(8), "EXIT STATUS".
 INCORRECT_INVOCATION = 1
@@ -65,7 +66,7 @@ def run(program: str, arguments: Sequence[str]) -> int:
         return 0
 
     def say(line: str) -> None:
-        print(f"{program}: {line}", file=sys.stderr, flush=True)
+        print(f"{program}: {printable_lines(line)}", file=sys.stderr, flush=True)
 
     # What an error may not show the secrets of.
     urls = list(arguments)
@@ -236,6 +237,11 @@ def _in_namespace(call: Call, namespace: str) -> int:
     if nsenter is None:
         raise ZarrfsError("-N: nsenter(1) is not installed: install util-linux")
     file = f"/proc/{namespace}/ns/mnt" if namespace.isdecimal() else namespace
+    try:
+        # nsenter(1) would say it, with the name as it is.
+        os.stat(file)
+    except OSError as error:
+        raise ZarrfsError(f"-N {namespace}: {error.strerror}") from error
     # There one begins in the root folder.
     *specs, folder = call.words
     words = [*map(_from_anywhere, specs), os.path.abspath(folder)]

@@ -17,6 +17,7 @@ from zarrfs.errors import (
 )
 from zarrfs.lifecycle.last_words import Outcome
 from zarrfs.redact import redact
+from zarrfs.terminal import printable
 
 log = logging.getLogger("zarrfs")
 
@@ -35,13 +36,13 @@ EXIT_CODES: dict[type[BaseException], int] = {
 
 
 def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
-    """The exit code of an error and its line, without the secrets of ``urls``."""
+    """The exit code of an error and its line, `printable` and without the secrets of ``urls``."""
     error = cause(error)
     code = next(EXIT_CODES[base] for base in type(error).__mro__ if base in EXIT_CODES)
     message = str(error)
     if not isinstance(error, ZarrfsError):
         message = f"{type(error).__name__}: {error}: this is a defect of zarrfs; --log-level debug shows where"
-    return Outcome(code, _without_secrets(message, urls))
+    return Outcome(code, printable(_without_secrets(message, urls)))
 
 
 def tell_how(level: int, error: BaseException, urls: Sequence[str]) -> None:
@@ -50,7 +51,7 @@ def tell_how(level: int, error: BaseException, urls: Sequence[str]) -> None:
         import traceback
 
         how = "".join(traceback.format_exception(error)).rstrip()
-        log.log(level, "how it came about:\n%s", _without_secrets(how, urls))
+        log.log(level, "how it came about:", extra={"more": _without_secrets(how, urls)})
 
 
 def _without_secrets(text: str, urls: Sequence[str]) -> str:

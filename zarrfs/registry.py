@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import logging
 import pkgutil
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -22,26 +23,52 @@ log = logging.getLogger(__name__)
 def plugins(package: str) -> tuple[Any, ...]:
     """Every plug-in object of ``package`` (for example ``"zarrfs.codecs"``), in the order of module names, entry points last.
 
-    A member whose optional library is missing is left out with a debug line: it is the extra that was not installed. Any other
-    failure to import a member of our own is a bug and propagates; a foreign entry point that fails is reported and left out.
+    A member whose optional library is missing is left out with a debug line, since that is the extra that was not installed; one whose
+    library is there and broken, with a warning. Any other failure to import a member of our own is a bug and propagates. An entry point
+    that fails, or offers what ``check_plugin`` of the package's module ``base`` refuses, is left out with a warning that names its
+    distribution.
     """
     found: list[Any] = []
     parent = importlib.import_module(package)
     for info in sorted(pkgutil.iter_modules(parent.__path__), key=lambda info: info.name):
         try:
             module = importlib.import_module(f"{package}.{info.name}")
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             if error.name is None or error.name.split(".")[0] == "zarrfs":
                 raise
-            log.debug("%s.%s is left out: %s is not installed", package, info.name, error.name)
+            level, what = (
+                (logging.DEBUG, "is not installed") if isinstance(error, ModuleNotFoundError) else (logging.WARNING, error)
+            )
+            log.log(level, "%s.%s is left out: %s %s", package, info.name, error.name, what)
             continue
         found.extend(_as_tuple(getattr(module, "PLUGIN", ())))
+    check = importlib.import_module(f"{package}.base").check_plugin
     for entry_point in sorted(importlib.metadata.entry_points(group=package), key=lambda entry_point: entry_point.name):
-        try:
-            found.extend(_as_tuple(entry_point.load()))
-        except Exception:
-            log.exception("the plug-in %r of group %s cannot be loaded", entry_point.name, package)
+        found.extend(_loaded(entry_point, check))
     return tuple(found)
+
+
+def _loaded(entry_point: importlib.metadata.EntryPoint, check: Callable[[Any], None]) -> tuple[Any, ...]:
+    """What another distribution offers; nothing where that is of no use, whatever happens while it is imported."""
+    try:
+        offered = _as_tuple(entry_point.load())
+        for each in offered:
+            check(each)
+    except (Exception, SystemExit) as error:
+        name = entry_point.dist.name if entry_point.dist is not None else "an unknown distribution"
+        log.warning(
+            "the plug-in %s (%s) of %s is left out: %s: %s",
+            entry_point.name,
+            entry_point.group,
+            name,
+            type(error).__name__,
+            error,
+            # Told of each, however many are broken.
+            extra={"kind": entry_point.value},
+        )
+        log.debug("how it came about:", exc_info=error)
+        return ()
+    return offered
 
 
 def _as_tuple(offered: Any) -> tuple[Any, ...]:

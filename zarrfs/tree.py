@@ -12,7 +12,6 @@ import logging
 import os
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -44,11 +43,11 @@ from zarrfs.transformers.read_only import ReadOnlyStore
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.views.base import View, ViewContext, ViewPlugin
+from zarrfs.views.recent_errors import RecentErrors
 from zarrfs.views.root import ControlDirectory, MountRoot
 
 log = logging.getLogger(__name__)
 
-_ERRORS_KEPT = 1000
 _WATCHED_TTL = 300.0
 """Seconds that decoded chunks count while every change is told; what is written through a shared mapping is not."""
 
@@ -83,7 +82,7 @@ class MountTree:
         self._nursery = nursery
         self._to_look_at: dict[NodePath, None] = {}
         self._is_looking = False
-        self._errors: deque[str] = deque(maxlen=_ERRORS_KEPT)
+        self._errors = RecentErrors()
         # The limit holds for all three together; what a reader going forward needs is the largest part.
         spill = cache_directory(config)
         self.counters = HierarchyCounters()
@@ -126,17 +125,16 @@ class MountTree:
             resize_erases=config.resize_erases,
             mounted_ns=self.mounted_ns,
         )
-        plugins = _chosen(config)
-        self._views: dict[str, View] = {plugin.name: plugin.make(context) for plugin in plugins}
+        made = [(plugin, *view) for plugin in _chosen(config) if (view := _made(plugin, context)) is not None]
+        self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in made}
         self.single = config.view
+        folders = {plugin.name: folder for plugin, _, folder in made}
+        if config.view is not None and config.view not in folders:
+            raise UsageError(f"the view {config.view!r} cannot be shown: see the log")
         self.root: Directory = (
-            self._views[config.view].root()
+            folders[config.view]
             if config.view is not None
-            else MountRoot(
-                {name: view.root() for name, view in self._views.items()},
-                {plugin.name: plugin.about for plugin in plugins},
-                self.mounted_ns,
-            )
+            else MountRoot(folders, {plugin.name: plugin.about for plugin, _, _ in made}, self.mounted_ns)
         )
         self.observed.subscribe(self._on_change)
         if config.watch:
@@ -155,7 +153,7 @@ class MountTree:
             return _json({"views": list(self._views), "read_only": not self.store.writable} | extra("config"))
 
         async def errors() -> bytes:
-            return "".join(self._errors).encode("utf-8", "backslashreplace")
+            return self._errors.text()
 
         async def version() -> bytes:
             return f"zarrfs {__version__}\n".encode()
@@ -187,9 +185,7 @@ class MountTree:
 
     def report(self, where: str, error: BaseException) -> None:
         """Keep an error for ``.zarrfs/errors.jsonl``."""
-        key = error.key if isinstance(error, ZarrfsError) else None
-        line = {"time": time.time(), "operation": where, "key": key, "error": type(error).__name__, "message": str(error)}
-        self._errors.append(json.dumps(line) + "\n")
+        self._errors.add(where, error)
 
     async def publish_all(self) -> list[tuple[str, str]]:
         """Publish everything that is staged; what could not be stored since the mount began, as (file, reason)."""
@@ -373,6 +369,19 @@ def _chosen(config: MountConfig) -> list[ViewPlugin]:
         raise UsageError(f"there is no view {unknown[0]!r}; the views are {', '.join(sorted(known))}")
     order = ["raw", "chunks", *sorted(known)]
     return [known[name] for name in sorted(set(names), key=order.index)]
+
+
+def _made(plugin: ViewPlugin, context: ViewContext) -> tuple[View, Directory] | None:
+    """A view and its top folder; None for one of another distribution that fails, without which there is a mount all the same."""
+    try:
+        view = plugin.make(context)
+        return view, view.root()
+    except Exception as error:
+        module = getattr(plugin.make, "__module__", "")
+        if module.partition(".")[0] == "zarrfs":
+            raise
+        log.warning("the view %s/ (of %s) is left out: %s: %s", plugin.name, module, type(error).__name__, error)
+        return None
 
 
 def _known_dialect(name: str) -> str:

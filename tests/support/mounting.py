@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,10 +127,10 @@ def killed_at_last(pid: int, path: Path) -> Iterator[None]:
 
 def connection_of(path: Path) -> str | None:
     """The number of the FUSE connection of the mount on ``path``, found without asking the file system there."""
-    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").split("\n")[:-1]:
-        fields = line.split(" ")
-        if fields[4] == str(path):
-            return fields[2].partition(":")[2]
+    for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
+        fields = line.split(b" ")
+        if re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), fields[4]) == os.fsencode(path):
+            return fields[2].decode().partition(":")[2]
     return None
 
 

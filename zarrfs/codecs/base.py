@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import isabstract
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -212,3 +213,14 @@ def numcodecs_members(config: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in config.items()
         if name != "id"
     }
+
+
+def check_plugin(offered: object) -> None:
+    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    if not isinstance(offered, type) or not issubclass(offered, (ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec)):
+        raise TypeError(f"{type(offered).__name__} is no subclass of one of the three kinds of Codec")
+    if isabstract(offered):
+        raise TypeError(f"{offered.__name__} lacks {', '.join(sorted(offered.__abstractmethods__))}")
+    names = (getattr(offered, "names", ()), offered.numcodecs_ids)
+    if not names[0] or not all(isinstance(each, tuple) and all(isinstance(name, str) for name in each) for each in names):
+        raise TypeError(f"{offered.__name__} has to have names, and its names and ids are tuples of strings")

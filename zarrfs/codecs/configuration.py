@@ -61,7 +61,7 @@ def plain_dtype(spec: CodecSpec, name: str, kinds: str) -> np.dtype[Any]:
     value = _member(spec, name, _REQUIRED)
     try:
         dtype = np.dtype(value) if isinstance(value, str) and len(value) < 32 else None
-    except (TypeError, ValueError, SyntaxError) as error:
+    except (TypeError, ValueError, SyntaxError, Warning) as error:
         raise MetadataError(f"codec {spec.name}: {name} {short(value)} is no data type") from error
     if dtype is None:
         raise MetadataError(f"codec {spec.name}: {name} is the name of a data type, not {short(value)}")

@@ -85,3 +85,12 @@ class Container(abc.ABC):
     def read_head(self, data: bytes) -> Head | None:
         """What a file that begins with ``data`` holds; None while more bytes are needed to tell. Raises `ContentInvalid`."""
         raise NotPermitted(f"files in {self.name}/ cannot be written")
+
+
+def check_plugin(offered: object) -> None:
+    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    if not isinstance(offered, Container):
+        raise TypeError(f"a {type(offered).__name__} is no Container")
+    name, suffix = getattr(offered, "name", None), getattr(offered, "suffix", None)
+    if not isinstance(name, str) or not isinstance(suffix, str) or not name or not suffix or "/" in name + suffix:
+        raise TypeError("its name and suffix have to be parts of file names")

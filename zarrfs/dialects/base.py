@@ -201,3 +201,13 @@ class Layout(abc.ABC):
     @abc.abstractmethod
     def check_name(self, name: str) -> None:
         """Raise `NameInvalid` when a new node must not have this name (the dialect's text, "Node names")."""
+
+
+def check_plugin(offered: object) -> None:
+    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    if not isinstance(offered, Dialect):
+        raise TypeError(f"a {type(offered).__name__} is no Dialect")
+    if not isinstance(getattr(offered, "name", None), str) or not isinstance(offered.priority, int):
+        raise TypeError("its name has to be a string, and its priority an integer")
+    if not isinstance(offered.choices, Mapping):
+        raise TypeError("its choices have to be a mapping")

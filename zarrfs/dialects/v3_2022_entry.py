@@ -119,6 +119,7 @@ def _form(document: Mapping[str, Any], software: bool) -> Form:
         # zarrita had no such member, and no suffix, before October 2020.
         suffix = document.get("metadata_key_suffix", "")
     else:
+        encoding = documents.mapping(encoding, "metadata_encoding")
         if "extension" in encoding or encoding.get("type") != "json":
             raise MetadataUnsupported(f"metadata_encoding {shortened(encoding.get('type'))} is not known; 'json' is")
         form.check_members(encoding, ("type", "metadata_key_suffix"), "metadata_encoding")

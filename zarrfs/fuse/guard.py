@@ -46,13 +46,19 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
             if (name, number) in _TRIED_AGAIN:
                 log.debug("%s: %s: the kernel looks it up again", name, error)
             elif number not in QUIET:
-                log.warning("%s: %s (%s)", name, error, errno.errorcode[number])
+                log.warning("%s: %s (%s)", name, error, errno.errorcode[number], extra=_about(name, error))
                 self.report(name, error)
             raise pyfuse3.FUSEError(number) from error
         except Exception as error:
-            log.exception("%s failed in a way that zarrfs does not know", name)
+            log.exception("%s failed in a way that zarrfs does not know", name, extra=_about(name, error))
             self.report(name, error)
             raise pyfuse3.FUSEError(errno.EIO) from error
 
     functools.update_wrapper(guarded, handler)
     return guarded
+
+
+def _about(name: str, error: Exception) -> dict[str, object]:
+    """By what the log tells lines of errors apart, of which there may be any number (`zarrfs.log_lines`)."""
+    key = error.key if isinstance(error, ZarrfsError) else None
+    return {"kind": (name, type(error).__name__), "key": key if key is not None else str(error)}

@@ -166,7 +166,8 @@ class Array:
             values = [*await self.chunks.get_parts(coords[0], [part], generation)]
         return [
             ChunkDecodeError(
-                f"chunk {each} of {self.path} is stored in more than {limit} bytes: no such chunk has so many", key=self.path
+                f"chunk {each} of {self.path} is stored in more than {limit} bytes: no such chunk has so many",
+                key=self.chunks.keys(each)[0],
             )
             if value is not None and not isinstance(value, ChunkError) and len(value) > limit
             else self._naming(value, "reading", each)
@@ -222,7 +223,7 @@ class Array:
         return bytes(encoded) if isinstance(encoded, memoryview) else encoded
 
     def _naming(self, error: E, doing: str, coords: Coords) -> E:
-        return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.path)
+        return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.chunks.keys(coords)[0])
 
 
 def part(elements: Elements, selection: Selection) -> Elements:

@@ -12,13 +12,14 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import trio
 
 from zarrfs import threads
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
-from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, StoreTimeout, ZarrfsError
+from zarrfs.errors import MetadataError, NameInvalid, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunk_layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each, in_order
@@ -35,9 +36,10 @@ from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
 from zarrfs.hierarchy.scalars import with_stored_scalar
 from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight
+from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -91,7 +93,10 @@ class Hierarchy:
         if not isinstance(known.node, ArrayNode):
             return None
         if known.opened is None:
-            array = self.array_of(without_large_attributes(known.node))
+            try:
+                array = self.array_of(without_large_attributes(known.node))
+            except Exception as error:
+                raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
             known.opened = OpenArray(array, ArrayReader(array, self._readers))
             self._opened.add(path)
             self._by_chunk_prefix[known.node.chunk_prefix] = path
@@ -175,18 +180,17 @@ class Hierarchy:
 
     async def children(self, path: NodePath) -> list[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
-        names = self.empty_groups.names_in(path)
-        names |= await self._stored.child_names(path, await self.layouts(path))
+        names = await self.child_names(path)
         found: dict[str, Node] = {}
         unanswered: list[StoreTimeout] = []
 
         async def add(name: str) -> None:
             try:
                 node = await self.node(path.child(name))
-            except ZarrfsError as error:
+            except Exception as error:  # noqa: BLE001 - the others are told
                 if isinstance(error, StoreTimeout):
                     unanswered.append(error)
-                node = UnsupportedNode(path=path.child(name), dialect="", reason=str(error), bad=True)
+                node = replace(unusable(path.child(name), "", error), bad=True)
             if node is not None:
                 found[name] = node
 
@@ -196,6 +200,10 @@ class Hierarchy:
             # One may be slow; several are a store that does not answer, and say nothing of what is there.
             raise unanswered[0]
         return [(name, found[name]) for name in ordered if name in found]
+
+    async def child_names(self, path: NodePath) -> set[str]:
+        """Names of what may lie directly below ``path``."""
+        return self.empty_groups.names_in(path) | await self._stored.child_names(path, await self.layouts(path))
 
     def changed(self, key_or_prefix: str, *, is_prefix: bool) -> NodeChanges:
         """Forget what is no longer so, now that something was set or erased there; the nodes concerned."""
@@ -450,7 +458,7 @@ class Hierarchy:
             if not tells and not begins:
                 continue
             for key, value in documents.items():
-                digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "surrogateescape"))
+                digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "backslashreplace"))
                 await threads.cpu(len(value), digest.update, value)
                 stat = await self._store.stat(key)
                 if stat is not None and stat.mtime_ns is not None:
@@ -459,11 +467,9 @@ class Hierarchy:
                 if begins:
                     layout.check()
                 node = await threads.cpu(weight(documents), layout.parse, path, documents) if tells else None
-            except MetadataError as error:
+            except Exception as error:  # noqa: BLE001 - whatever a document does to its reader is its own node's misfortune
                 self._counters.nodes_parsed += 1
-                bad = not isinstance(error, MetadataUnsupported)
-                unsupported = UnsupportedNode(path=path, dialect=layout.dialect.name, reason=str(error), bad=bad)
-                return unsupported, digest.digest(), newest
+                return unusable(path, layout.dialect.name, error), digest.digest(), newest
             if node is not None:
                 self._counters.nodes_parsed += 1
                 node = await with_stored_scalar(self._store, layout, node)

@@ -22,6 +22,7 @@ from zarrfs.dialects.rooted import RootedLayout
 from zarrfs.errors import NameInvalid, UsageError
 from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
 
@@ -211,10 +212,22 @@ class Roots:
         keys = dialect.root_keys(prefix)
         documents = {key: value for key in keys if (value := read.get(key)) is not None}
         documents |= await get(tuple(key for key in keys if key not in read))
-        further = dialect.further_keys(prefix, documents)
+        further = _further(dialect, prefix, documents)
         if further:
             documents |= await get(further)
-        return await threads.cpu(weight(documents), dialect.open, prefix, documents), {*keys, *further}
+        try:
+            return await threads.cpu(weight(documents), dialect.open, prefix, documents), {*keys, *further}
+        except Exception as error:  # noqa: BLE001 - other dialects may know what it is
+            reason_of(f"{prefix or '/'}: {dialect.name}", error)
+            return None, {*keys, *further}
+
+
+def _further(dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> tuple[Key, ...]:
+    try:
+        return dialect.further_keys(prefix, documents)
+    except Exception as error:  # noqa: BLE001 - other dialects may know what it is
+        reason_of(f"{prefix or '/'}: {dialect.name}", error)
+        return ()
 
 
 def _apart(layouts: Iterable[Layout]) -> set[str]:

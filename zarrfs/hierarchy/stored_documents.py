@@ -14,7 +14,7 @@ import trio
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
-from zarrfs.errors import MetadataError
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
@@ -84,10 +84,8 @@ class StoredDocuments:
         get = get or self.get_small
         last = next((n for n, layout in enumerate(layouts) if layout.dialect.name == expected), 0)
         for n, layout in enumerate(layouts):
-            keys = layout.document_keys(path)
-            wanted = dict.fromkeys(
-                key for each in layouts[n : max(n, last) + 1] for key in each.document_keys(path) if key not in read
-            )
+            keys = _keys_of(layout, path)
+            wanted = dict.fromkeys(key for each in layouts[n : max(n, last) + 1] for key in _keys_of(each, path) if key not in read)
             found = await get(tuple(wanted))
             read |= {key: found.get(key) for key in wanted}
             yield layout, {key: value for key in keys if (value := read[key]) is not None}
@@ -106,7 +104,7 @@ class StoredDocuments:
             try:
                 if documents and await threads.cpu(weight(documents), layout.parse, path, documents) is not None:
                     found.append(layout.dialect.name)
-            except MetadataError:
+            except Exception:  # noqa: BLE001 - bad documents describe a node, too
                 found.append(layout.dialect.name)
         return found
 
@@ -139,3 +137,11 @@ class StoredDocuments:
 def weight(documents: Mapping[Key, bytes | None]) -> int:
     """Bytes that are parsed, for `threads.cpu`."""
     return sum(len(value) for value in documents.values() if value is not None)
+
+
+def _keys_of(layout: Layout, path: NodePath) -> tuple[Key, ...]:
+    try:
+        return layout.document_keys(path)
+    except Exception as error:  # noqa: BLE001 - other layouts may have a node there
+        reason_of(f"{path}: {layout.dialect.name}", error)
+        return ()

@@ -48,7 +48,8 @@ def detach(mountpoint: str, *, lazy: bool) -> None:
         if fusermount is None:
             raise FuseUnavailable("fusermount3 is not installed: install fuse3")
         command = [fusermount, "-u", *(["-z"] if lazy else []), "--", mountpoint]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"})
+        environment = os.environ | {"LC_ALL": "C"}
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
         if done.returncode == 0:
             return
         reason = done.stderr.strip()

@@ -43,7 +43,7 @@ def paths(process: Path) -> Iterator[str]:
             yield os.readlink(link)
     # Not map_files, whose links only root may read.
     with contextlib.suppress(OSError):
-        for line in (process / "maps").read_bytes().splitlines():
+        for line in (process / "maps").read_bytes().split(b"\n"):
             fields = line.split(None, 5)
             if len(fields) == 6:
                 yield os.fsdecode(fields[5].replace(b"\\012", b"\n"))

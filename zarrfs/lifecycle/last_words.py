@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zarrfs.terminal import counted, size
+from zarrfs.terminal import counted, printable, size
 
 _LIMIT = 1 << 20
 
@@ -91,10 +91,10 @@ def left(path: str) -> Left | None:
 
 
 def outcome_in(text: bytes) -> Outcome | None:
-    """How a daemon ended, of the ``text`` of its file; None when that says something else."""
+    """How a daemon ended, `printable`, of the ``text`` of its file; None when that says something else."""
     try:
         said = json.loads(text)
-        return Outcome(int(said["exit_code"]), str(said["message"]))
+        return Outcome(int(said["exit_code"]), printable(str(said["message"])))
     except (ValueError, TypeError, KeyError):
         return None
 

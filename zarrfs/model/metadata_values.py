@@ -105,8 +105,12 @@ def _element_text(dtype: np.dtype[Any], element: bytes) -> str:
     match dtype.kind:
         case "S":
             return repr(element.rstrip(b"\0"))[1:]
-        case "M" | "m":
+        case "M" | "m" if np.datetime_data(dtype)[0] != "generic":
             return str(np.frombuffer(element, dtype)[0])
+        case "M" | "m":
+            # A number of no unit, for which NumPy has no text.
+            ticks = int.from_bytes(element, "little", signed=True)
+            return "NaT" if ticks == fill_value.NAT else str(ticks)
     try:
         data_type = from_numpy(dtype)
         said = fill_value.to_json(data_type, element)

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Callable
 import trio
 
 from zarrfs.config import MountConfig
-from zarrfs.errors import MetadataUnsupported, ZarrfsError
+from zarrfs.errors import MetadataUnsupported
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
@@ -43,9 +44,12 @@ async def check(config: MountConfig, path: str, told: Callable[[Report], None] =
         arrays = [array async for array in _survey(config, store, hierarchy, path, report)]
         told(report)
         for array_path in arrays:
-            found = await hierarchy.array(array_path)
-            if found is not None:
-                await _read(found.array, store, config.memory_limit, report, told)
+            try:
+                found = await hierarchy.array(array_path)
+                if found is not None:
+                    await _read(found.array, store, config.memory_limit, report, told)
+            except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
+                report.bad.add(Finding(array_path, reason_of(array_path, error)))
         report.complete = True
         nursery.cancel_scope.cancel()
     return report
@@ -73,8 +77,9 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
                     if found is None:
                         continue
                     report.total += await _total(found.array, store, report)
-                except ZarrfsError as error:
-                    (report.unchecked if isinstance(error, MetadataUnsupported) else report.bad).add(Finding(node.path, str(error)))
+                except Exception as error:  # noqa: BLE001 - as above
+                    found_in = report.unchecked if isinstance(error, MetadataUnsupported) else report.bad
+                    found_in.add(Finding(node.path, reason_of(node.path, error)))
                 else:
                     yield node.path
 
@@ -83,9 +88,9 @@ async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None
     """A note of documents of other layouts at the same path. One of several always counts (docs/design/010-layouts.md): no fault."""
     try:
         others = await hierarchy.others_at(node.path)
-    except ZarrfsError as error:
+    except Exception as error:  # noqa: BLE001 - as above
         if not isinstance(node, UnsupportedNode):  # else it is told already
-            report.bad.add(Finding(node.path, f"what else lies here cannot be told: {error}"))
+            report.bad.add(Finding(node.path, f"what else lies here cannot be told: {reason_of(node.path, error)}"))
         return
     if others:
         report.hidden.add(Finding(node.path, f"the documents of {node.dialect} count, those of {' and '.join(others)} do not"))

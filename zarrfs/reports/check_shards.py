@@ -14,6 +14,7 @@ from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.arrays import Array, ChunkPart
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.shard_survey import ShardSurvey, SurveyedShard
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.reports.check_grid import coordinates, whole_grid
 from zarrfs.reports.findings import Finding, Report
@@ -152,8 +153,8 @@ async def _look_behind(array: Array, shards: ShardSurvey, missing: list[Coords],
     async def one(coords: Coords) -> None:
         try:
             await shards.look(coords)
-        except ZarrfsError as error:
-            report.bad.add(Finding(array.path, str(error), shards.key(coords), shard=coords))
+        except Exception as error:  # noqa: BLE001 - it is reported, and the others are looked at
+            report.bad.add(Finding(array.path, reason_of(array.path, error), shards.key(coords), shard=coords))
 
     await for_each(missing, one, _WIDTH)
 

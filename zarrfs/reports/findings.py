@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from zarrfs.errors import ZarrfsError
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords
-
-log = logging.getLogger(__name__)
 
 MOST = 10_000
 
@@ -93,9 +90,5 @@ class Report:
         return said
 
     def add_chunk_error(self, path: str, key: str, coords: Coords, error: Exception) -> None:
-        """A chunk that cannot be read; one that a defect of zarrfs keeps from being read is logged, too."""
-        reason = str(error)
-        if not isinstance(error, ZarrfsError):
-            log.error("chunk %s of %s", coords, path, exc_info=error)
-            reason = f"{type(error).__name__}: {error}: this is a defect of zarrfs"
-        self.bad.add(Finding(path, reason, key, coords))
+        """A chunk that cannot be read, for a reason that was foreseen or not."""
+        self.bad.add(Finding(path, reason_of(f"chunk {coords} of {path}", error), key, coords))

@@ -12,6 +12,7 @@ from typing import Any
 from zarrfs.config import MountConfig
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.redact import public_url
@@ -34,7 +35,10 @@ async def describe(
     nodes: list[dict[str, Any]] = []
     async with opened(config) as (_, hierarchy):
         async for node in walk(hierarchy, config, path):
-            said = await _described(hierarchy, node, told, indexes=indexes and not nodes)
+            try:
+                said = await _described(hierarchy, node, told, indexes=indexes and not nodes)
+            except Exception as error:  # noqa: BLE001 - whatever it is about one node, the others are told
+                said = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
             if said is not None:
                 nodes.append(said)
             told("nodes", len(nodes), None)
@@ -63,7 +67,11 @@ async def _described(hierarchy: Hierarchy, node: Node, told: Told, *, indexes: b
             kind, said = "group", {"explicit": node.explicit, "attributes": plain(node.attributes)}
         case UnsupportedNode():
             kind, said = "unsupported", {"reason": node.reason}
-    return {"path": str(node.path), "kind": kind, "dialect": node.dialect, "hidden_dialects": hidden, **said}
+    return _named(node, hidden) | {"kind": kind, **said}
+
+
+def _named(node: Node, hidden: list[str] | None) -> dict[str, Any]:
+    return {"path": str(node.path), "kind": "", "dialect": node.dialect, "hidden_dialects": hidden}
 
 
 def _of_array(node: ArrayNode, amounts: Amounts) -> dict[str, Any]:

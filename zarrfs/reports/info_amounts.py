@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from zarrfs.errors import StoreUnsupported, ZarrfsError
+from zarrfs.errors import StoreUnsupported
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.shard_survey import ShardSurvey
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords, in_grid
 
 Told = Callable[[str, int, int | None], None]
@@ -41,8 +42,8 @@ async def amounts_of(array: Array, told: Told, *, indexes: bool) -> Amounts:
     except StoreUnsupported:
         # A store that cannot list. It can be read: nothing is wrong.
         return Amounts()
-    except ZarrfsError as error:
-        return Amounts(error=str(error))
+    except Exception as error:  # noqa: BLE001 - what else is known of the array is told
+        return Amounts(error=reason_of(array.path, error))
 
 
 async def _of_chunks(array: Array, told: Told) -> Amounts:

@@ -16,8 +16,9 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.slabs import SlabPool
+from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import NodePath
-from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.redact import public_url
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
@@ -25,6 +26,8 @@ from zarrfs.transformers.deadline import DeadlineStore
 
 # Deeper hierarchies are some program's mistake, or somebody's trap.
 _MAX_DEPTH = 64
+# What lies below a node that cannot be read may be an array's chunks, in a folder each; of more than these nobody looks for nodes.
+_FEW = 1000
 
 
 @asynccontextmanager
@@ -45,28 +48,37 @@ async def opened(config: MountConfig) -> AsyncIterator[tuple[Store, Hierarchy]]:
 async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIterator[Node]:
     """The node at ``path`` (with or without a leading slash) and everything below it, parents first, by name.
 
-    What cannot be read below it is an `UnsupportedNode`. Raises `NoSuchEntry` when there is no node at ``path``, and the store's
-    error when that cannot be told.
+    What cannot be read is an `UnsupportedNode`, and hides nothing that lies below it, as far as documents tell of that. Raises
+    `NoSuchEntry` when there is no node at ``path``, and the store's error when that cannot be told.
     """
     start = NodePath("/" + path.strip("/"))
-    node = await hierarchy.node(start)
+    try:
+        node = await hierarchy.node(start)
+    except ZarrfsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what lies below may be sound
+        node = unusable(start, "", error)
     if node is None:
         raise NoSuchEntry(f"there is no node {start} in {public_url(config.store)}", key=start)
-    pending: list[tuple[Node, int]] = [(node, 0)]
+    pending = [(node, 0, False)]
     while pending:
-        node, depth = pending.pop()
-        yield node
-        if not isinstance(node, GroupNode):
+        node, depth, below_bad = pending.pop()
+        is_bad = isinstance(node, UnsupportedNode)
+        if not (below_bad and isinstance(node, GroupNode) and not node.explicit):
+            yield node
+        if isinstance(node, ArrayNode):
             continue
         if depth == _MAX_DEPTH:
             reason = f"what lies below is more than {_MAX_DEPTH} groups deep: zarrfs does not go there"
             yield UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason)
             continue
         try:
+            if (is_bad or below_bad) and len(await hierarchy.child_names(node.path)) > _FEW:
+                continue
             children = await hierarchy.children(node.path)
-        except ZarrfsError as error:
-            yield UnsupportedNode(
-                path=node.path, dialect=node.dialect, reason=f"what lies below cannot be listed: {error}", bad=True
-            )
+        except Exception as error:  # noqa: BLE001 - nothing that is wrong here keeps the rest from being told
+            if not is_bad:
+                reason = f"what lies below cannot be listed: {reason_of(node.path, error)}"
+                yield UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason, bad=True)
             continue
-        pending.extend((child, depth + 1) for _, child in reversed(children))
+        pending.extend((child, depth + 1, is_bad or below_bad) for _, child in reversed(children))

@@ -347,6 +347,17 @@ class StorePlugin:
     open_inside: Callable[[str, str, bool], Awaitable[Store]] | None = None
 
 
+def check_plugin(offered: object) -> None:
+    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    if not isinstance(offered, StorePlugin):
+        raise TypeError(f"a {type(offered).__name__} is no StorePlugin")
+    words = (offered.name, *offered.schemes)
+    if not all(isinstance(word, str) for word in words) or not isinstance(offered.priority, int):
+        raise TypeError("its name and schemes have to be strings, and its priority an integer")
+    if not callable(offered.open) or not all(each is None or callable(each) for each in (offered.claims, offered.open_inside)):
+        raise TypeError("what opens stores, or claims them, has to be callable")
+
+
 def _locks_of(store: Store) -> LockTable:
     # Made on first use, so that a backend need not call an __init__ of the interface.
     table: LockTable | None = store.__dict__.get("_exclusive_locks")

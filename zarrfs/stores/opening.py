@@ -82,7 +82,10 @@ def _split(url: str) -> _Split:
     scheme, location = match[1].lower(), first[match.end() :]
     if scheme != "file":
         return _Split(scheme, location)
-    parsed = urlsplit(first)
+    try:
+        parsed = urlsplit(first)
+    except ValueError as error:
+        raise UsageError(f"{url}: {error}") from error
     if parsed.netloc not in ("", "localhost") or not parsed.path.startswith("/"):
         raise UsageError(f"{url}: a file URL is file:///absolute/path")
     return _Split(None, unquote(first[match.end() :].removeprefix(f"//{parsed.netloc}"), errors="surrogateescape"))

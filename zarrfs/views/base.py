@@ -106,3 +106,13 @@ class ViewPlugin:
     about: str
     make: Callable[[ViewContext], View]
     by_default: bool = True
+
+
+def check_plugin(offered: object) -> None:
+    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    if not isinstance(offered, ViewPlugin):
+        raise TypeError(f"a {type(offered).__name__} is no ViewPlugin")
+    if not isinstance(offered.name, str) or offered.name in ("", ".", "..") or "/" in offered.name:
+        raise TypeError("its name has to be a file name")
+    if not isinstance(offered.about, str) or not callable(offered.make):
+        raise TypeError("it has to say what it is about, in a string, and to be callable")

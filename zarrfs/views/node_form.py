@@ -10,8 +10,8 @@ import abc
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.known_nodes import OpenArray
+from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -100,8 +100,8 @@ class NodeForm(abc.ABC):
         """Why the view cannot show an array; None when it can."""
         try:
             self.made(node)
-        except ZarrfsError as error:
-            return str(error)
+        except Exception as error:  # noqa: BLE001 - an array that a view fails on is one that it cannot show
+            return reason_of(node.path, error)
         return None
 
     def may_hold_chunks(self, node: ArrayNode, folder: str) -> bool:

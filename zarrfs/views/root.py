@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
+from zarrfs.terminal import printable
 from zarrfs.vfs.generated import GeneratedFile, Make, text
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 
@@ -70,4 +71,4 @@ def _readme(about: Mapping[str, str]) -> bytes:
     }
     lines += [f"  {command}\n      {why}" for name, (command, why) in commands.items() if name in about]
     lines += ["", "Counters of this mount: cat .zarrfs/stats.json", "Unmount: zarrfs umount MOUNTPOINT", ""]
-    return "\n".join(lines).encode()
+    return "\n".join(map(printable, "\n".join(lines).split("\n"))).encode()

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import trio
 
-from zarrfs.errors import NameInvalid
+from zarrfs.errors import NameInvalid, ZarrfsError
+from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.model.metadata import UnsupportedNode
+from zarrfs.terminal import printable
 from zarrfs.vfs import names
 from zarrfs.vfs.generated import text
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
@@ -96,7 +98,7 @@ class Shown:
 
 def show_reason(view: str, name: str, node: UnsupportedNode, mtime_ns: int | None) -> Shown:
     """The entry for a node that cannot be shown: a file that tells why."""
-    reason = (node.reason + "\n").encode("utf-8", "backslashreplace")
+    reason = f"{printable(node.reason)}\n".encode()
     ident = f"{view}{node.path}{UNSUPPORTED_SUFFIX}"
     return Shown(
         made_name(name, UNSUPPORTED_SUFFIX),
@@ -127,7 +129,7 @@ class GroupDirectory(Directory):
                 return shown.make()
         node = await self._child_called(name)
         if node is not None:
-            shown = await self.show(name, node)
+            shown = await self._show(name, node)
             if shown.name == name:
                 return shown.make()
         for shown in await self._shown():
@@ -151,6 +153,15 @@ class GroupDirectory(Directory):
         """The entry for a child that cannot be shown: a file with the reason."""
         return show_reason(self.view, name, node, self.context.mounted_ns)
 
+    async def _show(self, name: str, node: HierarchyNode) -> Shown:
+        """`show`; a child that it fails on, for whatever reason, does not hide the others."""
+        try:
+            return await self.show(name, node)
+        except ZarrfsError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see above
+            return self.show_unsupported(name, unusable(node.path, node.dialect, error))
+
     async def _child_called(self, name: str) -> HierarchyNode | None:
         """The child whose folder is called ``name``, without listing the others; None for names that are made."""
         part = names.part_of(name)
@@ -164,7 +175,7 @@ class GroupDirectory(Directory):
         for index, (name, node) in enumerate(children):
             if not index % _AT_ONCE:
                 await trio.lowlevel.checkpoint()
-            shown = await self.show(names.name_of(name), node)
+            shown = await self._show(names.name_of(name), node)
             if shown.is_directory:
                 shown.mtime_ns = await self.context.store.prefix_mtime_ns(self.context.hierarchy.folder_of(node.path))
             every.append(shown)
