@@ -52,6 +52,7 @@ async def serve(
     sys.setswitchinterval(SWITCH_INTERVAL)
     store = await open_store(config.store, config.read_only)
     try:
+        store.set_owner(config.uid, config.gid)
         async with trio.open_nursery() as background:
             tree = MountTree(config, store, background)
             # Codec libraries are loaded by now, rather than by the first reader.
