@@ -19,7 +19,8 @@ def is_local(fd: int) -> bool:
     try:
         with open(f"/proc/self/fdinfo/{fd}") as lines:
             mount_id = next(line.split()[1] for line in lines if line.startswith("mnt_id:"))
-        with open("/proc/self/mountinfo") as lines:
+        # Any user may mount on a folder whose name is no text.
+        with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
             # proc_pid_mountinfo(5): the type is the first word after " - ", and the words before it vary in number.
             kind = next(line.partition(" - ")[2].split()[0] for line in lines if line.split(maxsplit=1)[0] == mount_id)
     except (OSError, StopIteration, IndexError):

@@ -92,9 +92,10 @@ class LmdbArchive(Archive):
                         return None
                     # Only what is wanted is copied: the value lies in the mapped file for as long as the transaction lasts.
                     cuts = (byte_range.resolve(len(value)) for byte_range in ranges)
-                    found = self._stat(len(value), transaction), [bytes(value[start:stop]) for start, stop in cuts]
+                    parts: list[Buffer] = [bytes(value[start:stop]) for start, stop in cuts]
+                    found = self._stat(len(value), transaction)
                     self._demand_valid(transaction)
-                    return found
+                    return found, parts
             except _Overtaken:
                 if not left:
                     raise
