@@ -56,6 +56,7 @@ async def serve(
     sys.setswitchinterval(SWITCH_INTERVAL)
     store = await open_store(config.store, config.read_only)
     try:
+        store.set_owner(config.uid, config.gid)
         async with trio.open_nursery() as background:
             background.start_soon(_tell_left_out)
             tree = MountTree(config, store, background)

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import trio
 
-from zarrfs import __version__, registry
+from zarrfs import __version__, own_files, registry
 from zarrfs.config import MountConfig
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
@@ -332,12 +332,12 @@ class MountTree:
 def cache_directory(config: MountConfig) -> str | None:
     """Where what exceeds the memory limit goes: the configured folder, else the user's cache folder; None for the system's own."""
     if config.cache_dir is not None:
-        os.makedirs(config.cache_dir, exist_ok=True)
+        own_files.make_folder(config.cache_dir)
         return config.cache_dir
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.path.join(home, "zarrfs")
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        own_files.make_folder(folder, 0o700)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:

@@ -91,9 +91,13 @@ def _explain(said: bytes, returncode: int, tail: str, log_file: str) -> Outcome:
 
 
 def _tail(log_file: str, start: int) -> str:
-    with open(log_file, "rb") as file:
-        file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_NBYTES))
-        text = file.read().decode(errors="replace").strip()
+    try:
+        with logs.open_to_read(log_file) as file:
+            file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_NBYTES))
+            text = file.read().decode(errors="replace").strip()
+    except OSError:
+        # It cannot be read back, or has been moved away.
+        return ""
     return f"\n{text}" if text else ""
 
 

@@ -41,8 +41,14 @@ class ArchiveFile:
         self.path = os.path.abspath(path)
         self._fd = -1
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            found = os.fstat(self._fd)
+            # Looked at before it is opened: opening a device has effects of its own.
+            place = os.open(self.path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                found = os.fstat(place)
+                if st.S_ISREG(found.st_mode):
+                    self._fd = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+            finally:
+                os.close(place)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreNotFound(f"there is no file {path}", key=path) from error
         except PermissionError as error:
@@ -90,6 +96,11 @@ class ArchiveFile:
     def look(self, nbytes: int) -> tuple[Identity, bytes]:
         """What lies at the path now, and how the file that was opened begins now: for files that may change. Raises `OSError`."""
         return Identity.of(os.stat(self.path)), os.pread(self._fd, nbytes, 0)
+
+    @property
+    def descriptor_path(self) -> str:
+        """A path by which a library opens this very file, and no other that was put in its place; while this object is there."""
+        return f"/proc/self/fd/{self._fd}"
 
     def _changed(self, place: str) -> StoreError:
         return StoreError(f"reading {place!r}: {self.path} was changed or replaced since it was opened; mount it again", key=place)

@@ -306,6 +306,11 @@ class Store(abc.ABC):
 
     # --- life ---------------------------------------------------------------------------------------------------------------
 
+    def set_owner(self, uid: int | None, gid: int | None) -> None:
+        """Give what is created from now on to this user and group (None: the process's own), where the backend keeps owners and the
+        process may do that. Called before anything is written."""
+        del uid, gid
+
     async def free_space(self) -> tuple[int, int] | None:
         """``(total, free)`` bytes of what the store lives on, where that is known; else None."""
         return None

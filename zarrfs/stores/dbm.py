@@ -9,7 +9,6 @@ ndbm) are named and refused: those libraries are not made for files that one doe
 
 from __future__ import annotations
 
-import dbm
 import os
 from array import array
 from collections.abc import Generator, Sequence
@@ -20,6 +19,7 @@ from zarrfs.stores.archive import Archive, Entry, NameIndex, archive_plugin, is_
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Buffer, KeyStat
 from zarrfs.stores.dbm_index import is_index, places
+from zarrfs.stores.dbm_kind import foreign_kind
 
 _SUFFIXES = (".dat", ".dir", ".bak")
 
@@ -91,22 +91,13 @@ def _is_dumb(base: str) -> bool:
     return os.path.isfile(base + ".dat") and os.path.isfile(base + ".dir")
 
 
-def _kind(path: str) -> str | None:
-    """What Python takes the DBM for; None or empty for none."""
-    try:
-        # It would wait for a pipe's other end.
-        return dbm.whichdb(path) if os.path.isfile(path) or not os.path.lexists(path) else None
-    except (OSError, ValueError):
-        return None
-
-
 def _claims(path: str) -> bool:
     try:
         if os.path.isdir(path):
             return False
         if _is_dumb(_base(path)):
             return is_index(ArchiveFile(_base(path) + ".dir"))
-        return bool(_kind(path))
+        return foreign_kind(path) is not None
     except (StoreError, UsageError, ValueError):
         return False
 
@@ -114,8 +105,8 @@ def _claims(path: str) -> bool:
 def _archive(path: str) -> Archive:
     if _is_dumb(_base(path)):
         return DumbDbmArchive(path)
-    kind = _kind(path)
-    if kind:
+    kind = foreign_kind(path)
+    if kind is not None:
         raise StoreUnsupported(
             f"{path} is a DBM of the kind {kind}: only dbm.dumb can be opened; copy it with Python's dbm", key=path
         )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat as st
-import time
 from contextlib import suppress
 from types import TracebackType
 
@@ -65,16 +63,10 @@ def unlink(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def dress(fd: int, old: os.stat_result | None) -> None:
-    """Give a new file the mode of the one it replaces, and a time of its own, where the file system lets us."""
-    with suppress(OSError):
-        if old is not None and st.S_IMODE(os.fstat(fd).st_mode) != st.S_IMODE(old.st_mode):
-            os.fchmod(fd, st.S_IMODE(old.st_mode))
-    with suppress(OSError):
-        # The kernel's own times tick every few milliseconds and inode numbers are used again at once, so that two values of one
-        # size could have the same generation.
-        now = time.time_ns()
-        os.utime(fd, ns=(now, now))
+def link_new(folder: int, temporary: str, name: str) -> None:
+    """Rename a file to where none is. Raises `FileExistsError`."""
+    os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    os.unlink(temporary, dir_fd=folder)
 
 
 def pread(fd: int, start: int, stop: int, parts: Parts) -> Buffer:

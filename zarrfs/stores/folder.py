@@ -25,6 +25,7 @@ from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.file_rights import Owner
 from zarrfs.stores.folder_changes import FolderChanges
 from zarrfs.stores.folder_lock import FolderLocks
 from zarrfs.stores.folder_names import Parts, generation_of, parts_of
@@ -223,6 +224,11 @@ class FolderStore(Store):
         await self._changes.watch(told)
 
     # --- life ---------------------------------------------------------------------------------------------------------------
+
+    def set_owner(self, uid: int | None, gid: int | None) -> None:
+        # Others who try it would ask the kernel in vain for each file.
+        if os.geteuid() == 0 and (uid, gid) != (None, None):
+            self._tree.owner = Owner(uid, gid)
 
     async def free_space(self) -> tuple[int, int]:
         with translated("measuring", self.url):

@@ -26,8 +26,9 @@ from contextlib import suppress
 from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import ByteRange
+from zarrfs.stores import file_rights
 from zarrfs.stores.base import Buffer, DirEntry, Generation, WouldWait
-from zarrfs.stores.file_calls import Closing, dress, lstat, nothing_if_absent, pread, sync_file_system, unlink, write
+from zarrfs.stores.file_calls import Closing, link_new, lstat, nothing_if_absent, pread, sync_file_system, unlink, write
 from zarrfs.stores.file_systems import is_local
 from zarrfs.stores.folder_names import TEMPORARY, Parts, generation_of, place_of
 from zarrfs.stores.folder_scan import Scan
@@ -49,6 +50,8 @@ class FolderTree:
         self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.local = is_local(self._root)
         self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self._root, effective_ids=True)
+        # Who gets new files and folders; None: whom the kernel gives them to.
+        self.owner: file_rights.Owner | None = None
         self._reads_nowait = True
         self._warned: set[str] = set()
         # Folders in which a folder was made or moved, and that have not been synced since.
@@ -101,7 +104,7 @@ class FolderTree:
                 self.notice(above, name)
             raise
         with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=above)
+            file_rights.make_folder(above, name, self.owner)
             self._unsynced.add(parts[:depth])
         return os.open(name, flags, dir_fd=above)
 
@@ -262,22 +265,25 @@ class FolderTree:
             if if_generation is not None and if_generation != (generation_of(old) if old else ""):
                 raise _changed(parts)
             temporary = f".zarrfs-{uuid.uuid4().hex}.partial"
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+            fd = file_rights.create(folder, temporary, private=bool(old or self.owner))
             try:
                 try:
                     with suppress(OSError):
                         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     write(fd, content)
-                    dress(fd, old)
+                    file_rights.complete(fd, folder, name, self.owner)
                     generation = generation_of(os.fstat(fd))
                     if durability.is_demanded():
                         os.fsync(fd)
                 finally:
                     os.close(fd)
                 if if_generation == "":
-                    _link(folder, temporary, parts)
+                    link_new(folder, temporary, name)
                 else:
                     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except FileExistsError as error:
+                unlink(folder, temporary)
+                raise _changed(parts) from error
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
@@ -434,14 +440,6 @@ class FolderTree:
             return scan.portion(None) or []
         finally:
             scan.close()
-
-
-def _link(folder: int, temporary: str, parts: Parts) -> None:
-    try:
-        os.link(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except FileExistsError as error:
-        raise _changed(parts) from error
-    os.unlink(temporary, dir_fd=folder)
 
 
 def _changed(parts: Parts) -> GenerationMismatch:

@@ -4,9 +4,12 @@
 Source: zarr 2.18 ``LMDBStore``: the key's ASCII bytes, the value's bytes, in the unnamed database. LMDB ``lmdb.h`` and ``mdb.c`` for
 the magic number, which is in the byte order of the machine that wrote the file.
 
-Locks. Readers and writers of LMDB see each other in its lock file. Where there is one that we may write to, we enter ourselves, so
-that a writer keeps the pages that we read; else (a file system that cannot be written, an archive without its lock file) the
-environment is opened without locks, as one that nobody writes to.
+Locks. Readers and writers of LMDB see each other in its lock file, by which a writer keeps the pages that we read. The library opens
+that file by name, for writing, and creates it. So it is used only where it is a plain file of the data file's owner, who is this
+process's user, in a folder that nobody else may write to; no lock file is created. Else (also on a file system that cannot be written)
+the environment is opened without locks, and the library gets the data file alone, by its descriptor. Without locks a reader may see
+pages that a writer uses anew. Each commit has a number, and pages of the state that a transaction sees are not used anew before the
+second commit after it (``mdb.c``, ``mdb_find_oldest``, ``mdb_page_alloc``): whatever was read is valid if that has not come by then.
 
 LMDB maps the file into memory and trusts what it finds there. A file that is shorter than its own header says is refused; one whose
 pages are wrong, or that is cut short while it is open, can end this process.
@@ -25,6 +28,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.base import Buffer, KeyStat
+from zarrfs.stores.beside import is_ours_alone, is_plain
 
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
 _FOREIGN = _MAGIC[::-1]
@@ -32,13 +36,24 @@ _AT = 16
 """Where the magic number is: behind the header of the first page. (12 where the machine that wrote it has addresses of 32 bits.)"""
 
 
+_TRIES = 8
+"""How often a value is read again because someone wrote to the environment meanwhile."""
+
+
+class _Overtaken(StoreError):
+    """What was read without locks may be of several states."""
+
+
 class LmdbArchive(Archive):
     """The environment at ``path``: the folder, or the file itself."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
-        self._data = _data_file(self.path)
-        file = ArchiveFile(self._data)
+        self._is_folder = os.path.isdir(self.path)
+        self._data = os.path.join(self.path, "data.mdb") if self._is_folder else self.path
+        # It stays open: the library knows an environment by its path, which is one of this descriptor.
+        self._file = file = ArchiveFile(self._data)
+        self._folder = -1
         if not begins_with(self._data, _MAGIC, _AT):
             if any(begins_with(self._data, magic, at) for magic in (_MAGIC, _FOREIGN) for at in (12, _AT)):
                 raise StoreUnsupported(
@@ -53,29 +68,53 @@ class LmdbArchive(Archive):
                 f"{path} is an LMDB, and the library is missing: pip install 'zarrfs[lmdb]'", key=path
             ) from error
         self._error: type[Exception] = lmdb.Error
+        self._locked = False
         self._environment: Any = self._open(lmdb)
         with self._translated(b""):
             self._check_size()
 
     def find(self, name: bytes) -> KeyStat | None:
-        if not self._usable(name):
-            return None
-        with self._transaction(name) as transaction:
-            value = transaction.get(name)
-            return None if value is None else self._stat(len(value), transaction)
+        found = self._read(name, ())
+        return None if found is None else found[0]
 
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
+        return self._read(name, ranges)
+
+    def _read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         if not self._usable(name):
             return None
-        with self._transaction(name) as transaction:
-            value = transaction.get(name)
-            if value is None:
-                return None
-            # Only what is wanted is copied: the value lies in the mapped file for as long as the transaction lasts.
-            cuts = (byte_range.resolve(len(value)) for byte_range in ranges)
-            return self._stat(len(value), transaction), [bytes(value[start:stop]) for start, stop in cuts]
+        for left in reversed(range(_TRIES)):
+            try:
+                with self._transaction(name) as transaction:
+                    value = transaction.get(name)
+                    if value is None:
+                        self._demand_valid(transaction)
+                        return None
+                    # Only what is wanted is copied: the value lies in the mapped file for as long as the transaction lasts.
+                    cuts = (byte_range.resolve(len(value)) for byte_range in ranges)
+                    parts: list[Buffer] = [bytes(value[start:stop]) for start, stop in cuts]
+                    found = self._stat(len(value), transaction)
+                    self._demand_valid(transaction)
+                    return found, parts
+            except _Overtaken:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
 
     def entries(self, start: bytes) -> Generator[Entry]:
+        tries = _TRIES
+        while True:
+            try:
+                for entry in self._entries(start):
+                    yield entry
+                    start, tries = entry[0] + b"\0", _TRIES
+                return
+            except _Overtaken:
+                tries -= 1
+                if not tries:
+                    raise
+
+    def _entries(self, start: bytes) -> Generator[Entry]:
         longest = self._environment.max_key_size()
         with self._transaction(start) as transaction:
             mtime_ns = self._state().st_mtime_ns
@@ -85,8 +124,11 @@ class LmdbArchive(Archive):
                     # It comes before what was asked for, which is longer than any name.
                     there = cursor.next()
                 while there:
-                    yield bytes(cursor.key()), len(cursor.value()), mtime_ns
+                    found = bytes(cursor.key()), len(cursor.value()), mtime_ns
+                    self._demand_valid(transaction)
+                    yield found
                     there = cursor.next()
+            self._demand_valid(transaction)
 
     def close(self) -> None:
         self._environment.close()
@@ -114,17 +156,43 @@ class LmdbArchive(Archive):
             raise StoreError(f"{self._data} is cut short: it has {last + 1} pages of {page} bytes", key=self.path)
 
     def _open(self, lmdb: Any) -> Any:
-        folder = os.path.isdir(self.path)
-        lock = os.path.join(self.path, "lock.mdb") if folder else self.path + "-lock"
-        options = {"subdir": folder, "readonly": True, "create": False, "readahead": False, "max_spare_txns": 8}
+        options = {"readonly": True, "create": False, "readahead": False, "max_spare_txns": 8}
         with self._translated(b""):
-            if os.access(lock, os.R_OK | os.W_OK):
+            if self._lock_is_safe():
                 try:
-                    return lmdb.open(self.path, lock=True, max_readers=126, **options)
+                    # By its descriptor: the folder that was looked at.
+                    place = f"/proc/self/fd/{self._folder}" + ("" if self._is_folder else f"/{os.path.basename(self._data)}")
+                    environment = lmdb.open(place, subdir=self._is_folder, lock=True, max_readers=126, **options)
                 except lmdb.Error:
                     # Someone else's leftover: another machine's, another version's.
                     pass
-            return lmdb.open(self.path, lock=False, **options)
+                else:
+                    self._locked = True
+                    return environment
+            return lmdb.open(self._file.descriptor_path, subdir=False, lock=False, **options)
+
+    def _lock_is_safe(self) -> bool:
+        folder, data = os.path.split(self._data)
+        lock = "lock.mdb" if self._is_folder else f"{data}-lock"
+        self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Not through a link: the lock of the library would be beside that one.
+            ours = os.stat(data, dir_fd=self._folder, follow_symlinks=False)
+            found = os.stat(lock, dir_fd=self._folder, follow_symlinks=False)
+        except OSError:
+            return False
+        return (
+            is_ours_alone(os.fstat(self._folder))
+            and Identity.of(ours)[:2] == self._inode
+            and ours.st_uid == os.geteuid()
+            and is_plain(found, ours.st_uid)
+            and not found.st_mode & 0o022
+            and os.access(lock, os.R_OK | os.W_OK, dir_fd=self._folder, effective_ids=True)
+        )
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_folder", -1) >= 0:
+            os.close(self._folder)
 
     @contextmanager
     def _transaction(self, place: bytes) -> Generator[Any]:
@@ -132,6 +200,11 @@ class LmdbArchive(Archive):
             self._check_size()
             with self._environment.begin(buffers=True) as transaction:
                 yield transaction
+
+    def _demand_valid(self, transaction: Any) -> None:
+        """Raise `_Overtaken` when what was read in ``transaction`` may have been used anew meanwhile."""
+        if not self._locked and self._environment.info()["last_txnid"] > transaction.id() + 1:
+            raise _Overtaken(f"reading the LMDB {self.path}: it is written to all the time", key=self.path)
 
     @contextmanager
     def _translated(self, place: bytes) -> Generator[None]:

@@ -7,6 +7,13 @@ Nothing in the database is trusted to be quick or harmless: the table has to be 
 table, nothing generated), the connection runs queries only, and loads no extensions. Each thread has a connection at a time, and
 each reading of a value is one transaction.
 
+Files beside the database (``-journal``, ``-wal``, ``-shm``) are opened by SQLite by their names; in WAL mode it creates and writes two of
+them, and gives them, when it is root, to the database's owner. It follows no symbolic links there, but hard links of other files it
+would overwrite and give away. So each of them has to be a plain file, else the database is refused; and root opens a database in a
+folder that others may write to in a way in which SQLite never touches them: ``nolock`` (SQLite then looks for nothing but a journal, to
+read it), and ``immutable`` for one in WAL mode. What is in a WAL file cannot be read so, and must not be passed over: such a database is
+refused. Without locks a connection is used as long as the database stays as it is, and only while nobody writes.
+
 SQLite keeps no version of a row, so the generation of a value is that of the database: its identity, and its change counter. A
 program that writes to the database meanwhile makes every value another one.
 """
@@ -16,6 +23,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -26,12 +34,18 @@ from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.stores.beside import is_plain, is_safe_path, look
 
 _MAGIC = b"SQLite format 3\0"
+_JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+_LOCKED, _UNLOCKED, _IMMUTABLE = "mode=ro", "mode=ro&nolock=1", "mode=ro&immutable=1"
 _KEPT = 8
 """Connections that are kept open while no thread needs them."""
 _PATIENCE_S = 5.0
 """How long a writer's lock is waited for."""
+
+_BUSY_S = 0.01
+"""How often one looks whether a writer is done, where there are no locks."""
 
 _TRIES = 8
 """How often a value is read again because someone wrote to the database meanwhile."""
@@ -77,17 +91,21 @@ class SqliteArchive(Archive):
         if self._file.size < _HEADER.size or self._file.read(0, len(_MAGIC), path) != _MAGIC:
             raise StoreNotFound(f"{path} is not an SQLite database", key=path)
         self._inode = self._file.identity[:2]
-        self._idle: list[sqlite3.Connection] = []
+        # Beside what a link leads to is where SQLite looks for the other files.
+        self._real = os.path.realpath(self.path)
+        self._idle: list[tuple[sqlite3.Connection, Generation]] = []
         self._closed = False
-        self._options = "mode=ro"
+        self._options = self._way()
         try:
             self._check_table()
         except StoreError as error:
+            if not self._locked:
+                raise
             # A database in WAL mode needs files beside it, which cannot be made where nothing can be written. What is in such files
             # already must not be passed over.
             if _code(error.__cause__) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or self._has_journal():
                 raise
-            self._options = "mode=ro&immutable=1"
+            self._options = _IMMUTABLE
             self._check_table()
         self._state()
         with self._connection("") as connection:
@@ -135,7 +153,50 @@ class SqliteArchive(Archive):
     def close(self) -> None:
         self._closed = True
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop()[0].close()
+
+    @property
+    def _locked(self) -> bool:
+        return self._options == _LOCKED
+
+    def _way(self) -> str:
+        """The options of a connection. Raises `StoreAccessDenied` for a database that cannot be opened safely."""
+        try:
+            owner = os.stat(self._real).st_uid
+            beside = {suffix: look(self._real + suffix) for suffix in ("-journal", "-wal", "-shm")}
+            safe = is_safe_path(os.path.dirname(self._real))
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be looked at: {error.strerror}", key=self.path) from error
+        root = os.geteuid() == 0
+        for suffix, found in beside.items():
+            # Several users may write to one database, in turn.
+            if found is not None and not is_plain(found, owner if root else found.st_uid):
+                raise StoreAccessDenied(
+                    f"{self.path} is not opened: {self._real}{suffix} is a link, or no file of the database's owner", key=self.path
+                )
+        if not root or safe:
+            return _LOCKED
+        self._demand_no_wal()
+        # The format that readers need: 2 for WAL.
+        return _IMMUTABLE if self._file.read(19, 20, self.path) == b"\2" else _UNLOCKED
+
+    def _demand_no_wal(self) -> None:
+        if self._beside("-wal") is not None:
+            raise StoreAccessDenied(
+                f"{self.path} is not read by root while there are changes in {self._real}-wal, since others may write to this folder: "
+                "close it there, or `PRAGMA wal_checkpoint(TRUNCATE)`",
+                key=self.path,
+            )
+
+    def _wait_for_writer(self) -> None:
+        """Without locks: return when there is no transaction under way. Raises `StoreTimeout`."""
+        until = time.monotonic() + _PATIENCE_S
+        # One that is done with may be kept, overwritten by zeros.
+        while begins_with(self._real + "-journal", _JOURNAL):
+            if time.monotonic() > until:
+                raise StoreTimeout(f"the SQLite database {self.path}: it is locked by its journal", key=self.path)
+            time.sleep(_BUSY_S)
+        self._demand_no_wal()
 
     def _row(self, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
         if not is_key(name):
@@ -179,7 +240,7 @@ class SqliteArchive(Archive):
             found, head = self._file.look(_HEADER.size)
             header = _Header(*_HEADER.unpack(head))
             state = f"{found}-{header.changes}"
-            log = None if "immutable" in self._options else self._beside("-wal")
+            log = self._beside("-wal") if self._locked else None
             if log is not None:
                 # In WAL mode what was changed is there.
                 state += f"-{Identity.of(log)}"
@@ -196,11 +257,8 @@ class SqliteArchive(Archive):
 
     def _beside(self, suffix: str) -> os.stat_result | None:
         """The file of that name beside the database, if anything is in it."""
-        try:
-            found = os.stat(self.path + suffix)
-        except FileNotFoundError:
-            return None
-        return found if found.st_size else None
+        found = look(self._real + suffix)
+        return found if found is not None and found.st_size else None
 
     def _has_journal(self) -> bool:
         try:
@@ -226,20 +284,17 @@ class SqliteArchive(Archive):
         """A connection that no other thread uses. What SQLite raises becomes a `StoreError` that names ``place``."""
         key = place.decode("utf-8", "surrogateescape") if isinstance(place, bytes) else place
         try:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                connection = self._connect()
+            connection, state = self._taken()
             try:
                 yield connection
             except GeneratorExit:
                 # A listing that has seen enough.
-                self._give_back(connection)
+                self._give_back(connection, state)
                 raise
             except BaseException:
                 connection.close()
                 raise
-            self._give_back(connection)
+            self._give_back(connection, state)
         except sqlite3.Error as error:
             message = f"reading {key!r}: " if key else ""
             raise _KINDS.get(_code(error), StoreError)(
@@ -248,15 +303,30 @@ class SqliteArchive(Archive):
         except MemoryError as error:
             raise StoreError(f"reading {key!r}: it does not fit into memory", key=key) from error
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _taken(self) -> tuple[sqlite3.Connection, Generation]:
+        """A connection, and the state for which it may be used again: without locks it keeps pages that are old by then."""
+        state = ""
+        if not self._locked:
+            self._wait_for_writer()
+            state = self._state()[1]
+        while True:
+            try:
+                connection, seen = self._idle.pop()
+            except IndexError:
+                return self._connect(), state
+            if seen == state:
+                return connection, state
+            connection.close()
+
+    def _give_back(self, connection: sqlite3.Connection, state: Generation) -> None:
         if self._closed or len(self._idle) >= _KEPT:
             connection.close()
         else:
-            self._idle.append(connection)
+            self._idle.append((connection, state))
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{quote(os.fsencode(self.path))}?{self._options}",
+            f"file:{quote(os.fsencode(self._real))}?{self._options}",
             uri=True,
             timeout=_PATIENCE_S,
             isolation_level=None,

@@ -92,6 +92,9 @@ class ForwardingStore(Store):
     async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
         await self.inner.watch(told)
 
+    def set_owner(self, uid: int | None, gid: int | None) -> None:
+        self.inner.set_owner(uid, gid)
+
     async def free_space(self) -> tuple[int, int] | None:
         return await self.inner.free_space()
 

@@ -1,0 +1,97 @@
+"""Other users of the machine, who mean harm: what they do is done with their rights alone, in a home of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+EVE, MALLORY = 54321, 54322
+"""Users without a name; their groups have the same numbers."""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users")
+
+
+@contextmanager
+def home(user: int = EVE) -> Iterator[Path]:
+    """A folder of ``user`` that everybody may look into, with a folder beside it that only root may: ``home(...).parent / "root"``."""
+    with tempfile.TemporaryDirectory(prefix="zarrfs-test-") as folder:
+        os.chmod(folder, 0o755)
+        place = Path(folder, "home")
+        place.mkdir()
+        os.chown(place, user, user)
+        Path(folder, "root").mkdir(mode=0o700)
+        yield place
+
+
+def act(user: int, script: str, *arguments: Path | str, group: int | None = None) -> str:
+    """What a user's shell ``script`` with ``$1``, ``$2``, ... prints; it has to succeed."""
+    done = attempt(user, script, *arguments, group=group)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def attempt(user: int, script: str, *arguments: Path | str, group: int | None = None) -> subprocess.CompletedProcess[str]:
+    """The same, whether or not it succeeds."""
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        user=user,
+        group=user if group is None else group,
+        extra_groups=[],
+        cwd="/",
+        env=os.environ | {"LC_ALL": "C"},
+    )
+
+
+@contextmanager
+def repeating(user: int, step: Callable[[], object]) -> Iterator[list[str]]:
+    """Another process of ``user``, in which ``step`` is called all the time while the body runs. What it returned, if that was anything,
+    is in the list afterwards; an `OSError` is a failed try."""
+    said: list[str] = []
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            os.write(writer, b"\n")
+            while True:
+                with suppress(OSError):
+                    if (found := step()) is not None:
+                        os.write(writer, f"{found}\n".encode())
+        finally:
+            os._exit(1)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        try:
+            assert pipe.readline() == b"\n"
+            yield said
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        said += pipe.read().decode(errors="replace").splitlines()
+
+
+def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
+    """All that reading may not change of a tree, access times left out: kind and mode, owner, size, times, links, bytes."""
+    found: dict[str, tuple[object, ...]] = {}
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place), *(Path(place, name) for name in (*folders, *files))):
+            status = path.lstat()
+            content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            found[str(path)] = (
+                *(status.st_ino, status.st_mode, status.st_uid, status.st_gid, status.st_nlink),
+                *(status.st_size, status.st_mtime_ns, status.st_ctime_ns, content),
+            )
+    return found

@@ -1,0 +1,140 @@
+"""Files of ours in folders that may be somebody else's: logs, and the folders that we create.
+
+A path is walked a name at a time, each below the descriptor of the one before. A symbolic link is followed where it, and the folder it
+lies in, belong to this process's user or to root: in a folder of another user it can be put there, or exchanged, at any time, and what
+is written through it lands in a file of the victim's. For the same reason a file in such a folder, or in one that others may write to,
+has to be a plain one of ours, without a second name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as st
+from collections import deque
+
+_MAX_LINKS = 40
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_file(path: str, flags: int, mode: int = 0o666, *, make_folders: bool = False) -> int:
+    """open(2) of ``path``. With O_CREAT the file is created where it is missing, and with ``make_folders`` the folders on the way.
+
+    Raises `OSError`: EPERM for a link or a file that somebody else has put there.
+    """
+    with _Walk(path, make=make_folders) as walk:
+        return walk.open_last(flags, mode)
+
+
+def make_folder(path: str, mode: int = 0o777) -> None:
+    """Create ``path`` and the folders on the way, where they are missing. Raises `OSError` as `open_file` does."""
+    with _Walk(path, make=True) as walk:
+        walk.enter_last(mode)
+
+
+class _Walk:
+    """The folder that was reached: ``at``, a descriptor; and the last name, which is in it."""
+
+    def __init__(self, path: str, *, make: bool) -> None:
+        self._path = path
+        self._make = make
+        self._names = deque(name for name in os.path.abspath(path).split("/") if name)
+        self._links = 0
+        self._proc = os.stat("/proc").st_dev
+        self._at = os.open("/", _FOLDER)
+
+    def __enter__(self) -> _Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._at)
+
+    def open_last(self, flags: int, mode: int) -> int:
+        """Open what the whole path leads to."""
+        while True:
+            if not self._names:
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
+            name = self._names.popleft()
+            if self._names:
+                self._enter(name, 0o777)
+                continue
+            try:
+                found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
+            except FileNotFoundError:
+                if not flags & os.O_CREAT:
+                    raise
+                try:
+                    return os.open(name, flags | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self._at)
+                except FileExistsError:
+                    self._names.append(name)
+                    continue
+            try:
+                if st.S_ISLNK(os.fstat(found).st_mode):
+                    if self._follow(name, found):
+                        # A descriptor of a process, or the like: the text of the link is no path.
+                        return os.open(name, flags & ~os.O_CREAT | os.O_CLOEXEC, dir_fd=self._at)
+                    continue
+                self._demand_ours(found)
+                # The very file that was looked at.
+                return os.open(f"/proc/self/fd/{found}", flags & ~os.O_CREAT | os.O_CLOEXEC)
+            finally:
+                os.close(found)
+
+    def enter_last(self, mode: int) -> None:
+        """Go to the folder that the whole path leads to."""
+        while self._names:
+            name = self._names.popleft()
+            self._enter(name, 0o777 if self._names else mode)
+
+    def _enter(self, name: str, mode: int) -> None:
+        """Go to the folder ``name``, or begin to follow a link of that name."""
+        while True:
+            try:
+                found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
+                break
+            except FileNotFoundError:
+                if not self._make:
+                    raise
+                try:
+                    os.mkdir(name, mode, dir_fd=self._at)
+                except FileExistsError:
+                    continue
+        try:
+            kind = os.fstat(found).st_mode
+            if st.S_ISLNK(kind):
+                if self._follow(name, found):
+                    self._go(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._at))
+            elif st.S_ISDIR(kind):
+                self._go(os.dup(found))
+            else:
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._path)
+        finally:
+            os.close(found)
+
+    def _follow(self, name: str, link: int) -> bool:
+        """Put the names that a link stands for in front of those that are left. True: the kernel has to follow it."""
+        self._links += 1
+        if self._links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self._path)
+        folder = os.fstat(self._at)
+        if not {folder.st_uid, os.fstat(link).st_uid} <= {0, os.geteuid()}:
+            raise PermissionError(errno.EPERM, f"{name!r} on the way there is a symbolic link of somebody else's", self._path)
+        if folder.st_dev == self._proc:
+            return True
+        target = os.readlink("", dir_fd=link)
+        if target.startswith("/"):
+            self._go(os.open("/", _FOLDER))
+        self._names.extendleft(part for part in reversed(target.split("/")) if part)
+        return False
+
+    def _demand_ours(self, file: int) -> None:
+        """Whatever lies in a folder of ours alone is there because we want it."""
+        found, folder, ours = os.fstat(file), os.fstat(self._at), {0, os.geteuid()}
+        if folder.st_uid in ours and not folder.st_mode & (st.S_IWGRP | st.S_IWOTH):
+            return
+        if not st.S_ISREG(found.st_mode) or found.st_uid not in ours or found.st_nlink != 1:
+            raise PermissionError(errno.EPERM, "it is no plain file of yours, in a folder that others may write to", self._path)
+
+    def _go(self, folder: int) -> None:
+        os.close(self._at)
+        self._at = folder

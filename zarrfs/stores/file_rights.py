@@ -1,0 +1,237 @@
+"""Who owns what a folder store writes, and who may do what with it.
+
+A value is replaced by a new file, so owner, mode and ACL are chosen anew each time. The rules:
+
+* Owner and group are the ones given to the store (`Owner`), else those the kernel gives to the process. Only root can give a file away.
+* A replaced file hands down its permission bits without set-user-ID, set-group-ID and sticky: the new owner did not ask for those.
+* Nobody gets more rights than before. A group bit means another group once the group changes, and who was the owner or in the group
+  is now one of the others: bits that would grant more are cleared. The owner of the new file keeps the owner's bits.
+* An ACL and a security label stay while the owner does. Without its ACL a file's group bits are no longer a mask: they become what
+  every entry grants.
+* A file that replaces another is private until it is complete, whatever umask and default ACL say.
+
+Sources: acl(5); Linux ``fs/posix_acl.c`` (``posix_acl_create_masq``) and ``include/uapi/linux/posix_acl_xattr.h``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as st
+import struct
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+_ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+_LABELS = ("security.selinux", "security.SMACK64")
+
+_USER_OBJ, _USER, _GROUP_OBJ, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+_ACL_HEADER = struct.pack("<I", 2)
+_ACL_ENTRY = struct.Struct("<HHI")
+_NO_ID = 0xFFFFFFFF
+
+_PRIVATE = 0o600
+_FRESH = 0o1700
+"""The mode of a folder between its creation and its gift. No other folder has it, so that one that somebody puts in its place while
+it is opened is not given away."""
+
+
+class Owner(NamedTuple):
+    """Who gets new files; None: the process's own user or group."""
+
+    uid: int | None = None
+    gid: int | None = None
+
+
+class Entry(NamedTuple):
+    """An entry of an ACL: its kind, its permission bits, and the user or group that it names."""
+
+    tag: int
+    bits: int
+    ident: int = _NO_ID
+
+
+Acl = tuple[Entry, ...]
+
+
+class Rights(NamedTuple):
+    """What a file grants: owner, group and mode in ``stat``; ``acl`` where it has more than a mode says; its security labels."""
+
+    stat: os.stat_result
+    acl: Acl = ()
+    labels: tuple[tuple[str, bytes], ...] = ()
+
+
+def rights_of(folder: int, name: str) -> Rights | None:
+    """Of the file ``name`` in ``folder`` (a descriptor); None where it is gone. Not of what a link leads to."""
+    try:
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    try:
+        stat = os.fstat(fd)
+        # The calls that take a descriptor refuse one that was opened without asking for the right to read.
+        place = f"/proc/self/fd/{fd}"
+        try:
+            names = os.listxattr(place)
+        except OSError:
+            return Rights(stat)
+        acl = _parsed(_xattr(place, _ACCESS)) if _ACCESS in names else ()
+        labels = tuple((label, _xattr(place, label)) for label in _LABELS if label in names)
+        return Rights(stat, acl, labels)
+    finally:
+        os.close(fd)
+
+
+def create(folder: int, name: str, *, private: bool) -> int:
+    """Create a file to write, and give its descriptor. ``private``: for nobody else until it is `complete`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, _PRIVATE if private else 0o666, dir_fd=folder)
+
+
+def complete(fd: int, folder: int, name: str, owner: Owner | None) -> None:
+    """Give a new file, which is about to become ``name`` in ``folder``, its owner, its rights and a time of its own, where the file
+    system lets us. It is private where it has a given ``owner``, or there was a file to replace."""
+    if owner is not None:
+        _give(fd, owner)
+    with suppress(OSError):
+        # Not earlier: what was made private while the value was written is replaced by a private file.
+        old = rights_of(folder, name)
+        if old is not None:
+            _hand_down(fd, old)
+        elif st.S_IMODE(os.fstat(fd).st_mode) == _PRIVATE:
+            _widen(fd, folder, 0o666)
+    with suppress(OSError):
+        # The kernel's own times tick every few milliseconds and inode numbers are used again at once, so that two values of one
+        # size could have the same generation.
+        now = time.time_ns()
+        os.utime(fd, ns=(now, now))
+
+
+def make_folder(folder: int, name: str, owner: Owner | None) -> None:
+    """mkdir(2) in ``folder``, with the owner that files get. Raises `OSError`."""
+    if owner is None:
+        os.mkdir(name, dir_fd=folder)
+        return
+    os.mkdir(name, _FRESH, dir_fd=folder)
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        stat = os.fstat(fd)
+        fresh = stat.st_uid == os.geteuid() and stat.st_mode & 0o1077 == _FRESH & 0o1077
+        if fresh and not os.listdir(fd):
+            _give(fd, owner)
+            with suppress(OSError):
+                _widen(fd, folder, 0o777 | stat.st_mode & st.S_ISGID)
+    finally:
+        os.close(fd)
+
+
+def narrowed(old: Rights, uid: int, gid: int) -> tuple[int, Acl]:
+    """The permission bits of a file of ``uid`` and ``gid`` that replaces one with the rights ``old``, and its ACL; the latter is empty
+    where the file gets none, and the bits are those without it."""
+    stat = old.stat
+    same_owner, same_group = stat.st_uid == uid, stat.st_gid == gid
+    acl = old.acl or _of_mode(stat.st_mode)
+    mask = next((entry.bits for entry in acl if entry.tag == _MASK), 7)
+    (user,) = (entry.bits for entry in acl if entry.tag == _USER_OBJ)
+    (group,) = (entry.bits & mask for entry in acl if entry.tag == _GROUP_OBJ)
+    (other,) = (entry.bits for entry in acl if entry.tag == _OTHER)
+    everybody = 7 if same_owner else user
+    named = 7
+    for entry in acl:
+        if entry.tag in (_USER, _GROUP):
+            everybody &= entry.bits & mask
+        if entry.tag == _GROUP:
+            named &= entry.bits & mask
+    # Members of another group were others, members of the old one are now.
+    new_group, new_other = (group, other) if same_group else (group & other, group & other)
+    mode = user << 6 | (new_group & everybody) << 3 | new_other & everybody
+    if not old.acl or not same_owner:
+        return mode, ()
+    if same_group:
+        return mode, old.acl
+    bits = {_GROUP_OBJ: new_group & named, _OTHER: new_other}
+    return mode, tuple(entry._replace(bits=bits.get(entry.tag, entry.bits)) for entry in old.acl)
+
+
+def _hand_down(fd: int, old: Rights) -> None:
+    new = os.fstat(fd)
+    mode, acl = narrowed(old, new.st_uid, new.st_gid)
+    if new.st_uid == old.stat.st_uid:
+        for label, value in old.labels:
+            with suppress(OSError):
+                os.setxattr(fd, label, value)
+    if acl:
+        try:
+            os.setxattr(fd, _ACCESS, _formatted(acl))
+            return
+        except OSError:
+            pass
+    # With an ACL from the folder the group's bits would be a mask for strangers.
+    if _inherited(fd):
+        os.removexattr(fd, _ACCESS)
+    if st.S_IMODE(new.st_mode) != mode:
+        os.fchmod(fd, mode)
+
+
+def _inherited(fd: int) -> bool:
+    try:
+        return _ACCESS in os.listxattr(fd)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        raise
+
+
+def _give(fd: int, owner: Owner) -> None:
+    stat = os.fstat(fd)
+    for uid, gid in ((-1, owner.gid), (owner.uid, -1)):
+        if uid is not None and gid is not None and (uid, gid) not in ((-1, stat.st_gid), (stat.st_uid, -1)):
+            with suppress(OSError):
+                os.fchown(fd, uid, gid)
+
+
+def _widen(fd: int, folder: int, mode: int) -> None:
+    """Give what was created private in ``folder`` the rights that creation with ``mode`` would have given it."""
+    acl = _parsed(_xattr(f"/proc/self/fd/{folder}", _DEFAULT))
+    if not acl:
+        os.fchmod(fd, mode & ~_umask())
+        return
+    group = _MASK if any(entry.tag == _MASK for entry in acl) else _GROUP_OBJ
+    most = {_USER_OBJ: mode >> 6 & 7, group: mode >> 3 & 7, _OTHER: mode & 7}
+    acl = tuple(entry._replace(bits=entry.bits & most.get(entry.tag, 7)) for entry in acl)
+    bits = {entry.tag: entry.bits for entry in acl}
+    if len(acl) > 3:
+        os.setxattr(fd, _ACCESS, _formatted(acl))
+    os.fchmod(fd, mode & st.S_ISGID | bits[_USER_OBJ] << 6 | bits[group] << 3 | bits[_OTHER])
+
+
+def _umask() -> int:
+    # umask(2) tells it only by changing it, for all threads.
+    with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+        return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)
+
+
+def _xattr(place: str, name: str) -> bytes:
+    try:
+        return os.getxattr(place, name)
+    except OSError:
+        return b""
+
+
+def _of_mode(mode: int) -> Acl:
+    return (Entry(_USER_OBJ, mode >> 6 & 7), Entry(_GROUP_OBJ, mode >> 3 & 7), Entry(_OTHER, mode & 7))
+
+
+def _parsed(value: bytes) -> Acl:
+    """The entries of an ACL's extended attribute; none where it says no more than a mode, or is of a form that is not known."""
+    if not value.startswith(_ACL_HEADER) or (len(value) - len(_ACL_HEADER)) % _ACL_ENTRY.size:
+        return ()
+    acl = tuple(Entry(*entry) for entry in _ACL_ENTRY.iter_unpack(value[len(_ACL_HEADER) :]))
+    tags = [entry.tag for entry in acl]
+    return acl if all(tags.count(tag) == 1 for tag in (_USER_OBJ, _GROUP_OBJ, _OTHER)) else ()
+
+
+def _formatted(acl: Acl) -> bytes:
+    return _ACL_HEADER + b"".join(_ACL_ENTRY.pack(*entry) for entry in acl)
