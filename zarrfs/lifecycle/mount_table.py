@@ -39,7 +39,8 @@ def resolved(path: str) -> str:
 def mount_at(path: str) -> Mount | None:
     """What is mounted on ``path`` (absolute, without symlinks), uppermost; None when nothing is."""
     found = {}
-    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+    # Not splitlines: of the characters that end a line somewhere only line feeds are escaped, and names are anybody's to choose.
+    for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
         fields = line.split(b" ")
         if _unescape(fields[4]) == os.fsencode(path):
             more = fields.index(b"-", 6)
