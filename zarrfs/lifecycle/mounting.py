@@ -91,9 +91,13 @@ def _explain(said: bytes, returncode: int, tail: str, log_file: str) -> Outcome:
 
 
 def _tail(log_file: str, start: int) -> str:
-    with open(log_file, "rb") as file:
-        file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_NBYTES))
-        text = file.read().decode(errors="replace").strip()
+    try:
+        # Something else may be there by now, which is not to be waited for.
+        with open(os.open(log_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_NBYTES))
+            text = file.read(_TAIL_NBYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
     return f"\n{text}" if text else ""
 
 
