@@ -123,7 +123,7 @@ HOMES = {
     "sdnotify": {"service"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
     "errno": {"own_files", "fuse", "stores", "daemon", "lifecycle", "mount_helper", "vfs.buffer"},
-    "ctypes": {"allocator", "stores", "lifecycle.detaching"},
+    "ctypes": {"allocator", "stores", "lifecycle.umount2"},
     "mmap": {"hierarchy.slabs", "hierarchy.mapped", "hierarchy.dirty_chunks", "vfs.buffer"},
     "threading": {"fuse.notifier", "codecs", "stores", "lifecycle.unmounting"},
     "subprocess": {"lifecycle", "mount_helper", "cli", "ending"},

@@ -95,6 +95,7 @@ async def _mounted(
             "store": public_url(config.store),
             "mountpoint": config.mountpoint,
             "metadata_ttl": config.metadata_ttl,
+            "timeout": config.timeout,
             "memory_limit": config.memory_limit,
             "durable": config.durable,
         }

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import trio
 
-from zarrfs.lifecycle import last_words
+from zarrfs.lifecycle import last_words, programs
 from zarrfs.lifecycle.last_words import Left
 from zarrfs.service import ServiceManager
 from zarrfs.tree import MountTree
@@ -166,7 +166,7 @@ class Ending:
         """sync(1). Its errors are those of publishing, which tells them itself."""
         try:
             process = await trio.lowlevel.open_process(
-                ["sync", *arguments],
+                [programs.find("sync") or "/bin/sync", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

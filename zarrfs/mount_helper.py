@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -233,7 +232,9 @@ def _umount(call: Call, say: Callable[[str], None]) -> int:
 
 def _in_namespace(call: Call, namespace: str) -> int:
     """The same call from within ``namespace``, by nsenter(1) of util-linux: a thread of Python cannot go there alone."""
-    nsenter = shutil.which("nsenter")
+    from zarrfs.lifecycle import programs
+
+    nsenter = programs.find("nsenter")
     if nsenter is None:
         raise ZarrfsError("-N: nsenter(1) is not installed: install util-linux")
     file = f"/proc/{namespace}/ns/mnt" if namespace.isdecimal() else namespace

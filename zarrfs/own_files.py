@@ -69,6 +69,8 @@ class _Walk:
                     self._names.append(name)
                     continue
             try:
+                if flags & os.O_EXCL:
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path)
                 if st.S_ISLNK(os.fstat(found).st_mode):
                     if self._follow(name, found):
                         # A descriptor of a process, or the like: the text of the link is no path.

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mounting import ROOT, Mounted, mounted, mountpoint, zarrfs
+from tests.support.mounting import ROOT, Mounted, mount_table, mounted, mountpoint, zarrfs
 from tests.support.namespace import run_in_namespace
 from zarrfs.errors import MountpointUnusable
-from zarrfs.lifecycle import dead_mounts, mount_table
+from zarrfs.lifecycle import dead_mounts
 from zarrfs.lifecycle import mountpoint as before
 from zarrfs.lifecycle.dead_mounts import Life
+from zarrfs.lifecycle.mount_table import mount_at
 
 pytestmark = pytest.mark.fuse
 
@@ -44,7 +45,7 @@ def kill(pid: int) -> None:
 
 
 def number_of_mounts(path: Path) -> int:
-    return sum(line.split(" ")[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return sum(fields[4] == str(path) for fields in mount_table())
 
 
 @contextmanager
@@ -191,7 +192,7 @@ def test_what_does_not_answer_can_be_detached(store: Path) -> None:
 
 def test_life_is_told_without_waiting_for_a_daemon_that_hangs(store: Path) -> None:
     with mounted(store) as mount:
-        there = mount_table.mount_at(str(mount.path))
+        there = mount_at(str(mount.path))
         assert there is not None
         assert dead_mounts.life_of(there) is Life.ALIVE
         os.kill(mount.pid, signal.SIGSTOP)

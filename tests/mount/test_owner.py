@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mounting import ROOT, Mounted, mounted, zarrfs
+from tests.support.mounting import ROOT, Mounted, mount_table, mounted, zarrfs
 
 pytestmark = [
     pytest.mark.fuse,
@@ -73,8 +73,7 @@ def modes(path: Path) -> tuple[set[int], set[int]]:
 
 def mount_line(path: Path) -> tuple[set[str], set[str]]:
     """The options of the mount, and of its file system, as findmnt shows them."""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        fields = line.split(" ")
+    for fields in mount_table():
         if fields[4] == str(path):
             return set(fields[5].split(",")), set(fields[-1].split(","))
     raise AssertionError(f"nothing is mounted on {path}")

@@ -67,20 +67,20 @@ def test_log_cache_and_last_words_are_in_the_users_places() -> None:
     said = lines("""
     as 65534 zarrfs mount "$A/s.zarr" "$A/m"
     as 65534 find "$A" "$W/tmp" -path "$A/m" -prune -o -path "$A/s.zarr" -prune -o -type f -printf '%p %U %m\\n' > "$W/found"
-    sort "$W/found" | sed 's/[0-9]*[.]last/PID.last/'
+    sort "$W/found" | sed 's|-[^-/]*/[0-9]*[.]last|-OWN/PID.last|'
     as 65534 zarrfs umount "$A/m"
     find "$W/tmp" -type f
     # What was brought along from another user is not used.
     mkdir -m 700 "$W/of-root"; as 65534 env XDG_RUNTIME_DIR="$W/of-root" zarrfs mount "$A/s.zarr" "$A/m"
-    find "$W/tmp" -type f | sed 's/[0-9]*[.]last/PID.last/'
+    find "$W/tmp" -type f | sed 's|-[^-/]*/[0-9]*[.]last|-OWN/PID.last|'
     as 65534 zarrfs umount "$A/m"
     as 65534 env HOME=/root zarrfs mount "$A/s.zarr" "$A/m" 2>&1 || echo "code $?"
     """)
     log = r"W/65534/.local/state/zarrfs/tmp-zarrfs\x2dnamespace\x2d"
     assert len(said) == 5, said
-    assert said[0].startswith(log) and said[0].endswith("-w-65534-m.log 65534 644")
-    assert said[1] == "W/tmp/zarrfs-65534/PID.last-words.json 65534 600"
-    assert said[2] == "W/tmp/zarrfs-65534/PID.last-words.json"
+    assert said[0].startswith(log) and said[0].endswith("-w-65534-m.log 65534 600")
+    assert said[1] == "W/tmp/zarrfs-65534-OWN/PID.last-words.json 65534 600"
+    assert said[2] == "W/tmp/zarrfs-65534-OWN/PID.last-words.json"
     assert "zarrfs: log file /root/.local/state/zarrfs/" in said[3] and "choose another with --log-file" in said[3]
     assert said[4] == "code 2"
 
@@ -197,7 +197,7 @@ def test_a_user_whose_own_modes_keep_them_out() -> None:
     said = lines("""
     code as 65534 zarrfs mount -o uid=0,umask=077 "$A/s.zarr" "$A/m"
     code as 65534 ls "$A/m" | sed 's/.*: //'
-    pid=$(basename "$W"/tmp/zarrfs-65534/*.last-words.json .last-words.json)
+    pid=$(basename "$W"/tmp/zarrfs-65534-*/*.last-words.json .last-words.json)
     code as 65534 zarrfs umount "$A/m"
     tail --pid=$pid -f /dev/null
     """)
@@ -219,7 +219,7 @@ def test_root_unmounts_what_a_user_has_mounted_and_waits_for_the_daemon() -> Non
     until [ -s "$A/pid" ]; do :; done; sleeper=$(cat "$A/pid")
     code zarrfs umount "$A/m" | sed "s/($sleeper:/(PID:/"
     code zarrfs umount --lazy "$A/m" | sed "s/(pid [0-9]*)/(PID)/; s/($sleeper:/(PID:/"
-    pid=$(basename "$W"/tmp/zarrfs-65534/*.last-words.json .last-words.json)
+    pid=$(basename "$W"/tmp/zarrfs-65534-*/*.last-words.json .last-words.json)
     kill $sleeper; tail --pid=$pid -f /dev/null
     """)
     assert said == [

@@ -127,11 +127,17 @@ def killed_at_last(pid: int, path: Path) -> Iterator[None]:
 
 def connection_of(path: Path) -> str | None:
     """The number of the FUSE connection of the mount on ``path``, found without asking the file system there."""
-    for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
-        fields = line.split(b" ")
-        if re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), fields[4]) == os.fsencode(path):
-            return fields[2].decode().partition(":")[2]
-    return None
+    return next((fields[2].partition(":")[2] for fields in mount_table() if fields[4] == str(path)), None)
+
+
+def mount_table() -> list[list[str]]:
+    """The fields of each line of the mount table, whose names may be no text."""
+    text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+    return [[_unescaped(field) for field in line.split(" ")] for line in text.split("\n")[:-1]]
+
+
+def _unescaped(field: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
 def abort(connection: str) -> None:

@@ -1,19 +1,29 @@
-"""Taking a FUSE mount off its mountpoint: root asks the kernel, everybody else has fusermount3 do it. Asks the mount nothing."""
+"""Taking a FUSE mount off its mountpoint: root asks the kernel, everybody else has fusermount3 do it. Asks the mount nothing.
+
+The kernel does: it hands over the pages that programs wrote through mappings, and waits for the daemon to take them. Nothing ends that
+wait but the daemon, or its end, not even SIGKILL. So this is done by a process of its own, which can be left behind.
+"""
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import errno
 import os
 import pwd
 import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 from zarrfs.errors import FuseUnavailable, MountBusy, ZarrfsError
 from zarrfs.lifecycle import programs
 from zarrfs.lifecycle.mount_table import Mount
+from zarrfs.terminal import printable
 
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
+_UMOUNT2 = Path(__file__).with_name("umount2.py")
+_MESSAGE_NBYTES = 4096
 
 
 def user_of(mount: Mount) -> str:
@@ -31,27 +41,60 @@ def may_detach(mount: Mount) -> bool:
     return os.geteuid() == 0 or mount.owner is None or mount.owner.uid == os.getuid()
 
 
-def detach(mountpoint: str, *, lazy: bool) -> None:
-    """Take what is mounted uppermost on ``mountpoint`` (absolute, without symlinks) off; ``lazy``: even while it is in use.
+class Detaching:
+    """What is mounted uppermost on ``mountpoint`` (absolute, without symlinks) is being taken off; ``lazy``: even while it is in use.
 
-    Raises `MountBusy` when it is in use, `FuseUnavailable` without fusermount3, and `ZarrfsError`.
+    Raises `FuseUnavailable` without fusermount3.
     """
-    if os.geteuid() == 0:
-        libc = ctypes.CDLL(None, use_errno=True)
-        # Not umount(8), which calls /sbin/umount.fuse.zarrfs where that is installed, which calls us.
-        if libc.umount2(os.fsencode(mountpoint), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)) == 0:
-            return
-        number = ctypes.get_errno()
-        busy, reason = number == errno.EBUSY, os.strerror(number).lower()
-    else:
-        fusermount = programs.find("fusermount3")
-        if fusermount is None:
-            raise FuseUnavailable("fusermount3 is not installed: install fuse3")
-        command = [fusermount, "-u", *(["-z"] if lazy else []), "--", mountpoint]
-        environment = os.environ | {"LC_ALL": "C"}
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
-        if done.returncode == 0:
-            return
-        reason = done.stderr.strip()
-        busy = "busy" in reason
-    raise (MountBusy if busy else ZarrfsError)(f"unmounting {mountpoint}: {reason}", key=mountpoint)
+
+    def __init__(self, mountpoint: str, *, lazy: bool) -> None:
+        self._mountpoint = mountpoint
+        self._by_us = os.geteuid() == 0
+        if self._by_us:
+            # Not umount(8), which calls /sbin/umount.fuse.zarrfs where that is installed, which calls us.
+            flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
+            command = [sys.executable, "-I", "-S", str(_UMOUNT2), mountpoint, str(flags)]
+        else:
+            fusermount = programs.find("fusermount3")
+            if fusermount is None:
+                raise FuseUnavailable("fusermount3 is not installed: install fuse3")
+            command = [fusermount, "-u", *(["-z"] if lazy else []), "--", mountpoint]
+        # Not a pipe: whoever holds its other end could have us wait.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
+        try:
+            # In our process group, as automount(8) wants it (`mounting.Parent.ready`).
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said, env=os.environ | {"LC_ALL": "C"}
+            )
+        except BaseException:
+            self._said.close()
+            raise
+
+    def ended_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does within ``seconds``."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            return True
+        return False
+
+    def end(self) -> None:
+        """Return when it is done, which `ended_within` has said. Raises `MountBusy` when it is in use, and `ZarrfsError`."""
+        with self._said as said:
+            code = self._process.returncode
+            if code == 0:
+                return
+            said.seek(0)
+            reason = printable(said.read(_MESSAGE_NBYTES).decode(errors="replace").strip())
+        busy = code == errno.EBUSY if self._by_us else "busy" in reason
+        if self._by_us and code > 0 and not reason:
+            reason = os.strerror(code).lower()
+        failure = f"unmounting {self._mountpoint}: {reason or f'the program that does it was ended by signal {-code}'}"
+        raise (MountBusy if busy else ZarrfsError)(failure, key=self._mountpoint)
+
+
+def detach(mountpoint: str, *, lazy: bool, patience: float) -> None:
+    """Take what is mounted uppermost on ``mountpoint`` off, within ``patience`` seconds. Raises as `Detaching` and its `end`."""
+    detaching = Detaching(mountpoint, lazy=lazy)
+    if not detaching.ended_within(patience):
+        raise ZarrfsError(f"unmounting {mountpoint}: not done within {patience:g} s", key=mountpoint)
+    detaching.end()

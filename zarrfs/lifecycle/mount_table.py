@@ -39,7 +39,7 @@ def resolved(path: str) -> str:
 def mount_at(path: str) -> Mount | None:
     """What is mounted on ``path`` (absolute, without symlinks), uppermost; None when nothing is."""
     found = {}
-    # Not splitlines, which takes a carriage return in another user's mountpoint for an end.
+    # Not splitlines: of the characters that end a line somewhere only line feeds are escaped, and names are anybody's to choose.
     for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
         fields = line.split(b" ")
         if _unescape(fields[4]) == os.fsencode(path):

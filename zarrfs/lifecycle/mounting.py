@@ -92,9 +92,10 @@ def _explain(said: bytes, returncode: int, tail: str, log_file: str) -> Outcome:
 
 def _tail(log_file: str, start: int) -> str:
     try:
+        # Something else may be there by now, which is not to be waited for.
         with logs.open_to_read(log_file) as file:
             file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_NBYTES))
-            text = file.read().decode(errors="replace").strip()
+            text = file.read(_TAIL_NBYTES).decode(errors="replace").strip()
     except OSError:
         # It cannot be read back, or has been moved away.
         return ""

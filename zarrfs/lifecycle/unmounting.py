@@ -1,25 +1,31 @@
-"""Unmounting waits for the daemon, not for the kernel: umount(8) returns before the last files are published."""
+"""Unmounting waits for the daemon, not for the kernel: umount(8) returns before the last files are published.
+
+It waits as long as less and less is left. What makes no progress for longer than one operation of its store may take is left to itself,
+and the outcome says how to go on waiting and how to end it: a daemon may hang, and another user's may do nothing else on purpose.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import select
 import shlex
 import threading
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Self
 
 from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
-from zarrfs.lifecycle import as_owner, holders, last_words
+from zarrfs.lifecycle import as_owner, daemons, holders, last_words
+from zarrfs.lifecycle.daemons import Daemon
 from zarrfs.lifecycle.dead_mounts import PATIENCE, Life, life_of
-from zarrfs.lifecycle.detaching import detach, may_detach, user_of
-from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.lifecycle.detaching import Detaching, may_detach, user_of
+from zarrfs.lifecycle.last_words import Left, Outcome
 from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at, resolved
 
+SPARE = 30.0
+"""Seconds without progress, beyond the time that one operation of the store may take, after which a daemon is not waited for any more."""
+
 _NAMED = 5
+# Another user's daemon may tell of progress whenever it likes.
+_LONGEST_FOR_OTHERS = 3600.0
 _WHY_UNKNOWN = {
     Life.ALIVE: "could not be asked when everything is stored",
     Life.SILENT: "did not answer: what it has not stored is lost if it is killed",
@@ -27,12 +33,19 @@ _WHY_UNKNOWN = {
 }
 
 
-def unmount(mountpoint: str, *, lazy: bool = False, say: Callable[[str], None] = lambda line: None, every: float = 2.0) -> Outcome:
+def unmount(
+    mountpoint: str,
+    *,
+    lazy: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    every: float = 2.0,
+    spare: float = SPARE,
+) -> Outcome:
     """Unmount and, unless ``lazy``, return when the daemon has ended: everything is stored then, or the outcome says what is not.
 
-    While that takes long, ``say`` is told what is left, every so many seconds. ``lazy`` detaches the mount at once, even while it is
-    in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` when zarrfs has mounted nothing there,
-    `ZarrfsError` when the mount is in use.
+    While that takes long, ``say`` is told what is left, every so many seconds; ``spare`` as `SPARE`. ``lazy`` detaches the mount at once,
+    even while it is in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` when zarrfs has mounted
+    nothing there, `ZarrfsError` when the mount is in use.
     """
     mountpoint = resolved(mountpoint)
     mounted = mount_at(mountpoint)
@@ -41,128 +54,129 @@ def unmount(mountpoint: str, *, lazy: bool = False, say: Callable[[str], None] =
         raise MountpointUnusable(f"{mountpoint} is not a zarrfs mount: {what}; `findmnt -t {FSTYPE}` lists those", key=mountpoint)
     if not may_detach(mounted):
         raise ZarrfsError(f"{mountpoint} was mounted by {user_of(mounted)}: only they and root may unmount it", key=mountpoint)
-    life = life_of(mounted)
+    try:
+        return _unmount(mounted, lazy, say, every, spare)
+    finally:
+        last_words.clear()
+
+
+def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: float, spare: float) -> Outcome:
+    mountpoint = mounted.mountpoint
+    life, daemon = life_of(mounted), None
     # Who detaches it need not know any more, and must not wait for what does not answer.
-    daemon = None if life is Life.DEAD or (life is Life.SILENT and lazy) else _daemon_of(mounted)
-    if daemon is None:
-        _detach(mountpoint, lazy)
-        return Outcome(0, f"{mountpoint} is unmounted, but its daemon {_WHY_UNKNOWN[life]}")
-    with daemon:
-        users = holders.of(mountpoint) if lazy else []
-
-        def tell() -> None:
-            left = daemon.left()
-            say(f"{mountpoint}: {left or f'waiting for its daemon (pid {daemon.pid}), which stores what is left'}")
-
+    if life is Life.ALIVE or (life is Life.SILENT and not lazy):
+        try:
+            daemon = daemons.behind(mounted)
+        except TimeoutError:
+            life = Life.SILENT
+    with daemon or contextlib.nullcontext():
+        users = _holders(mountpoint) if lazy else []
+        wait = _Wait(mounted, daemon, say, every, PATIENCE if lazy else spare)
+        detaching = Detaching(mountpoint, lazy=lazy)
         # The kernel has the last pages of mappings written before it lets go: that may take as long as what comes after it.
-        _meanwhile(lambda: _detach(mountpoint, lazy), tell, every)
+        if not wait.until(detaching.ended_within):
+            return wait.given_up_unmounting(lazy)
+        try:
+            detaching.end()
+        except MountBusy as error:
+            raise (_silent(mountpoint) if life is Life.SILENT else _in_use(mountpoint)) from error
+        if daemon is None:
+            unknown = life is Life.SILENT and not lazy
+            return Outcome(1 if unknown else 0, f"{mountpoint} is unmounted, but its daemon {_WHY_UNKNOWN[life]}")
         if lazy:
             until = f"{mountpoint} is detached; its daemon (pid {daemon.pid}) goes on until it is closed by {_named(users)}"
             return Outcome(0, until if users else "")
-        while not daemon.ended_within(every):
-            tell()
-    return daemon.outcome() or Outcome(0)
+        if not wait.until(daemon.ended_within):
+            return wait.given_up_storing(daemon)
+        return daemon.outcome() or Outcome(0)
 
 
-def _meanwhile(act: Callable[[], None], tell: Callable[[], None], every: float) -> None:
-    """``act()``, with ``tell()`` every so many seconds until it is done; raises what it raises."""
-    raised: list[BaseException] = []
-    done = threading.Event()
+class _Wait:
+    """A wait that goes on for as long as ``daemon`` makes progress, and for ``spare`` seconds and one operation of its store without."""
 
-    def run() -> None:
-        try:
-            act()
-        except BaseException as error:  # noqa: BLE001 (raised below)
-            raised.append(error)
-        finally:
-            done.set()
-
-    threading.Thread(target=run, daemon=True).start()
-    while not done.wait(every):
-        tell()
-    if raised:
-        raise raised[0]
-
-
-class _Daemon:
-    """The process behind a mount of this user. ``words``: where it leaves its last words, if it does."""
-
-    def __init__(self, pid: int, words: str | None) -> None:
-        self.pid = pid
-        self._words = words
-        # It names the process even if its number is given to another one later.
-        self._pidfd = os.pidfd_open(pid)
-
-    def left(self) -> last_words.Left | None:
-        """What it has not stored yet, if it tells."""
-        return last_words.left(self._words) if self._words else None
-
-    def outcome(self) -> Outcome | None:
-        """Its last words, once."""
-        return last_words.collect(self._words) if self._words else None
-
-    def ended_within(self, seconds: float) -> bool:
-        """Whether it has ended, or does within ``seconds``."""
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        os.close(self._pidfd)
-
-
-class _ForeignDaemon(_Daemon):
-    """The process behind another user's mount, whose files are read in that user's name."""
-
-    def __init__(self, pid: int, words: str | None, mounted: Mount) -> None:
-        super().__init__(pid, words)
+    def __init__(self, mounted: Mount, daemon: Daemon | None, say: Callable[[str], None], every: float, spare: float) -> None:
         self._mounted = mounted
+        self._daemon = daemon
+        self._say = say
+        self._every = every
+        self._patience = spare + (daemon.timeout if daemon is not None else 0)
+        self._least: Left | None = None
+        self._last: Left | None = None
+        now = time.monotonic()
+        self._progress = now
+        self._end = now + _LONGEST_FOR_OTHERS if as_owner.is_somebody_else(mounted) else None
 
-    def left(self) -> last_words.Left | None:
-        text = self._text()
-        return last_words.left_in(text) if text is not None else None
+    def until(self, ended_within: Callable[[float], bool]) -> bool:
+        """Wait until ``ended_within(seconds)``, telling what is left; False when that is given up."""
+        self._progress = time.monotonic()
+        while not ended_within(self._every):
+            self._look()
+            now = time.monotonic()
+            if now - self._progress >= self._patience or (self._end is not None and now >= self._end):
+                # To look may have taken longer than that.
+                return ended_within(0)
+            self._say(f"{self._mounted.mountpoint}: {self._left()}")
+        return True
 
-    def outcome(self) -> Outcome | None:
-        text = self._text()
-        outcome = last_words.outcome_in(text) if text is not None else None
-        if outcome is not None and self._words:
-            with contextlib.suppress(OSError):
-                as_owner.run(self._mounted, "rm", "-f", "--", self._words, patience=PATIENCE)
-        return outcome
+    def given_up_storing(self, daemon: Daemon) -> Outcome:
+        """The mount is gone, and its daemon is not."""
+        how = f"`tail --pid={daemon.pid} -f /dev/null` waits for its end, `kill -9 {daemon.pid}` gives up what is not stored"
+        what = f"its daemon (pid {daemon.pid}) has made no progress for {self._patience:g} s"
+        return Outcome(1, f"{self._mounted.mountpoint} is unmounted, but {what}{self._and_left()}; {how}")
 
-    def _text(self) -> bytes | None:
-        try:
-            return as_owner.read(self._mounted, self._words, PATIENCE) if self._words else None
-        except OSError:
-            return None
+    def given_up_unmounting(self, lazy: bool) -> Outcome:
+        """The mount may be gone from the mount table, and the kernel still waits for its daemon."""
+        place = self._mounted.mountpoint
+        stays = mount_at(place) == self._mounted
+        state = "still mounted" if stays else "unmounted"
+        what = f"the kernel has waited for its daemon{self._daemon_named()} for {self._patience:g} s, to take what programs have written"
+        abort = f"`echo 1 > /sys/fs/fuse/connections/{self._mounted.device.partition(':')[2]}/abort`"
+        # Who detaches it has what was asked for.
+        return Outcome(
+            0 if lazy and not stays else 1, f"{place} is {state}, but {what}{self._and_left()}; {abort} gives that up (as root)"
+        )
+
+    def _look(self) -> None:
+        self._last = self._daemon.left() if self._daemon is not None else None
+        if self._last is not None and (self._least is None or self._last[:2] < self._least[:2]):
+            # What is told first is no progress: it may have been told late.
+            self._progress = self._progress if self._least is None else time.monotonic()
+            self._least = self._last
+
+    def _left(self) -> str:
+        return (
+            str(self._last)
+            if self._last is not None
+            else f"waiting for its daemon{self._daemon_named()}, which stores what is left"
+        )
+
+    def _and_left(self) -> str:
+        return f": {self._last}" if self._last is not None else ""
+
+    def _daemon_named(self) -> str:
+        return f" (pid {self._daemon.pid})" if self._daemon is not None else ""
 
 
-def _daemon_of(mounted: Mount) -> _Daemon | None:
-    """The daemon behind a mount; None when it does not tell."""
-    path = f"{mounted.mountpoint}/.zarrfs/config.json"
-    owner = mounted.owner if as_owner.is_somebody_else(mounted) else None
-    try:
-        told = json.loads(as_owner.read(mounted, path, PATIENCE) if owner is not None else Path(path).read_bytes())
-        pid, words = int(told["pid"]), told["result"] and str(told["result"])
-        if owner is None:
-            return _Daemon(pid, words)
-        # Root waits for no process but one of theirs, whatever they tell.
-        return _ForeignDaemon(pid, words, mounted) if os.stat(f"/proc/{pid}").st_uid == owner.uid else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+def _holders(mountpoint: str) -> list[holders.Holder]:
+    """The processes that use what is mounted there, as far as they are found in time: a look at a process may wait for it."""
+    found: list[holders.Holder] = []
+    looking = threading.Thread(target=lambda: found.extend(holders.of(mountpoint)), daemon=True)
+    looking.start()
+    looking.join(PATIENCE)
+    return list(found)
 
 
-def _detach(mountpoint: str, lazy: bool) -> None:
-    try:
-        detach(mountpoint, lazy=lazy)
-    except MountBusy as error:
-        users = holders.of(mountpoint)
-        # Other users' processes do not show what they have open, except to root.
-        by = f" by {_named(users)}" if users else f"; `fuser -vm {shlex.quote(mountpoint)}`, as root, shows by whom"
-        raise ZarrfsError(f"{mountpoint} is in use{by}: close it there, or use --lazy", key=mountpoint) from error
+def _in_use(mountpoint: str) -> ZarrfsError:
+    users = _holders(mountpoint)
+    # Other users' processes do not show what they have open, except to root.
+    by = f" by {_named(users)}" if users else f"; `fuser -vm {shlex.quote(mountpoint)}`, as root, shows by whom"
+    return ZarrfsError(f"{mountpoint} is in use{by}: close it there, or use --lazy", key=mountpoint)
+
+
+def _silent(mountpoint: str) -> ZarrfsError:
+    # Who has asked it, this command too, cannot be called back.
+    what = "is in use, at least by what waits for its daemon, which does not answer"
+    return ZarrfsError(f"{mountpoint} {what}: end that, or use --lazy", key=mountpoint)
 
 
 def _named(users: Sequence[holders.Holder]) -> str:

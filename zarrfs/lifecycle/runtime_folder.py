@@ -1,0 +1,67 @@
+"""Where the files lie that do not outlive the machine's session: folders private to this user.
+
+There is one for all mounts of a user, in ``$XDG_RUNTIME_DIR``, or root's /run/zarrfs. Where there is none, each daemon has a folder of
+its own in the temporary folder, with a name that nobody can tell in advance: another user could take that first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+_NAME = "zarrfs"
+
+
+def for_this_process() -> Path:
+    """Return a folder for files of this process, created where it is missing. Raises OSError."""
+    for folder in _shared():
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if _is_private(folder):
+                return folder
+    return Path(tempfile.mkdtemp(prefix=_prefix(os.geteuid())))
+
+
+def existing() -> list[Path]:
+    """Return all folders that `for_this_process` may have returned to any process of this user."""
+    temporary = Path(tempfile.gettempdir())
+    try:
+        own = [temporary / name for name in os.listdir(temporary) if name.startswith(_prefix(os.geteuid()))]
+    except OSError:
+        own = []
+    return [folder for folder in dict.fromkeys((*_shared(), *own)) if _is_private(folder)]
+
+
+def is_of_one_process(folder: str, uid: int) -> bool:
+    """Whether ``folder`` is named like one in a temporary folder, of a process of the user ``uid``."""
+    return os.path.basename(folder).startswith(_prefix(uid))
+
+
+def leave(folder: Path) -> None:
+    """Remove ``folder`` if it is one process's own, and empty."""
+    if is_of_one_process(str(folder), os.geteuid()):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _prefix(uid: int) -> str:
+    return f"{_NAME}-{uid}-"
+
+
+def _shared() -> list[Path]:
+    told = os.environ.get("XDG_RUNTIME_DIR", "")
+    # Those who became somebody else (su, setpriv) may have brought it with them.
+    found = [Path(told) / _NAME] if os.path.isabs(told) and _is_private(Path(told)) else []
+    return [*found, Path("/run") / _NAME] if os.geteuid() == 0 else found
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether it is ours, and nobody else's to put files into."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
