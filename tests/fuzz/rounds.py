@@ -77,7 +77,7 @@ def play(seed: str, number: int) -> list[Finding]:
             case 2 | 3:
                 found = _write_round(mutator)
             case _:
-                found = _node_round([corpus.mutant(mutator) for _ in range(TOGETHER)])
+                found = judge([corpus.mutant(mutator) for _ in range(TOGETHER)])
     finally:
         logger.removeHandler(faults)
     return found + [Finding("?", text) for text in faults.found]
@@ -91,11 +91,12 @@ def lmdb_round(seed: str, number: int) -> list[Finding]:
 # --- nodes ----------------------------------------------------------------------------------------------------------------------
 
 
-def _node_round(mutants: Sequence[Mutant]) -> list[Finding]:
+def judge(mutants: Sequence[Mutant]) -> list[Finding]:
+    """Read stores side by side; what costs too much together is looked at one by one."""
     found, cost = _measured(mutants)
     if cost is None or len(mutants) == 1:
         return found + ([Finding(str(mutants[0]), cost)] if cost else [])
-    alone = [_node_round([mutant]) for mutant in mutants]
+    alone = [judge([mutant]) for mutant in mutants]
     return found + [finding for findings in alone for finding in findings if finding not in found]
 
 
@@ -133,20 +134,21 @@ async def _tree(stores: Mapping[str, Mapping[str, bytes]], **options: str) -> As
         yield tree
 
 
-_sound: dict[str, dict[str, Found]] = {}
+SOUND: dict[str, dict[str, Found]] = {}
+"""What is read of cases that nobody mutated, by their names."""
 
 
 async def _wrong(mutant: Mutant, found: dict[str, Found]) -> list[str]:
     """Bytes under a checksum that are others than those of the sound store."""
-    if mutant.case not in _sound:
+    if mutant.case not in SOUND:
         async with _tree({"m0": corpus.stores()[mutant.case]}) as tree:
-            _sound[mutant.case] = await survey(tree, "m0")
+            SOUND[mutant.case] = await survey(tree, "m0")
     below = f"/{mutant.checked}" if mutant.checked else ""
     named = (f"chunks{below}/", f"npy{below}.npy")
     return [
         f"wrong bytes under a checksum: {path}"
         for path, each in found.items()
-        if path.startswith(named) and each.error is None and (sound := _sound[mutant.case].get(path)) is not None and each.data != sound.data
+        if path.startswith(named) and each.error is None and (sound := SOUND[mutant.case].get(path)) is not None and each.data != sound.data
     ]
 
 

@@ -19,8 +19,8 @@ import sys
 import time
 from pathlib import Path
 
-_EVERY_WAIT_S = 0.001
-_EVERY_SAMPLE_S = 0.004
+EVERY_WAIT_S = 0.001
+EVERY_SAMPLE_S = 0.004
 
 
 def main(what: str, *arguments: str) -> None:
@@ -32,7 +32,7 @@ def waits(path: str, pid: int) -> dict[str, float]:
     """The longest wait, without and with the noise of the machine; how many there were."""
     longest = raw = 0.0
     count = 0
-    while not _ended(_EVERY_WAIT_S):
+    while not _ended(EVERY_WAIT_S):
         delayed, begin = _delayed(pid), time.perf_counter()
         os.statvfs(path)
         elapsed = time.perf_counter() - begin
@@ -45,7 +45,7 @@ def waits(path: str, pid: int) -> dict[str, float]:
 def memory(pid: int) -> dict[str, int]:
     """The peak, and how many processes there were then."""
     peak = processes = 0
-    while not _ended(_EVERY_SAMPLE_S):
+    while not _ended(EVERY_SAMPLE_S):
         family = _family(pid)
         nbytes = sum(_anonymous(each) for each in family)
         if nbytes > peak:
