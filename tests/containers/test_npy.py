@@ -76,7 +76,9 @@ def with_header(text: str) -> bytes:
 
 
 def test_a_header_that_python_2_wrote() -> None:
-    head = PLUGIN.read_head(with_header("{'descr': [('a3L', '<i4'), ('3L', '<i2', (2L,))], 'fortran_order': False, 'shape': (3L, 4L), }\n"))
+    head = PLUGIN.read_head(
+        with_header("{'descr': [('a3L', '<i4'), ('3L', '<i2', (2L,))], 'fortran_order': False, 'shape': (3L, 4L), }\n")
+    )
     assert head is not None
     assert (head.shape, head.dtype) == ((3, 4), np.dtype([("a3L", "<i4"), ("3L", "<i2", (2,))]))
 

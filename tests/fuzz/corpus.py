@@ -54,7 +54,9 @@ def archive(kind: str, case: str) -> dict[str, bytes]:
     """The files of an archive, by their names below the folder that it lies in; the first one is what is opened."""
     with tempfile.TemporaryDirectory() as folder:
         path = MAKERS[kind](Path(folder), stores()[case])
-        files = {file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(Path(folder).rglob("*")) if file.is_file()}
+        files = {
+            file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(Path(folder).rglob("*")) if file.is_file()
+        }
         return {path.name: b""} | files if path.name not in files else {path.name: files.pop(path.name)} | files
 
 
@@ -83,7 +85,9 @@ def mutant(mutator: Mutator) -> Mutant:
 def is_document(key: str) -> bool:
     """Whether a key is a document's in some layout."""
     name = key.rpartition("/")[2]
-    return name in _DOCUMENTS or name.endswith((".array.json", ".group.json", ".array", ".group")) or key == "meta/root/consolidated"
+    return (
+        name in _DOCUMENTS or name.endswith((".array.json", ".group.json", ".array", ".group")) or key == "meta/root/consolidated"
+    )
 
 
 def _document_of(key: str, values: Mapping[str, bytes]) -> tuple[str, dict[str, Any]]:
@@ -142,6 +146,8 @@ def _index_of(document: dict[str, Any], shard: bytes) -> tuple[int, int, bool] |
         nbytes = 16 * entries + 4 * checked
         if not 0 < nbytes <= len(shard) or "index_codecs" not in configuration:
             return None
-        return (0, nbytes, checked) if configuration.get("index_location") == "start" else (len(shard) - nbytes, len(shard), checked)
+        return (
+            (0, nbytes, checked) if configuration.get("index_location") == "start" else (len(shard) - nbytes, len(shard), checked)
+        )
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None

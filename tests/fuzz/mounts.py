@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +11,15 @@ from tests.fuzz import corpus
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.rounds import Finding
 from tests.support.hostile_stores import provoke
-from tests.support.judged_mount import check, judged
+from tests.support.judged_mount import FORBIDDEN, check, judged
+from tests.support.mounting import zarrfs
 
 TOGETHER = 60
 """Mutants of a mount."""
 
 PEAK = (192 << 20) + 150 * 10**6
 LONGEST_WAIT_S = 0.25
-_ASKED_S = 20.0
+_ASKED_S = 10.0
 _ASKS = [
     "ls -lR $M; true",
     "find $M/chunks $M/raw -type f -size -16M -exec cat {} + > /dev/null; true",
@@ -34,6 +36,8 @@ def play(seed: str, number: int) -> list[Finding]:
         store, cache = Path(folder, "store"), Path(folder, "cache")
         for name, mutant in mutants.items():
             _write(store / name, mutant.values)
+        if reported := [*_report("info", store), *_report("check", store)]:
+            return reported
         # A wait is the machine's fault as often as ours: what is found has to be found again.
         for again in (True, False):
             with judged(store, "--read-only", "--cache-dir", str(cache)) as verdict:
@@ -46,6 +50,17 @@ def play(seed: str, number: int) -> list[Finding]:
                 return [Finding(f"mount of {len(mutants)}", str(error))]
             return []
     return []
+
+
+def _report(command: str, store: Path) -> list[Finding]:
+    """What is wrong with a command that looks at the same store without a mount."""
+    try:
+        done = zarrfs(command, "--json", str(store))
+    except subprocess.TimeoutExpired:
+        return [Finding(f"zarrfs {command}", "did not end")]
+    if done.returncode not in (0, 1):
+        return [Finding(f"zarrfs {command}", f"exit code {done.returncode}: {done.stderr[-3000:]}")]
+    return [Finding(f"zarrfs {command}", done.stderr[-3000:]) for word in FORBIDDEN if word in done.stderr]
 
 
 def _write(folder: Path, values: Mapping[str, bytes]) -> None:

@@ -16,16 +16,96 @@ from typing import Any
 _MOST = 1 << 20
 """No mutant is larger than this and its origin."""
 
-INTEGERS = [0, 1, 2, 7, 8, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
+INTEGERS = [
+    0,
+    1,
+    2,
+    7,
+    8,
+    127,
+    128,
+    255,
+    256,
+    2**15,
+    2**16 - 1,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**40,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+]
 
 EXTREMES: list[Any] = [
     *(n * sign for n in INTEGERS for sign in (1, -1)),
     *(None, True, False, 0.5, -0.0, 1e308, 10**30, 10**400, float("nan"), float("inf"), float("-inf")),
-    *("", "a", "..", "/", "../../etc/passwd", "\0", "\x1b[31m", "\ud800", "é" * 300, "<M8", "<M8[ns]", "|O", "<U1000000", "|V0", "<i3", ">f2"),
-    *("NaN", "Infinity", "0x7fc00000", "AAAA", "=" * 7, "int64", "r24", "string", "zstd", "sharding_indexed", "bytes", "gzip", "2", "1.5"),
-    *([], {}, [[]], [{}], [None], [0], [-1], [2**62], [1] * 40, ["a"] * 40, {"": None}, {"id": None}, {"id": "zlib"}, {"name": "gzip"}),
-    *({"name": "crc32c"}, {"name": "transpose", "configuration": {"order": [0, 0]}}, {"name": "numcodecs.pickle"}, {"id": "pickle"}),
-    *([{"id": "json2"}, {"id": "vlen-utf8"}], [["f", "<i4"], ["f", "<i4"]], [["a", "<i4", [1000000]]], "bytes", {"configuration": []}),
+    *(
+        "",
+        "a",
+        "..",
+        "/",
+        "../../etc/passwd",
+        "\0",
+        "\x1b[31m",
+        "\ud800",
+        "é" * 300,
+        "<M8",
+        "<M8[ns]",
+        "|O",
+        "<U1000000",
+        "|V0",
+        "<i3",
+        ">f2",
+    ),
+    *(
+        "NaN",
+        "Infinity",
+        "0x7fc00000",
+        "AAAA",
+        "=" * 7,
+        "int64",
+        "r24",
+        "string",
+        "zstd",
+        "sharding_indexed",
+        "bytes",
+        "gzip",
+        "2",
+        "1.5",
+    ),
+    *(
+        [],
+        {},
+        [[]],
+        [{}],
+        [None],
+        [0],
+        [-1],
+        [2**62],
+        [1] * 40,
+        ["a"] * 40,
+        {"": None},
+        {"id": None},
+        {"id": "zlib"},
+        {"name": "gzip"},
+    ),
+    *(
+        {"name": "crc32c"},
+        {"name": "transpose", "configuration": {"order": [0, 0]}},
+        {"name": "numcodecs.pickle"},
+        {"id": "pickle"},
+    ),
+    *(
+        [{"id": "json2"}, {"id": "vlen-utf8"}],
+        [["f", "<i4"], ["f", "<i4"]],
+        [["a", "<i4", [1000000]]],
+        "bytes",
+        {"configuration": []},
+    ),
 ]
 
 
@@ -73,7 +153,17 @@ class Mutator:
 
     def anything(self, data: bytes) -> bytes:
         """Of any bytes."""
-        ways = (self._flip, self._flip, self._set, self._insert, self._cut, self._truncate, self._splice, self._repeat, self._whole_number)
+        ways = (
+            self._flip,
+            self._flip,
+            self._set,
+            self._insert,
+            self._cut,
+            self._truncate,
+            self._splice,
+            self._repeat,
+            self._whole_number,
+        )
         for _ in range(self._few()):
             data = self.random.choice(ways)(data)
         return data[: len(data) + _MOST]
@@ -189,11 +279,15 @@ class Mutator:
             return self.random.choice((value + 1, value - 1, -value, value * 2, value + 0.5, str(value), [value]))
         if isinstance(value, str) and value and self.random.random() < 0.4:
             at = self.random.randrange(len(value))
-            return self.random.choice((value[:at], value[at:], value * 2, value[:at] + "\ud800" + value[at:], value.upper(), [value], {"name": value}))
+            return self.random.choice(
+                (value[:at], value[at:], value * 2, value[:at] + "\ud800" + value[at:], value.upper(), [value], {"name": value})
+            )
         return self.random.choice(EXTREMES)
 
     def _name(self, name: str) -> str:
-        return self.random.choice((name + "_", name.upper(), "", "__proto__", "zarrfs", "_ARRAY_DIMENSIONS", "must_understand", "a" * 5000))
+        return self.random.choice(
+            (name + "_", name.upper(), "", "__proto__", "zarrfs", "_ARRAY_DIMENSIONS", "must_understand", "a" * 5000)
+        )
 
     def _doubled_member(self, text: str) -> str:
         """The first member twice: which of them counts?"""

@@ -148,7 +148,10 @@ async def _wrong(mutant: Mutant, found: dict[str, Found]) -> list[str]:
     return [
         f"wrong bytes under a checksum: {path}"
         for path, each in found.items()
-        if path.startswith(named) and each.error is None and (sound := SOUND[mutant.case].get(path)) is not None and each.data != sound.data
+        if path.startswith(named)
+        and each.error is None
+        and (sound := SOUND[mutant.case].get(path)) is not None
+        and each.data != sound.data
     ]
 
 
@@ -288,7 +291,11 @@ def _archive_round(mutator: Mutator, kinds: Sequence[str]) -> list[Finding]:
         cpu, peak = time.process_time() - begin, _peak() - had
     findings = [f"took {cpu:.1f} s of processor time"] if cpu > CPU_S else []
     findings += [f"took {peak >> 20} MiB"] if peak > PEAK else []
-    if kind.startswith("zip") and data[: data.find(b"PK\1\2")] != files[name][: data.find(b"PK\1\2")] and files[name].endswith(data[data.find(b"PK\1\2") :]):
+    if (
+        kind.startswith("zip")
+        and data[: data.find(b"PK\1\2")] != files[name][: data.find(b"PK\1\2")]
+        and files[name].endswith(data[data.find(b"PK\1\2") :])
+    ):
         # The directory, which has the checksums, is what it was.
         sound = corpus.stores()[case]
         findings += [

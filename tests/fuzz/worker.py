@@ -1,6 +1,6 @@
 """Rounds in a process of their own, since a fault may end it: prints a line of JSON before each round and one for each finding.
 
-    python -m tests.fuzz.worker SEED FIRST COUNT [lmdb]
+python -m tests.fuzz.worker SEED FIRST COUNT [lmdb]
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Npy(Container):
             header = _of_python_3(data[begin:nbytes])
             file = io.BytesIO(len(header).to_bytes(_LENGTH_NBYTES[major], "little") + header)
             shape, fortran_order, dtype = read(file, max_header_size=_MAX_NBYTES)
-        except Exception as error:  # noqa: BLE001 - what NumPy makes of a type that makes no sense is any exception
+        except Exception as error:
             raise ContentInvalid(f"the header of the .npy file cannot be read: {error}") from error
         if dtype.hasobject:
             raise ContentInvalid("an .npy file of Python objects is a pickle, which is not read")
