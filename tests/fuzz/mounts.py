@@ -28,10 +28,10 @@ _ASKS = [
 ]
 
 
-def play(seed: str, number: int) -> list[Finding]:
+def play(seed: str, number: int, together: int = TOGETHER) -> list[Finding]:
     """All faults of one mount."""
     mutator = Mutator(f"{seed}/mount/{number}", corpus.donors())
-    mutants = {f"m{index}": corpus.mutant(mutator) for index in range(TOGETHER)}
+    mutants = {f"m{index}": corpus.mutant(mutator) for index in range(together)}
     with tempfile.TemporaryDirectory(prefix="zarrfs-fuzz-") as folder:
         store, cache = Path(folder, "store"), Path(folder, "cache")
         for name, mutant in mutants.items():

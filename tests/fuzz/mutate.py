@@ -108,6 +108,95 @@ EXTREMES: list[Any] = [
     ),
 ]
 
+_TYPES = [
+    *(
+        "<M8",
+        "<M8[ns]",
+        "<M8[25s]",
+        ">m8[D]",
+        "<m8",
+        "|O",
+        "|S0",
+        "|S3",
+        "<U0",
+        "<U2",
+        "|V0",
+        "|V3",
+        "<f2",
+        "<c8",
+        "|b1",
+        "<f16",
+        "=i4",
+        "i4",
+    ),
+    *([["a", "<i4"], ["b", "|V0"]], [["a", [["b", ">f8", [2, 2]]]]], [["", "<M8"]], [["a", "|O"]]),
+    *(
+        "bool",
+        "int2",
+        "int64",
+        "float8_e4m3fn",
+        "bfloat16",
+        "complex64",
+        "r8",
+        "r0",
+        "r7",
+        "string",
+        "bytes",
+        "variable_length_bytes",
+    ),
+    *(
+        {"name": "numpy.datetime64", "configuration": {"unit": unit, "scale_factor": factor}}
+        for unit, factor in (("generic", 1), ("ns", 0), ("D", 2**31))
+    ),
+    *(
+        {"name": name, "configuration": {"length_bytes": nbytes}}
+        for name, nbytes in (("fixed_length_utf32", 0), ("null_terminated_bytes", 3), ("raw_bytes", 2**40))
+    ),
+    {"name": "structured", "configuration": {"fields": [["a", "int32"], ["a", {"name": "numpy.datetime64"}]]}},
+]
+
+LIKELY: dict[str, list[Any]] = {
+    "dtype": _TYPES,
+    "data_type": _TYPES,
+    "fill_value": [
+        0,
+        1,
+        -1,
+        0.5,
+        None,
+        "",
+        "NaN",
+        "NaT",
+        "-Infinity",
+        "0x7fc00000",
+        "AAAA",
+        "AA==",
+        [],
+        [0, 0],
+        {},
+        [[0]],
+        {"a": 0},
+        2**63,
+        2**64,
+        True,
+    ],
+    "order": ["C", "F", "A", None, [1, 0], [0, 0], [5]],
+    "level": [-1, 0, 1, 9, 10, 2**31, None, "1"],
+    "chunk_shape": [[], [0], [1], [1, 1], [2**31, 2**31], [2**62], [[1, 2]], [[2, 0]], [[[1, 10**9]]]],
+    "separator": [".", "/", "", "..", "\0", None],
+    "compressor": [None, {"id": "zstd", "level": 1}, {"id": "blosc"}, {"id": "gzip"}, {"id": "vlen-utf8"}, {"id": "json2"}],
+    "filters": [
+        None,
+        [],
+        [{"id": "vlen-utf8"}],
+        [{"id": "delta", "dtype": "<M8"}],
+        [{"id": "astype", "encode_dtype": "|O", "decode_dtype": "<i4"}],
+    ],
+    "storage_transformers": [[], [{}], [{"name": "indexed", "configuration": {}}], None, {}],
+}
+"""Values that a parser may take, by the member's name: faults often need two members that do not fit."""
+LIKELY |= {"chunks": LIKELY["chunk_shape"], "shape": LIKELY["chunk_shape"], "dimension_separator": LIKELY["separator"]}
+
 
 class Mutator:
     """Mutants of what it is given, the same ones for the same ``seed``. ``donors`` give pieces to splice in."""
@@ -124,7 +213,7 @@ class Mutator:
             value = json.loads(data)
         except (ValueError, RecursionError):
             return self.anything(data)
-        for _ in range(self._few()):
+        for _ in range(self._few() + self.random.randrange(2)):
             value = self._json(value)
         # Lone surrogates have to be escaped, and infinities are what Python's writer makes of them.
         text = json.dumps(value)
@@ -253,6 +342,8 @@ class Mutator:
         """``value`` with something in it that is different."""
         if isinstance(value, dict) and value and self.random.random() < 0.9:
             name = self.random.choice(list(value))
+            if name in LIKELY and self.random.random() < 0.5:
+                return value | {name: self.random.choice(LIKELY[name])}
             match self.random.randrange(10):
                 case 0:
                     return {each: value[each] for each in value if each != name}
@@ -276,7 +367,7 @@ class Mutator:
                 case _:
                     return [*value[:at], self._json(value[at]), *value[at + 1 :]]
         if isinstance(value, int) and not isinstance(value, bool) and self.random.random() < 0.5:
-            return self.random.choice((value + 1, value - 1, -value, value * 2, value + 0.5, str(value), [value]))
+            return self.random.choice((value + 1, value - 1, -value, value * 2, 0.5, str(value), [value]))
         if isinstance(value, str) and value and self.random.random() < 0.4:
             at = self.random.randrange(len(value))
             return self.random.choice(

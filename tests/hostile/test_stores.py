@@ -1,8 +1,8 @@
 """Stores made to take time and memory: whatever is asked of them, others are served, memory is bounded, and the mount ends when told.
 
-Two bounds, for all of them. A daemon holds no more than its ``--memory-limit`` and `BEYOND_LIMIT`, all its processes together; nobody else
-waits longer than `LONGEST_WAIT_S` for an answer that needs nothing of the store. A wait is measured from outside, on a machine that has other
-things to do: the best of `TRIES` counts. (Other modules measure single faults from inside.)
+Two bounds, for all of them. A daemon holds no more than its ``--memory-limit`` and `BEYOND_LIMIT`, all its processes together; nobody
+else waits longer than `LONGEST_WAIT_S` for an answer that needs nothing of the store. A wait is measured from outside, on a machine that
+has other things to do: the best of `TRIES` counts. (Other modules measure single faults from inside.)
 """
 
 from __future__ import annotations
