@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tokenize
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests.support.data_types import data_types, shapes
 from tests.support.unhurried import unhurried
 from zarrfs.containers.base import Literal
 from zarrfs.containers.npy import PLUGIN
-from zarrfs.errors import NotRepresentable
+from zarrfs.errors import ContentInvalid, NotRepresentable
 from zarrfs.model.data_type import DataType, from_name, from_numpy
 
 
@@ -67,3 +68,43 @@ def test_names_of_fields_beyond_latin_1_are_read_back_or_refused() -> None:
     except NotRepresentable:
         return
     assert np.lib.format.read_array(io.BytesIO(content)).dtype.names == ("温度",)
+
+
+def with_header(text: str) -> bytes:
+    header = text.encode("latin1")
+    return np.lib.format.magic(1, 0) + len(header).to_bytes(2, "little") + header
+
+
+def test_a_header_that_python_2_wrote() -> None:
+    head = PLUGIN.read_head(
+        with_header("{'descr': [('a3L', '<i4'), ('3L', '<i2', (2L,))], 'fortran_order': False, 'shape': (3L, 4L), }\n")
+    )
+    assert head is not None
+    assert (head.shape, head.dtype) == ((3, 4), np.dtype([("a3L", "<i4"), ("3L", "<i2", (2,))]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': '<f2', 'fortran_order': False, 'shape': (3, ",
+        "{'descr': '<f2', 'fort\xc8er': False, 'shape, 'shape, 'shape",
+        "{'descr': '<f2', 'fortran_order': False, 'shape': (3L\\",
+        "{'descr': ('<f2',), 'fortran_order': False, 'shape': (3,)}",
+        "{'descr': ('<f2', 10**9), 'fortran_order': False, 'shape': (3,)}",
+        "{'descr': [('a',)], 'fortran_order': False, 'shape': (3,)}",
+        "{'descr': '<f2', 'fortran_order': False, 'shape': (" + "9" * 5000 + ",)}",
+        "(" * 60_000,
+        "-" * 60_000,
+    ],
+    ids=lambda text: text[:50],
+)
+def test_headers_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(ContentInvalid):
+        PLUGIN.read_head(with_header(text))
+
+
+def test_no_header_is_handed_to_the_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs most of a minute for 60,000 blanks, in which nobody else is answered."""
+    monkeypatch.setattr(tokenize, "generate_tokens", None)
+    with pytest.raises(ContentInvalid, match="never closed"):
+        PLUGIN.read_head(with_header("{'descr': '<f2', 'fortran_order': False, 'shape': (3," + " " * 60_000))

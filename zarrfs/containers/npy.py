@@ -6,8 +6,10 @@ Types that NumPy lacks (bfloat16, float8, int4) are void of the same width.
 
 from __future__ import annotations
 
+import ast
 import io
 import math
+import re
 
 import numpy as np
 
@@ -21,6 +23,8 @@ _PREFIX_NBYTES = len(np.lib.format.MAGIC_PREFIX) + 2
 _LENGTH_NBYTES = {1: 2, 2: 4}
 # Of a header. NumPy's own is 10,000; a structured type with a thousand fields needs more.
 _MAX_NBYTES = 64 * 1024
+# The suffix of integers that Python 2 wrote, as in (3L, 4L); strings are passed over.
+_LONG = re.compile(r"""('[^']*'|"[^"]*")|(?<=\d)L\b""")
 
 
 class Npy(Container):
@@ -68,17 +72,34 @@ class Npy(Container):
             raise ContentInvalid(f"a header of {nbytes} bytes is longer than zarrfs reads ({_MAX_NBYTES})")
         if len(data) < nbytes:
             return None
-        file = io.BytesIO(data[_PREFIX_NBYTES:nbytes])
         read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
         try:
+            header = _of_python_3(data[begin:nbytes])
+            file = io.BytesIO(len(header).to_bytes(_LENGTH_NBYTES[major], "little") + header)
             shape, fortran_order, dtype = read(file, max_header_size=_MAX_NBYTES)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        except Exception as error:
             raise ContentInvalid(f"the header of the .npy file cannot be read: {error}") from error
         if dtype.hasobject:
             raise ContentInvalid("an .npy file of Python objects is a pickle, which is not read")
         if any(extent < 0 for extent in shape) or math.prod(shape) * dtype.itemsize > 2**62:
             raise ContentInvalid(f"no array has the shape {shape}")
         return Head(nbytes, tuple(int(extent) for extent in shape), dtype, bool(fortran_order))
+
+
+def _of_python_3(header: bytes) -> bytes:
+    """``header``, which is a literal of Python 3 afterwards. Raises SyntaxError, ValueError and what else parsing may raise.
+
+    NumPy hands any other header to `tokenize`, which needs time by the square of its length: minutes for one of 64 KiB.
+    """
+    text = header.decode("latin1")
+    try:
+        ast.literal_eval(text)
+    except SyntaxError:
+        if "\\" in text:
+            raise
+        text = _LONG.sub(lambda found: found[1] or "", text)
+        ast.literal_eval(text)
+    return text.encode("latin1")
 
 
 PLUGIN = Npy()

@@ -1,0 +1,153 @@
+"""What is mutated: the stores of ``tests/cases`` as dicts of keys, and archives made of them as dicts of files."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.mutate import Mutator
+from tests.support.archives import MAKERS
+from tests.support.cases import CASES, cases
+
+_DOCUMENTS = {".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json", "meta", "attrs", "__zmeta__", "__zattr__"}
+_CHECKSUMS = {"crc32", "crc32c", "adler32", "jenkins_lookup3", "gzip", "zlib", "bz2"}
+"""Codecs that notice when what they decode is not what was encoded. Not fletcher32: to it 0x0000 and 0xFFFF are the same."""
+
+ARCHIVES = [name for name in MAKERS if not name.startswith("lmdb")]
+"""Kinds of archives whose readers are made for files that one does not trust. LMDB's is not (docs/SECURITY.md)."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A store of which one value is another one. ``checked``: the path of the array whose bytes are then errors or what they were."""
+
+    case: str
+    key: str
+    values: Mapping[str, bytes]
+    checked: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.key}"
+
+
+@cache
+def stores() -> dict[str, dict[str, bytes]]:
+    """Keys and values of every case that is a folder."""
+    layouts = sorted(folder.name for folder in CASES.iterdir() if folder.is_dir())
+    found = [case for layout in layouts for case in cases(layout) if case.manifest["store_format"] == "directory"]
+    return {case.name: case.values for case in found}
+
+
+@cache
+def donors() -> list[bytes]:
+    """Values to splice from."""
+    return sorted({value for values in stores().values() for value in values.values() if value})
+
+
+@cache
+def archive(kind: str, case: str) -> dict[str, bytes]:
+    """The files of an archive, by their names below the folder that it lies in; the first one is what is opened."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = MAKERS[kind](Path(folder), stores()[case])
+        files = {
+            file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(Path(folder).rglob("*")) if file.is_file()
+        }
+        return {path.name: b""} | files if path.name not in files else {path.name: files.pop(path.name)} | files
+
+
+def mutant(mutator: Mutator) -> Mutant:
+    """A case, one value of which is mutated, gone, or another key's too."""
+    name = mutator.random.choice(list(stores()))
+    values = dict(stores()[name])
+    key = mutator.random.choice(list(values))
+    chance = mutator.random.random()
+    if chance < 0.03:
+        del values[key]
+        return Mutant(name, key, values)
+    if chance < 0.06:
+        values[key] = values[mutator.random.choice(list(values))]
+        return Mutant(name, key, values)
+    if is_document(key):
+        return Mutant(name, key, values | {key: mutator.document(values[key])})
+    node, document = _document_of(key, values)
+    index = _index_of(document, values[key])
+    if index is not None and chance < 0.5:
+        begin, end, checked = index
+        return Mutant(name, key, values | {key: mutator.index(values[key], begin, end)}, node if checked else None)
+    return Mutant(name, key, values | {key: mutator.chunk(values[key])}, node if _is_checked(document) else None)
+
+
+def is_document(key: str) -> bool:
+    """Whether a key is a document's in some layout."""
+    name = key.rpartition("/")[2]
+    return (
+        name in _DOCUMENTS or name.endswith((".array.json", ".group.json", ".array", ".group")) or key == "meta/root/consolidated"
+    )
+
+
+def _document_of(key: str, values: Mapping[str, bytes]) -> tuple[str, dict[str, Any]]:
+    """The array that a chunk belongs to, and what its document says; of v2 and the final v3 alone."""
+    for folder in _above(key):
+        for name in ("zarr.json", ".zarray"):
+            try:
+                document = json.loads(values[folder + name])
+            except (KeyError, ValueError, RecursionError):
+                continue
+            return folder.rstrip("/"), document if isinstance(document, dict) else {}
+    return "", {}
+
+
+def _above(key: str) -> Iterator[str]:
+    parts = key.split("/")[:-1]
+    for count in range(len(parts), -1, -1):
+        yield "".join(f"{part}/" for part in parts[:count])
+
+
+def _is_checked(document: dict[str, Any]) -> bool:
+    """Whether every byte of a chunk's value lies under a checksum; of a shard's, each inner chunk and the index."""
+    if document.get("zarr_format") == 2:
+        codecs = [*(document.get("filters") or []), document.get("compressor")]
+        return any(_notices(codec) for codec in codecs if isinstance(codec, dict))
+    codecs = [codec for codec in document.get("codecs") or [] if isinstance(codec, dict)]
+    if any(_notices(codec) for codec in codecs):
+        return True
+    inner = [codec.get("configuration") or {} for codec in codecs if codec.get("name") == "sharding_indexed"]
+    return bool(inner) and _ends_in_crc32c(inner[0]) and any(_notices(codec) for codec in inner[0].get("codecs") or [])
+
+
+def _notices(codec: Any) -> bool:
+    if not isinstance(codec, dict):
+        return False
+    name = str(codec.get("id") or codec.get("name")).removeprefix("numcodecs.")
+    # zstd: the frame itself says whether it has a checksum, and a mutant says that it has none.
+    return name in _CHECKSUMS
+
+
+def _ends_in_crc32c(sharding: dict[str, Any]) -> bool:
+    codecs = sharding.get("index_codecs") or [None]
+    return isinstance(codecs[-1], dict) and codecs[-1].get("name") == "crc32c"
+
+
+def _index_of(document: dict[str, Any], shard: bytes) -> tuple[int, int, bool] | None:
+    """Where a shard's index lies, and whether it has a checksum: of shards of the final v3 that nothing encodes further."""
+    try:
+        (codec,) = document["codecs"]
+        configuration = codec["configuration"]
+        entries = 1
+        outer, inner = document["chunk_grid"]["configuration"]["chunk_shape"], configuration["chunk_shape"]
+        for whole, part in zip(outer, inner, strict=True):
+            entries *= whole // part
+        checked = _ends_in_crc32c(configuration)
+        nbytes = 16 * entries + 4 * checked
+        if not 0 < nbytes <= len(shard) or "index_codecs" not in configuration:
+            return None
+        return (
+            (0, nbytes, checked) if configuration.get("index_location") == "start" else (len(shard) - nbytes, len(shard), checked)
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,55 @@
+"""Stores made to take time and memory: whatever is asked of them, others are served, memory is bounded, and the mount ends when told.
+
+Two bounds, for all of them. A daemon holds no more than its ``--memory-limit`` and `BEYOND_LIMIT`, all its processes together; nobody
+else waits longer than `LONGEST_WAIT_S` for an answer that needs nothing of the store. A wait is measured from outside, on a machine that
+has other things to do: the best of `TRIES` counts. (Other modules measure single faults from inside.)
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.hostile_stores import REFUSED, STORES, Hostile, provoke
+from tests.support.judged_mount import check, judged
+from tests.support.mounting import mountpoint, zarrfs
+from zarrfs.config import MountConfig
+
+pytestmark = [pytest.mark.fuse, pytest.mark.timeout(240)]
+
+BEYOND_LIMIT = 150 * 10**6
+"""What Python, the libraries and everything whose size no store chooses may have."""
+
+PEAK = MountConfig(store="").memory_limit + BEYOND_LIMIT
+
+LONGEST_WAIT_S = 0.25
+"""Five steps of the event loop, each as long as one may be (50 ms)."""
+
+TRIES = 3
+
+REFUSAL_S = 10.0
+
+
+@pytest.mark.parametrize("hostile", [pytest.param(each, id=name) for name, each in STORES.items()])
+def test_nobody_else_waits_and_memory_is_bounded(hostile: Hostile, tmp_path: Path) -> None:
+    store = hostile.make(tmp_path)
+    for tries_left in reversed(range(TRIES)):
+        with judged(store, *hostile.options, "--cache-dir", str(tmp_path / "cache")) as verdict:
+            provoke(verdict.mount.path, hostile.asks)
+        if tries_left and not verdict.faults and verdict.peak <= PEAK and verdict.longest_wait > LONGEST_WAIT_S:
+            continue
+        check(verdict, longest_wait=LONGEST_WAIT_S, peak=PEAK)
+        break
+
+
+@pytest.mark.parametrize("make", [pytest.param(each, id=name) for name, each in REFUSED.items()])
+def test_what_cannot_be_mounted_is_refused_soon(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    store = make(tmp_path)
+    with mountpoint() as path:
+        begin = time.monotonic()
+        done = zarrfs("mount", str(store), str(path))
+        assert done.returncode not in (0, 8), done.stderr
+        assert "Traceback" not in done.stderr and "defect" not in done.stderr
+        assert time.monotonic() - begin < REFUSAL_S

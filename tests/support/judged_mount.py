@@ -1,0 +1,119 @@
+"""Real mounts of hostile stores, judged from outside: the daemon lives, others are served meanwhile, memory is bounded, the end comes.
+
+with judged(store) as verdict:
+    ...                                # whatever an attacker does at ``verdict.mount.path``
+assert verdict.longest_wait < 0.25
+
+``tests/support/loop_steps.py`` measures the same from inside: the longest step of the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.mounting import Mounted, mounted
+
+_WATCHER = Path(__file__).with_name("watcher.py")
+_PATIENCE_S = 30
+"""Time after which a watcher that is still waiting is taken for one that waits for ever."""
+
+UMOUNT_S = 10.0
+"""Within this time ``zarrfs umount`` ends when nobody uses the mount and nothing is to be stored."""
+
+FORBIDDEN = ("Traceback", "defect of zarrfs", "Fatal Python error", "Segmentation fault")
+"""What no store may bring into a log."""
+
+
+@dataclass
+class Verdict:
+    """What was measured; times in seconds, sizes in bytes. Complete when the context ends."""
+
+    mount: Mounted
+    longest_wait: float = 0.0
+    """How long another user of the mount waited for an answer that needs no store, less the noise of the machine."""
+    peak: int = 0
+    """RssAnon of the daemon and all processes below it, at its highest."""
+    umount: float = 0.0
+    log: str = field(default="", repr=False)
+    faults: list[str] = field(default_factory=list)
+    """What must never be: a daemon that died, a traceback, an end with another exit code than 0 or too late."""
+
+
+@contextmanager
+def judged(store: Path | str, *options: str, umount_s: float = UMOUNT_S) -> Iterator[Verdict]:
+    """``store`` mounted with ``options`` and watched while the body runs, then unmounted. Asserts nothing: `check` does."""
+    with mounted(store, *options, ends_with=None) as mount:
+        verdict = Verdict(mount)
+        with _watching("memory", str(mount.pid)) as memory, _watching("waits", str(mount.path), str(mount.pid)) as waits:
+            yield verdict
+        verdict.peak = int(memory.get("peak", 0))
+        verdict.longest_wait = float(waits.get("longest", "inf"))
+        if not _is_alive(mount.pid):
+            verdict.faults.append("the daemon is dead")
+        begin = time.monotonic()
+        try:
+            ended = mount.umount()
+            if ended.returncode != 0:
+                verdict.faults.append(f"umount exited with {ended.returncode}: {ended.stderr}")
+            verdict.faults.extend(f"umount: {word}" for word in FORBIDDEN if word in ended.stderr)
+        except subprocess.TimeoutExpired:
+            verdict.faults.append("umount did not end")
+        verdict.umount = time.monotonic() - begin
+        if verdict.umount > umount_s:
+            verdict.faults.append(f"umount took {verdict.umount:.1f} s")
+        verdict.log = mount.log()
+        for word in FORBIDDEN:
+            if word in verdict.log:
+                begins = max(0, verdict.log.index(word) - 200)
+                verdict.faults.append(f"the log has {word!r}: {verdict.log[begins : begins + 3000]}")
+
+
+def check(verdict: Verdict, *, longest_wait: float, peak: int) -> None:
+    """Raise AssertionError for everything that is worse than it may be."""
+    faults = list(verdict.faults)
+    if verdict.longest_wait > longest_wait:
+        faults.append(f"another user of the mount waited {verdict.longest_wait:.3f} s, may wait {longest_wait:g} s")
+    if verdict.peak > peak:
+        faults.append(f"the daemon had {verdict.peak >> 20} MiB, may have {peak >> 20} MiB")
+    assert not faults, "\n".join(faults)
+
+
+@contextmanager
+def _watching(*arguments: str) -> Iterator[dict[str, Any]]:
+    """A watcher at work while the body runs; what it saw is in the dict afterwards, nothing where it got no answer any more."""
+    command = [sys.executable, "-I", "-S", str(_WATCHER), *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"watching\n"
+        seen: dict[str, Any] = {}
+        yield seen
+        with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
+            seen.update(json.loads(process.communicate(timeout=_PATIENCE_S)[0]))
+    finally:
+        process.kill()
+        # One that waits for the daemon in the kernel ends when the mount does, and not before: nobody waits for it here.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=1)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def shape_of_log(log: str) -> tuple[int, int]:
+    """Lines and bytes of a log."""
+    return log.count("\n"), len(os.fsencode(log))
