@@ -16,7 +16,7 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.errors import StoreFull
 from zarrfs.hierarchy.arrays import Elements
-from zarrfs.hierarchy.mapped import reserve
+from zarrfs.spill import reserve
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.spans import Spans

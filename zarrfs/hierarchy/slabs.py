@@ -14,7 +14,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.mapped import reserve
+from zarrfs.spill import reserve
 from zarrfs.model.chunk_grid import Coords
 
 SlabKey = tuple[int, int]
