@@ -84,6 +84,15 @@ def is_mapped(value: object) -> bool:
     return False
 
 
+def copied(data: bytes | bytearray | memoryview) -> bytes | memoryview:
+    """A copy of ``data``."""
+    if not is_large(len(data)):
+        return bytes(data)
+    copy = buffer(len(data))
+    copy[:] = data
+    return copy
+
+
 class Buffers:
     """Buffers that somebody holds together: in memory up to `large_nbytes` in all, else in files."""
 

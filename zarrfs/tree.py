@@ -18,7 +18,8 @@ from typing import Protocol
 
 import trio
 
-from zarrfs import __version__, registry
+from zarrfs import __version__, registry, threads
+from zarrfs.allocator import give_freed_memory_back
 from zarrfs.config import MountConfig
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
@@ -35,6 +36,7 @@ from zarrfs.keys import NodePath, Prefix
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.redact import public_url
+from zarrfs.spill import configure
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.observed import ObservedStore
@@ -47,6 +49,8 @@ from zarrfs.views.root import ControlDirectory, MountRoot
 log = logging.getLogger(__name__)
 
 _ERRORS_KEPT = 1000
+# A buffer of this part of the memory limit lies in a file.
+_LARGE = 24
 _WATCHED_TTL = 300.0
 """Seconds that decoded chunks count while every change is told; what is written through a shared mapping is not."""
 
@@ -78,17 +82,22 @@ class MountTree:
         self.watched = False
         self._nursery = nursery
         self._errors: deque[str] = deque(maxlen=_ERRORS_KEPT)
-        # The limit holds for all three together; what a reader going forward needs is the largest part.
+        # The limit holds for all together; what a reader going forward needs is the largest part (docs/design/017-memory.md).
         spill = cache_directory(config)
         self.counters = HierarchyCounters()
-        self._cache = ChunkCache(config.memory_limit // 4)
-        slabs = SlabPool(config.memory_limit // 2, self.counters, spill)
+        limit = config.memory_limit
+        budget = MemoryBudget(limit)
+        budget.tidy = self._tidy
+        configure(spill, max(1 << 20, limit // _LARGE))
+        self._cache = ChunkCache(limit // 4, budget)
+        slabs = SlabPool(limit // 2, self.counters, spill, budget.share(limit // 2))
         self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=nursery.start_soon)
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
             durable=config.durable,
-            budget=MemoryBudget(config.memory_limit // 4),
-            spill_nbytes=max(1 << 20, min(64 << 20, config.memory_limit // 8)),
+            budget=budget.share(limit // 4),
+            kept=budget.share(limit // 8),
+            spill_nbytes=max(1 << 20, min(64 << 20, limit // 8)),
             directory=spill,
         )
         self.pending = PendingShards(
@@ -99,7 +108,7 @@ class MountTree:
             told=self._on_waiting,
             on_failure=lambda key, error: self.report("publish", error),
         )
-        layers = ShardLayers(self.counters, pending=self.pending)
+        layers = ShardLayers(self.counters, budget, pending=self.pending)
         self.hierarchy = Hierarchy(
             self.store,
             self._readers,
@@ -135,6 +144,10 @@ class MountTree:
         self.observed.subscribe(self._on_change)
         if config.watch:
             nursery.start_soon(self.observed.follow, self._on_watched)
+
+    def _tidy(self) -> None:
+        """Much memory was freed: what the C library keeps of it goes back to the system."""
+        self._nursery.start_soon(threads.io, give_freed_memory_back)
 
     def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
         """What ``.zarrfs/`` holds. ``more`` adds to ``stats`` or ``config`` what the caller knows."""

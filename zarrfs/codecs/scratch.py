@@ -22,7 +22,7 @@ def scratch(nbytes: int) -> Iterator[memoryview]:
     try:
         buffer = _free.pop()
     except IndexError:
-        buffer = memoryview(b"")
+        buffer = memoryview(bytearray())
     if buffer.nbytes < nbytes:
         buffer = spill.buffer(nbytes)
     try:

@@ -19,6 +19,7 @@ from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
 from zarrfs.keys import Key
 from zarrfs.model.chunk_grid import Coords, Shape
+from zarrfs.spill import Buffers
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 
@@ -82,11 +83,17 @@ class ChunkStoring:
         if unit is None:
             return
         await self._complete(unit)
+        async with self._array.encoding(list(unit.chunks)):
+            await self._store(unit_coords, unit)
+
+    async def _store(self, unit_coords: Coords, unit: DirtyUnit) -> None:
+        buffers = Buffers()
         encoded: dict[Coords, Buffer | None] = {}
         portions = list(self._portions(unit))
 
         async def encode(portion: Sequence[Coords]) -> None:
-            encoded.update(await self._encoded(unit, portion))
+            for coords, data in (await self._encoded(unit, portion)).items():
+                encoded[coords] = data if data is None else buffers.kept(data)
 
         if len(portions) == 1:
             await encode(portions[0])
@@ -179,10 +186,16 @@ class ChunkStoring:
             if isinstance(result, ZarrfsError):
                 raise result
             if not result:
-                base = np.zeros(each.out.shape, each.out.dtype)
-                if not self._is_new or each.coords in self.as_fill:
-                    fill(self._array.metadata, base)
-                np.copyto(each.out, base, where=True if each.where is None else each.where)
+                filled = not self._is_new or each.coords in self.as_fill
+                if each.where is None:
+                    each.out[...] = np.zeros((), each.out.dtype)
+                    if filled:
+                        fill(self._array.metadata, each.out)
+                    continue
+                one = np.zeros((1,) * each.out.ndim, each.out.dtype)
+                if filled:
+                    fill(self._array.metadata, one)
+                np.copyto(each.out, one, where=each.where)
 
     def _is_fill(self, chunk: DirtyChunk) -> bool:
         if self._array.metadata.fill_value is None:

@@ -10,9 +10,15 @@ from contextlib import suppress
 from types import TracebackType
 
 from zarrfs.errors import StoreError
+from zarrfs.spill import Buffers, is_mapped
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.folder_names import Parts, place_of
 from zarrfs.stores.os_errors import ABSENT
+
+
+# Zeros are looked for in such blocks.
+_BLOCK_NBYTES = 1 << 16
+_ZEROS = memoryview(bytes(_BLOCK_NBYTES))
 
 
 def sync_file_system(fd: int) -> None:
@@ -77,24 +83,34 @@ def dress(fd: int, old: os.stat_result | None) -> None:
         os.utime(fd, ns=(now, now))
 
 
-def pread(fd: int, start: int, stop: int, parts: Parts) -> Buffer:
-    """Bytes ``start`` to ``stop`` of a file. Raises `StoreError` when it has become shorter."""
-    content = os.pread(fd, stop - start, start)
-    if len(content) == stop - start:
-        return content
-    # Linux reads at most 2 GiB in one call.
-    pieces = [content]
-    start += len(content)
-    while start < stop:
+def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None = None) -> Buffer:
+    """Bytes ``start`` to ``stop`` of a file, in memory or in one of ``buffers``. Raises `StoreError` when it has become shorter."""
+    buffers = buffers if buffers is not None else Buffers()
+    if buffers.has_memory(stop - start):
         content = os.pread(fd, stop - start, start)
-        if not content:
-            raise StoreError(f"{place_of(parts)!r} was cut short while it was read", key=place_of(parts))
-        pieces.append(content)
-        start += len(content)
-    return b"".join(pieces)
+        if len(content) == stop - start:
+            return content
+    else:
+        target = buffers.buffer(stop - start)
+        done = 0
+        # Linux reads at most 2 GiB in one call.
+        while done < len(target) and (count := os.preadv(fd, [target[done:]], start + done)):
+            done += count
+        if done == len(target):
+            return target
+    raise StoreError(f"{place_of(parts)!r} was cut short while it was read", key=place_of(parts))
 
 
 def write(fd: int, content: memoryview) -> None:
-    """All of ``content``."""
-    while content:
-        content = content[os.write(fd, content) :]
+    """All of ``content`` into an empty file; of what lies in a file itself, and may have holes, zeros are left out."""
+    if not is_mapped(content):
+        while content:
+            content = content[os.write(fd, content) :]
+        return
+    os.truncate(fd, content.nbytes)
+    for start in range(0, content.nbytes, _BLOCK_NBYTES):
+        block = content[start : start + _BLOCK_NBYTES]
+        if block != _ZEROS[: block.nbytes]:
+            written = 0
+            while written < block.nbytes:
+                written += os.pwrite(fd, block[written:], start + written)
