@@ -103,9 +103,9 @@ HOMES = {
     "ml_dtypes": {"model"},
     "sdnotify": {"service"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
-    "errno": {"fuse", "stores", "daemon", "lifecycle", "mount_helper", "vfs.buffer"},
+    "errno": {"fuse", "stores", "daemon", "lifecycle", "mount_helper", "vfs.buffer", "spill"},
     "ctypes": {"allocator", "codecs", "stores", "lifecycle.detaching"},
-    "mmap": {"spill", "hierarchy.slabs", "hierarchy.mapped", "hierarchy.dirty_chunks", "vfs.buffer"},
+    "mmap": {"spill", "hierarchy.slabs", "hierarchy.mapped", "hierarchy.dirty_chunks"},
     "threading": {"fuse.notifier", "codecs", "stores", "lifecycle.unmounting"},
     "subprocess": {"lifecycle", "mount_helper", "cli", "ending"},
     "importlib": {"registry", "codecs"},

@@ -67,6 +67,13 @@ class MemoryBudget:
         self.nbytes += nbytes
         return True
 
+    def has(self, nbytes: int) -> bool:
+        """Whether so many bytes are left, without counting them as taken."""
+        if not self.take(nbytes):
+            return False
+        self.give(nbytes)
+        return True
+
     def give(self, nbytes: int) -> None:
         """``nbytes`` that were taken are free again."""
         self.nbytes -= nbytes

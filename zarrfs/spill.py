@@ -7,9 +7,11 @@ mapped file; the kernel writes its pages out when memory is short. Smaller ones 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -125,6 +127,44 @@ class Buffers:
         copy = self.buffer(len(data))
         copy[:] = data
         return copy
+
+
+class FileMapping(mmap.mmap):
+    """A file that is mapped to be read, and its descriptor, by which holes in it are found."""
+
+    fd: int
+
+    @classmethod
+    def of(cls, fd: int, nbytes: int) -> FileMapping:
+        """The first ``nbytes`` of an open file. Raises OSError, OverflowError."""
+        mapping = cls(fd, nbytes, prot=mmap.PROT_READ)
+        mapping.fd = os.dup(fd)
+        return mapping
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def data_extents(content: memoryview) -> Iterator[tuple[int, int]] | None:
+    """Where in ``content``, which is a whole file, data lies: all else is holes. None where that is not known."""
+    mapping = content.obj
+    if not isinstance(mapping, FileMapping) or content.nbytes != len(mapping):
+        return None
+    return _extents(mapping.fd, content.nbytes)
+
+
+def _extents(fd: int, nbytes: int) -> Iterator[tuple[int, int]]:
+    stop = 0
+    while stop < nbytes:
+        try:
+            start = os.lseek(fd, stop, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        stop = min(nbytes, os.lseek(fd, start, os.SEEK_HOLE))
+        if start < stop:
+            yield start, stop
 
 
 def mapped(nbytes: int, directory: str | None = None) -> mmap.mmap:

@@ -93,6 +93,11 @@ class Array:
         async with self._budget.working(self._decoding_nbytes(coords)):
             return await self._decoded(coords, data)
 
+    async def filled(self, coords: Coords) -> Elements:
+        """A chunk that is not stored, as `read_chunk` gives one that is."""
+        async with self._budget.working(spill.in_memory(self._cost(coords))):
+            return await threads.cpu(self._cost(coords), self._filled, coords)
+
     async def read_chunks_into(self, parts: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """Decode several chunks, and put the part that was asked for of each into its place; for each whether it is stored, or why it
         could not be read. They are got in one store operation and decoded in one thread: few hops where chunks are small."""
@@ -172,10 +177,16 @@ class Array:
         """Over how many bytes a chunk is decoded or encoded: the most there may be, where nothing tells."""
         return self.metadata.chunk_nbytes(coords) if self.plain is None else MAX_VARIABLE_NBYTES
 
+    def _filled(self, coords: Coords) -> Elements:
+        elements = spill.array(self.metadata.chunk_grid.chunk_shape(coords), self.metadata.data_type.dtype)
+        fill(self.metadata, elements)
+        return elements if self.plain is None else np.frombuffer(self.plain.encode(elements), np.uint8)
+
     def _decode(self, data: Buffer, shape: Shape) -> Elements:
         elements: Elements = self.chain.decode(data, shape)
         if self.plain is None:
-            return elements
+            # Copies of what is large are for a thread.
+            return spill.contiguous(elements) if spill.is_large(elements.nbytes) else elements
         try:
             return np.frombuffer(self.plain.encode(elements), np.uint8)
         except ChunkEncodeError as error:

@@ -19,7 +19,7 @@ from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
 from zarrfs.keys import Key
 from zarrfs.model.chunk_grid import Coords, Shape
-from zarrfs.spill import Buffers
+from zarrfs.spill import Buffers, array, contiguous
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 
@@ -28,6 +28,8 @@ _WIDTH = CPU_THREADS + 1
 _STORED_NBYTES = 32 * 1024 * 1024
 # Chunks are encoded together up to so many bytes: few hops, and every thread has work.
 _PORTION_NBYTES = 4 * 1024 * 1024
+# Elements are compared with the fill value so many bytes at a time.
+_COMPARED_NBYTES = 4 * 1024 * 1024
 
 
 class ChunkStoring:
@@ -128,7 +130,7 @@ class ChunkStoring:
     async def stored_chunk(self, coords: Coords) -> Elements:
         """A chunk at its full shape without what is dirty of it."""
         metadata = self._array.metadata
-        elements: Elements = np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
+        elements: Elements = array(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
         await self._read_under([ChunkPart(coords, elements, tuple(map(slice, elements.shape)))])
         return elements
 
@@ -170,7 +172,8 @@ class ChunkStoring:
             return
         wanted = []
         for coords, chunk in todo:
-            missing = ~chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+            missing = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+            np.logical_not(missing, out=missing)
             inside = tuple(map(slice, self._inside(chunk)))
             wanted.append(ChunkPart(coords, part(chunk.elements, inside), inside, missing.T if self._fortran else missing))
         await self._read_under(wanted)
@@ -208,7 +211,9 @@ class ChunkStoring:
         corner = elements[(slice(0, 1),) * elements.ndim]
         if not np.array_equal(np.ascontiguousarray(corner).reshape(-1).view(np.uint8), pattern):
             return False
-        return bool((np.ascontiguousarray(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size) == pattern).all())
+        rows = contiguous(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size)
+        step = max(1, _COMPARED_NBYTES // pattern.size)
+        return all((rows[start : start + step] == pattern).all() for start in range(0, len(rows), step))
 
     def _may_be_stored(self, coords: Coords) -> bool:
         return not self._is_new or coords in self.stored

@@ -16,7 +16,7 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.errors import StoreFull
 from zarrfs.hierarchy.arrays import Elements
-from zarrfs.spill import reserve
+from zarrfs.spill import array, reserve
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.spans import Spans
@@ -141,9 +141,13 @@ class DirtyRun:
 
     def mask(self, place: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """For each of elements ``start`` to ``stop`` of a chunk whether it was written."""
+        mask = array((stop - start,), np.dtype(bool))
+        mask[...] = False
         if self._fronts[place] == _IN_SPANS:
-            return self._spans[place].mask(start, stop)
-        return np.arange(start, stop) < self._fronts[place]
+            self._spans[place].mask(start, stop, mask)
+        else:
+            mask[: max(0, self._fronts[place] - start)] = True
+        return mask
 
     def is_whole(self, place: int) -> bool:
         """Whether every element of a chunk that is inside the array was written."""

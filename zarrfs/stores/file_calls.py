@@ -10,15 +10,10 @@ from contextlib import suppress
 from types import TracebackType
 
 from zarrfs.errors import StoreError
-from zarrfs.spill import Buffers, is_mapped
+from zarrfs.spill import Buffers, data_extents
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.folder_names import Parts, place_of
 from zarrfs.stores.os_errors import ABSENT
-
-
-# Zeros are looked for in such blocks.
-_BLOCK_NBYTES = 1 << 16
-_ZEROS = memoryview(bytes(_BLOCK_NBYTES))
 
 
 def sync_file_system(fd: int) -> None:
@@ -102,15 +97,13 @@ def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None 
 
 
 def write(fd: int, content: memoryview) -> None:
-    """All of ``content`` into an empty file; of what lies in a file itself, and may have holes, zeros are left out."""
-    if not is_mapped(content):
+    """All of ``content`` into an empty file; where it has holes, this has."""
+    extents = data_extents(content)
+    if extents is None:
         while content:
             content = content[os.write(fd, content) :]
         return
     os.truncate(fd, content.nbytes)
-    for start in range(0, content.nbytes, _BLOCK_NBYTES):
-        block = content[start : start + _BLOCK_NBYTES]
-        if block != _ZEROS[: block.nbytes]:
-            written = 0
-            while written < block.nbytes:
-                written += os.pwrite(fd, block[written:], start + written)
+    for start, stop in extents:
+        while start < stop:
+            start += os.pwrite(fd, content[start:stop], start)
