@@ -44,7 +44,22 @@ LAYERS: dict[str, set[str]] = {
     "views": {"vfs", "hierarchy", "memory", "spill", "containers", "dialects", "model", "stores.base"} | PLUGGED,
     "fuse": {"vfs"},
     # A mount without a kernel: what daemon.py serves and what tests use.
-    "tree": {"views", "vfs", "hierarchy", "model", "transformers", "stores.base", "config", "memory", "spill", "allocator", "threads", "redact", "", *PLUGGED},
+    "tree": {
+        "views",
+        "vfs",
+        "hierarchy",
+        "model",
+        "transformers",
+        "stores.base",
+        "config",
+        "memory",
+        "spill",
+        "allocator",
+        "threads",
+        "redact",
+        "",
+        *PLUGGED,
+    },
     "terminal": set(),
     # Commands that only look at a store, and what they print.
     "reports": {"hierarchy", "transformers", "stores", "model", "config", "redact", "terminal"},

@@ -121,7 +121,7 @@ class NumpyFilter(ArrayArrayCodec):
         return spill.is_large(flat.size * widest) and not decoded.hasobject
 
     def _encode_large(self, flat: Array) -> Array:
-        decoded, encoded = self.types(flat.dtype)
+        _, encoded = self.types(flat.dtype)
         out = spill.array((self.encoded_size(flat.size),), encoded)
         if self.bits_to_a_byte:
             out[0] = -flat.size % 8

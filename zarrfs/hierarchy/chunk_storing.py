@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import TooLarge, ZarrfsError
 from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
+from zarrfs.hierarchy.paged_index import MAX_WRITTEN
 from zarrfs.keys import Key
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.spill import Buffers, array, contiguous
@@ -84,6 +85,10 @@ class ChunkStoring:
         unit = self._dirty.units.get(unit_coords)
         if unit is None:
             return
+        if math.prod(self._per_key) > MAX_WRITTEN:
+            raise TooLarge(
+                f"a shard of {math.prod(self._per_key)} chunks is read only: zarrfs writes shards of up to {MAX_WRITTEN}"
+            )
         await self._complete(unit)
         async with self._array.encoding(list(unit.chunks)):
             await self._store(unit_coords, unit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +41,8 @@ _MAX_NODES = 50_000
 _WIDTH = 16
 # More chunks than these are forgotten with all others of their array.
 _FEW_CHUNKS = 64
+# A shard of more is told as a change of its array.
+_MANY_CHUNKS = 1 << 16
 
 
 @dataclass(slots=True)
@@ -260,7 +263,12 @@ class Hierarchy:
                 metadata = known.opened.array.metadata
                 stored = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
                 if stored is not None and not PendingShards.is_publishing(key):
-                    changes.extend(self._chunks_changed(path, known, chunks_under_key(metadata, stored)))
+                    if math.prod(metadata.chunks_per_key) > _MANY_CHUNKS:
+                        known.opened.reader.discard()
+                        known.chunks_ns = time.time_ns()
+                        changes.append(NodeChange(path))
+                    else:
+                        changes.extend(self._chunks_changed(path, known, chunks_under_key(metadata, stored)))
             if not prefix:
                 return changes
             self._expire_implied(prefix)

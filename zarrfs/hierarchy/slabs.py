@@ -14,9 +14,9 @@ import trio
 
 from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.spill import reserve
 from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.spill import reserve
 
 SlabKey = tuple[int, int]
 """The array's serial number and the slab's index."""

@@ -258,7 +258,8 @@ class SqliteArchive(Archive):
             ) from error
         except MemoryError as error:
             raise TooLarge(
-                f"reading {key!r}: of a table without row numbers, or of text, values of up to {_HEAP_NBYTES} bytes can be read", key=key
+                f"reading {key!r}: of a table without row numbers, or of text, values of up to {_HEAP_NBYTES} bytes can be read",
+                key=key,
             ) from error
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
@@ -278,7 +279,13 @@ class SqliteArchive(Archive):
         try:
             # Whatever bytes: text of a database need not be UTF-8.
             connection.text_factory = bytes
-            for pragma in (f"hard_heap_limit = {_HEAP_NBYTES}", "query_only = 1", "trusted_schema = 0", "cell_size_check = 1", "mmap_size = 0"):
+            for pragma in (
+                f"hard_heap_limit = {_HEAP_NBYTES}",
+                "query_only = 1",
+                "trusted_schema = 0",
+                "cell_size_check = 1",
+                "mmap_size = 0",
+            ):
                 connection.execute(f"PRAGMA {pragma}").close()
         except BaseException:
             connection.close()

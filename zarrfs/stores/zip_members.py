@@ -248,7 +248,8 @@ class _Stream:
         window = max(4096, min(wanted, self._member.size))
         if window > _MAX_WINDOW_NBYTES:
             raise TooLarge(
-                f"reading {self._key!r}: its LZMA decoder needs {window} bytes: zarrfs has {_MAX_WINDOW_NBYTES} for one", key=self._key
+                f"reading {self._key!r}: its LZMA decoder needs {window} bytes: zarrfs has {_MAX_WINDOW_NBYTES} for one",
+                key=self._key,
             )
         filters = [{"id": lzma.FILTER_LZMA1, "dict_size": window, "lc": context, "lp": literal, "pb": position}]
         return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)

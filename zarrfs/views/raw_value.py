@@ -93,9 +93,7 @@ class RawSnapshot(Snapshot):
     """A key's value at one generation: got whole when it is small and ``room`` has memory for it, else in ranges that are checked
     against the generation."""
 
-    def __init__(
-        self, store: Store, key: Key, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget, value: Kept | None
-    ) -> None:
+    def __init__(self, store: Store, key: Key, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget, value: Kept | None) -> None:
         self._store = store
         self._key = key
         self._stat = stat
