@@ -1,4 +1,4 @@
-"""Asks the C library to keep memory that was freed.
+"""Asks the C library to keep memory that was freed, and to hand it back.
 
 Encoded chunks and whole values come and go by the megabyte. By default glibc gives such blocks back to the kernel at once, and the next
 one is made of fresh pages, zeroed one by one: reading a cached file of 800 kB then takes 220 microseconds instead of 100.
@@ -14,14 +14,17 @@ log = logging.getLogger(__name__)
 # <malloc.h>
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 _LARGEST_BLOCK = 32 << 20
 """The most that glibc takes for M_MMAP_THRESHOLD: blocks up to this size are recycled."""
-_MOST_KEPT = 128 << 20
+_MOST_KEPT = 32 << 20
+# Threads that share an arena rarely allocate at the same time; what an arena keeps is counted by nobody.
+_ARENAS = 4
 
 
 def keep_freed_memory() -> None:
-    """From now on free memory of up to 128 MiB stays with the process. Nothing happens where the C library is not glibc."""
+    """From now on free memory of up to 32 MiB stays with the process. Nothing happens where the C library is not glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -29,3 +32,13 @@ def keep_freed_memory() -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
     mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
+    mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def give_freed_memory_back() -> None:
+    """Hand what is free, in all arenas, back to the system: a few milliseconds."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return
+    trim(0)

@@ -42,6 +42,10 @@ class FuseUnavailable(ZarrfsError):
     """There is no /dev/fuse, or it may not be used, or mounting failed."""
 
 
+class TooLarge(ZarrfsError):
+    """More than zarrfs handles within its memory limit and the room in its cache folder."""
+
+
 class NotPublished(ZarrfsError):
     """The mount ended and something that was written could not be stored."""
 

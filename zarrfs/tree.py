@@ -17,7 +17,8 @@ from typing import Protocol
 
 import trio
 
-from zarrfs import __version__, own_files, registry
+from zarrfs import __version__, own_files, registry, threads
+from zarrfs.allocator import give_freed_memory_back
 from zarrfs.config import MountConfig
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
@@ -36,6 +37,7 @@ from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.redact import public_url
 from zarrfs.slices import Slices, Work
+from zarrfs.spill import configure
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.observed import ObservedStore
@@ -48,6 +50,8 @@ from zarrfs.views.root import ControlDirectory, MountRoot
 
 log = logging.getLogger(__name__)
 
+# A buffer of this part of the memory limit lies in a file.
+_LARGE = 24
 _WATCHED_TTL = 300.0
 """Seconds that decoded chunks count while every change is told; what is written through a shared mapping is not."""
 
@@ -83,17 +87,22 @@ class MountTree:
         self._to_look_at: dict[NodePath, None] = {}
         self._is_looking = False
         self._errors = RecentErrors()
-        # The limit holds for all three together; what a reader going forward needs is the largest part.
+        # The limit holds for all together; what a reader going forward needs is the largest part (docs/design/017-memory.md).
         spill = cache_directory(config)
         self.counters = HierarchyCounters()
-        self._cache = ChunkCache(config.memory_limit // 4)
-        slabs = SlabPool(config.memory_limit // 2, self.counters, spill)
+        limit = config.memory_limit
+        budget = MemoryBudget(limit)
+        budget.tidy = self._tidy
+        configure(spill, max(1 << 20, limit // _LARGE))
+        self._cache = ChunkCache(limit // 4, budget)
+        slabs = SlabPool(limit // 2, self.counters, spill, budget.share(limit // 2))
         self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=nursery.start_soon)
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
             durable=config.durable,
-            budget=MemoryBudget(config.memory_limit // 4),
-            spill_nbytes=max(1 << 20, min(64 << 20, config.memory_limit // 8)),
+            budget=budget.share(limit // 4),
+            kept=budget.share(limit // 8),
+            spill_nbytes=max(1 << 20, min(64 << 20, limit // 8)),
             directory=spill,
         )
         self.pending = PendingShards(
@@ -104,7 +113,7 @@ class MountTree:
             told=self._on_waiting,
             on_failure=lambda key, error: self.report("publish", error),
         )
-        layers = ShardLayers(self.counters, pending=self.pending)
+        layers = ShardLayers(self.counters, budget, pending=self.pending)
         self.hierarchy = Hierarchy(
             self.store,
             self._readers,
@@ -139,6 +148,10 @@ class MountTree:
         self.observed.subscribe(self._on_change)
         if config.watch:
             nursery.start_soon(self.observed.follow, self._on_watched)
+
+    def _tidy(self) -> None:
+        """Much memory was freed: what the C library keeps of it goes back to the system."""
+        self._nursery.start_soon(threads.io, give_freed_memory_back)
 
     def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
         """What ``.zarrfs/`` holds. ``more`` adds to ``stats`` or ``config`` what the caller knows."""

@@ -13,10 +13,15 @@ import binascii
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec
 from zarrfs.codecs.configuration import only
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.model.codec_spec import CodecSpec
+
+# Of what is large so many characters are decoded at once, a multiple of four.
+_PIECE_NBYTES = 1 << 20
+_BINARY_NBYTES = _PIECE_NBYTES // 4 * 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +42,40 @@ class Base64(BytesBytesCodec):
         return -(-nbytes // 3) * 4
 
     def encode(self, data: Buffer) -> Buffer:
-        return base64.standard_b64encode(data)
+        view = memoryview(data).cast("B")
+        if not spill.is_large(view.nbytes):
+            return base64.standard_b64encode(view)
+        encoded = spill.buffer(self.encoded_limit(view.nbytes))
+        for start in range(0, view.nbytes, _BINARY_NBYTES):
+            piece = base64.standard_b64encode(view[start : start + _BINARY_NBYTES])
+            encoded[start // 3 * 4 : start // 3 * 4 + len(piece)] = piece
+        return encoded
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         nbytes = memoryview(data).nbytes
         if nbytes > self.encoded_limit(limit):
             raise ChunkDecodeError(f"base64: {nbytes} characters are more than {limit} bytes make")
         try:
-            decoded = base64.b64decode(data, validate=True)
+            decoded = base64.b64decode(data, validate=True) if not spill.is_large(nbytes) else _decoded(memoryview(data))
         except (binascii.Error, ValueError) as error:
             raise ChunkDecodeError(f"base64: {error}") from error
         if len(decoded) > limit:
             raise ChunkDecodeError(f"base64: decodes to {len(decoded)} bytes instead of the {limit} that a chunk has at most")
         return decoded
+
+
+def _decoded(data: memoryview) -> memoryview:
+    """As `base64.b64decode`, in pieces, into a file."""
+    target = spill.buffer(data.nbytes // 4 * 3 + 3)
+    end = 0
+    for start in range(0, data.nbytes, _PIECE_NBYTES):
+        text = data[start : start + _PIECE_NBYTES]
+        piece = base64.b64decode(text, validate=True)
+        if start + _PIECE_NBYTES < data.nbytes and len(piece) != _PIECE_NBYTES // 4 * 3:
+            raise ValueError("padding within the data")
+        target[end : end + len(piece)] = piece
+        end += len(piece)
+    return target[:end]
 
 
 PLUGIN = Base64

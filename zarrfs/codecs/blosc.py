@@ -14,17 +14,22 @@ how long the stored value is. ``snappy`` occurs in old stores; numcodecs' build 
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numcodecs.blosc
+import numpy as np
 
+from zarrfs import spill
+from zarrfs.codecs import scratch
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members, translated
 from zarrfs.codecs.configuration import choice, integer, only, short
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
 
 # The daemon decodes in threads of its own. Left to itself, numcodecs would use c-blosc's global pool whenever it is called from the
@@ -36,6 +41,8 @@ _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 _HEADER = struct.Struct("<4B3I")
 _SNAPPY_FORMAT = 2
 _MAX_NBYTES = 2**31 - 1 - _HEADER.size
+# The library decodes a block into memory of its own; its encoder makes blocks of a few megabytes at most, unless it is told otherwise.
+_MAX_BLOCK_NBYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,8 @@ class Blosc(BytesBytesCodec):
         with translated("blosc", ChunkEncodeError, ValueError, RuntimeError):
             if self.cname == "snappy":
                 return self._encode_snappy(data)
+            if spill.is_large(data.nbytes):
+                return self._encode_large(data)
             encoded: bytes = numcodecs.blosc.compress(
                 data, self.cname.encode(), self.clevel, self.shuffle, self.blocksize, self.typesize
             )
@@ -126,12 +135,37 @@ class Blosc(BytesBytesCodec):
             raise ChunkDecodeError("blosc: the header is damaged")
         if flags >> 5 == _SNAPPY_FORMAT:
             return _decode_snappy(data)
-        with translated("blosc", ChunkDecodeError, ValueError, RuntimeError):
-            if out is None:
+        if min(blocksize, nbytes) > _MAX_BLOCK_NBYTES:
+            raise TooLarge(f"blosc: blocks of {blocksize} bytes: zarrfs decodes those of up to {_MAX_BLOCK_NBYTES}")
+        with translated("blosc", ChunkDecodeError, ValueError, RuntimeError), scratch.alone(2 * min(blocksize, nbytes)):
+            if out is None and not spill.is_large(nbytes):
                 decoded: bytes = numcodecs.blosc.decompress(data)
                 return decoded
-            numcodecs.blosc.decompress(data, out[:nbytes])
-            return out[:nbytes]
+            target = spill.buffer(nbytes) if out is None else out[:nbytes]
+            numcodecs.blosc.decompress(data, target)
+            return target
+
+    def _encode_large(self, data: memoryview) -> memoryview:
+        """As numcodecs does it, into a file: numcodecs makes two copies of what it encodes."""
+        source, target = np.frombuffer(data, np.uint8), np.frombuffer(spill.buffer(data.nbytes + _HEADER.size), np.uint8)
+        shuffle = self.shuffle
+        if shuffle < 0:
+            shuffle = 2 if self.typesize == 1 else 1
+        nbytes = _library().blosc_compress_ctx(
+            ctypes.c_int(self.clevel),
+            ctypes.c_int(shuffle),
+            ctypes.c_size_t(self.typesize),
+            ctypes.c_size_t(source.nbytes),
+            ctypes.c_void_p(source.ctypes.data),
+            ctypes.c_void_p(target.ctypes.data),
+            ctypes.c_size_t(target.nbytes),
+            self.cname.encode(),
+            ctypes.c_size_t(self.blocksize),
+            ctypes.c_int(1),
+        )
+        if nbytes <= 0:
+            raise ChunkEncodeError(f"blosc: error {nbytes} during compression")
+        return target[:nbytes].data
 
     def _encode_snappy(self, data: memoryview) -> bytes:
         import imagecodecs
@@ -146,6 +180,12 @@ class Blosc(BytesBytesCodec):
             numthreads=1,
         )
         return bytes(encoded)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """The c-blosc that numcodecs brings with it."""
+    return ctypes.CDLL(numcodecs.blosc.__file__)
 
 
 def _decode_snappy(data: memoryview) -> bytes:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from zarrfs import spill
 from zarrfs.codecs.base import Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import choice, only, short
 from zarrfs.errors import ChunkDecodeError, MetadataError, NotRepresentable
@@ -83,8 +84,10 @@ class Bytes(ArrayBytesCodec):
     def encode(self, array: Array) -> Buffer:
         stored = self.encoded_dtype(array.dtype)
         if stored != array.dtype:
-            array = array.view(_plain(array.dtype)).astype(stored, order="C")
-        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            source = array.view(_plain(array.dtype))
+            array = spill.array(array.shape, stored)
+            array[...] = source
+        return spill.contiguous(array).reshape(-1).view(np.uint8).data
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
         if memoryview(data).nbytes != spec.nbytes:
@@ -92,7 +95,9 @@ class Bytes(ArrayBytesCodec):
         stored = self.encoded_dtype(spec.dtype)
         array: Array = np.frombuffer(data, stored) if spec.nbytes else np.empty(0, stored)
         if stored != spec.dtype:
-            array = array.astype(little_endian(stored)).view(spec.dtype)
+            source, array = array, spill.array(array.shape, little_endian(stored))
+            array[...] = source
+            array = array.view(spec.dtype)
         return array.reshape(spec.shape)
 
 

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import integer, only
-from zarrfs.codecs.streams import decode_streams
+from zarrfs.codecs.streams import decode_streams, encode_stream
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -42,11 +43,14 @@ class Bz2(BytesBytesCodec):
         return CodecSpec(cls.names[0], {"level": 1, **numcodecs_members(config)})
 
     def encode(self, data: Buffer) -> Buffer:
-        return bz2.compress(data, self.level)
+        nbytes = memoryview(data).nbytes
+        if not spill.is_large(nbytes):
+            return bz2.compress(data, self.level)
+        return encode_stream("bz2", data, self.encoded_limit(nbytes), bz2.BZ2Compressor(self.level))
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         with translated("bz2", ChunkDecodeError, OSError, EOFError, ValueError):
-            return decode_streams("bz2", data, limit, bz2.BZ2Decompressor, lambda rest: bytes(rest[:3]) == b"BZh")
+            return decode_streams("bz2", data, limit, bz2.BZ2Decompressor, lambda rest: bytes(rest[:3]) == b"BZh", out)
 
 
 PLUGIN = Bz2

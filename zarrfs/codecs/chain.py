@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from zarrfs import spill
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
 from zarrfs.codecs.scratch import scratch
@@ -132,6 +133,12 @@ class CodecChain:
     def encoded_limit(self, shape: Shape) -> int:
         """The most bytes that a stored chunk of ``shape`` may have; who finds more need not fetch them."""
         return self._sizes(shape).limits[-1]
+
+    def decoding_nbytes(self, shape: Shape) -> int:
+        """Bytes of memory, at most, for what `decode` makes of a chunk of ``shape`` on the way to its elements, these included."""
+        sizes = self._sizes(shape)
+        stages = sum(map(spill.in_memory, sizes.limits[:-1]))
+        return stages + sum(spill.in_memory(spec.nbytes) for spec in sizes.specs[:-1]) if sizes.exact else stages
 
     def encode(self, array: Array) -> Buffer:
         """The stored bytes of a whole chunk, whose elements are of the data type in memory; may be a view of ``array``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from typing import ClassVar, Self
 
+from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec
 from zarrfs.codecs.configuration import choice, given, only
 from zarrfs.errors import ChecksumMismatch, ChunkDecodeError
@@ -28,6 +29,13 @@ class Checksum(BytesBytesCodec):
     def encode(self, data: Buffer) -> Buffer:
         view = memoryview(data).cast("B")
         checksum = self.checksum(view).to_bytes(_WIDTH, "little")
+        if spill.is_large(view.nbytes):
+            encoded = spill.buffer(view.nbytes + _WIDTH)
+            start = _WIDTH if self.at_start else 0
+            encoded[start : start + view.nbytes] = view
+            place = 0 if self.at_start else view.nbytes
+            encoded[place : place + _WIDTH] = checksum
+            return encoded
         return b"".join((checksum, view) if self.at_start else (view, checksum))
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:

@@ -42,4 +42,9 @@ class Crc32c(LocatedChecksum):
         return int(google_crc32c.value(np.frombuffer(data, np.uint8))) if data.nbytes else 0
 
 
+def extended(checksum: int, data: memoryview) -> int:
+    """The checksum of bytes whose checksum is ``checksum`` (0: none) and of ``data`` behind them."""
+    return int(google_crc32c.extend(checksum, np.frombuffer(data, np.uint8)))
+
+
 PLUGIN = Crc32c

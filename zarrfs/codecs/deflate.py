@@ -46,11 +46,17 @@ class ZlibDecompressor:
 
     def __init__(self, wbits: int) -> None:
         self._stream = zlib.decompressobj(wbits)
+        self._left: bytes = b""
 
     @property
     def eof(self) -> bool:
         """Whether the stream has ended."""
         return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether all that was fed is used up."""
+        return not self._left
 
     @property
     def unused_data(self) -> bytes:
@@ -59,4 +65,6 @@ class ZlibDecompressor:
 
     def decompress(self, data: memoryview, max_length: int, /) -> bytes:
         """Decode more."""
-        return self._stream.decompress(data, max_length)
+        piece = self._stream.decompress(self._left + data if self._left else data, max_length)
+        self._left = self._stream.unconsumed_tail
+        return piece

@@ -28,6 +28,7 @@ class Delta(NumpyFilter):
         CodecSpec("numcodecs.delta", {"dtype": ">i4", "astype": ">i8"}),
     )
     filter_name: ClassVar[str] = "delta"
+    after_another: ClassVar[bool] = True
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:

@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from zarrfs import spill
 from zarrfs.codecs import deflate
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import integer, only
-from zarrfs.codecs.streams import decode_streams
+from zarrfs.codecs.streams import decode_streams, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -48,11 +49,15 @@ class Gzip(BytesBytesCodec):
 
     def encode(self, data: Buffer) -> Buffer:
         with translated("gzip", ChunkEncodeError, zlib.error):
-            return zlib.compress(data, self.level, 16 + zlib.MAX_WBITS)
+            nbytes = memoryview(data).nbytes
+            if not spill.is_large(nbytes):
+                return zlib.compress(data, self.level, 16 + zlib.MAX_WBITS)
+            stream = zlib.compressobj(self.level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+            return encode_stream("gzip", data, self.encoded_limit(nbytes), stream)
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         with translated("gzip", ChunkDecodeError, *deflate.ERRORS):
-            return decode_streams("gzip", data, limit, deflate.gzip_stream, _goes_on)
+            return decode_streams("gzip", data, limit, deflate.gzip_stream, _goes_on, out)
 
 
 def _goes_on(rest: memoryview) -> bool:

@@ -8,13 +8,17 @@ Source: numcodecs ``lz4``.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numcodecs.lz4
+import numpy as np
 
+from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
@@ -48,6 +52,8 @@ class Lz4(BytesBytesCodec):
         if data.nbytes > _MAX_NBYTES:
             raise ChunkEncodeError(f"lz4: {data.nbytes} bytes are more than one block can hold ({_MAX_NBYTES})")
         with translated("lz4", ChunkEncodeError, ValueError, RuntimeError):
+            if spill.is_large(data.nbytes):
+                return _encode_large(data, max(1, self.acceleration))
             encoded: bytes = numcodecs.lz4.compress(data, self.acceleration)
             return encoded
 
@@ -62,11 +68,36 @@ class Lz4(BytesBytesCodec):
             # A block that decodes to nothing is legal; numcodecs takes it for an error.
             return b""
         with translated("lz4", ChunkDecodeError, ValueError, RuntimeError):
-            if out is None:
+            if out is None and not spill.is_large(nbytes):
                 decoded: bytes = numcodecs.lz4.decompress(data)
                 return decoded
-            numcodecs.lz4.decompress(data, out[:nbytes])
-            return out[:nbytes]
+            target = spill.buffer(nbytes) if out is None else out[:nbytes]
+            numcodecs.lz4.decompress(data, target)
+            return target
+
+
+def _encode_large(data: memoryview, acceleration: int) -> memoryview:
+    """As numcodecs does it, into a file: numcodecs makes two copies of what it encodes."""
+    library = _library()
+    bound = library.LZ4_compressBound(ctypes.c_int(data.nbytes))
+    source, target = np.frombuffer(data, np.uint8), np.frombuffer(spill.buffer(bound + _HEADER.size), np.uint8)
+    nbytes = library.LZ4_compress_fast(
+        ctypes.c_void_p(source.ctypes.data),
+        ctypes.c_void_p(target.ctypes.data + _HEADER.size),
+        ctypes.c_int(source.nbytes),
+        ctypes.c_int(bound),
+        ctypes.c_int(acceleration),
+    )
+    if nbytes <= 0:
+        raise ChunkEncodeError(f"lz4: error {nbytes} during compression")
+    target[: _HEADER.size] = np.frombuffer(_HEADER.pack(source.nbytes), np.uint8)
+    return target[: _HEADER.size + nbytes].data
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """The LZ4 that numcodecs brings with it."""
+    return ctypes.CDLL(numcodecs.lz4.__file__)
 
 
 PLUGIN = Lz4

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from zarrfs import spill
+from zarrfs.codecs import scratch
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import given, integer, only, short
-from zarrfs.codecs.streams import Decompressor, decode_streams
+from zarrfs.codecs.streams import Decompressor, decode_streams, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -77,11 +79,17 @@ class Lzma(BytesBytesCodec):
 
     def encode(self, data: Buffer) -> Buffer:
         with translated("lzma", ChunkEncodeError, lzma.LZMAError, ValueError):
-            return lzma.compress(data, self.format, self.check, self.preset, self.filters)
+            nbytes = memoryview(data).nbytes
+            if not spill.is_large(nbytes):
+                return lzma.compress(data, self.format, self.check, self.preset, self.filters)
+            compressor = lzma.LZMACompressor(self.format, self.check, self.preset, self.filters)
+            with scratch.alone(nbytes):
+                return encode_stream("lzma", data, self.encoded_limit(nbytes), compressor)
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         with translated("lzma", ChunkDecodeError, lzma.LZMAError, EOFError, ValueError):
-            return decode_streams("lzma", data, limit, self._stream, lambda rest: bytes(rest[:6]) == _XZ_MAGIC)
+            with scratch.alone(limit):
+                return decode_streams("lzma", data, limit, self._stream, lambda rest: bytes(rest[:6]) == _XZ_MAGIC, out)
 
     def _stream(self) -> Decompressor:
         if self.format == lzma.FORMAT_RAW:

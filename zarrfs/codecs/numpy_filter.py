@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zarrfs import spill
 from zarrfs.codecs.base import Array, ArrayArrayCodec, Buffer, BytesStep, ChunkSpec, Dtype
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.model.data_type import little_endian
@@ -23,6 +24,8 @@ from zarrfs.model.data_type import little_endian
 NUMBERS = "iuf"
 # What a filter that casts may be given: numbers and what NumPy stores as numbers.
 CASTABLE = "biufcmM"
+# Elements that are filtered at once where there are very many.
+_BLOCK = 1 << 18
 
 _LIBRARY_ERRORS = (ValueError, TypeError, RuntimeError, IndexError, OverflowError, ZeroDivisionError)
 
@@ -31,6 +34,10 @@ class NumpyFilter(ArrayArrayCodec):
     """A filter of numcodecs, ``codec``, and its name. Subclasses say what it does to types and to the number of elements."""
 
     filter_name: ClassVar[str]
+    bits_to_a_byte: ClassVar[bool] = False
+    """Whether eight decoded elements are one encoded one, behind one that says how many of the last do not count."""
+    after_another: ClassVar[bool] = False
+    """Whether an encoded element is the difference to the one before it."""
 
     def __init__(self, codec: Any) -> None:
         self._codec = codec
@@ -64,14 +71,14 @@ class NumpyFilter(ArrayArrayCodec):
 
     def encode(self, array: Array) -> Array:
         decoded, encoded = self.types(array.dtype)
-        flat = self.checked_encode(np.ascontiguousarray(array).reshape(-1).view(decoded))
-        return flat.view(encoded).astype(little_endian(encoded), copy=False).reshape(self.encoded_shape(array.shape))
+        flat = self.checked_encode(spill.contiguous(array).reshape(-1).view(decoded))
+        return _as_type(flat.view(encoded), little_endian(encoded)).reshape(self.encoded_shape(array.shape))
 
     def decode(self, array: Array, spec: ChunkSpec) -> Array:
         _, encoded = self.types(spec.dtype)
         if spec.size == 0 and spec.dtype.hasobject:
             return np.empty(spec.shape, spec.dtype)
-        flat = self.checked_decode(np.ascontiguousarray(array).reshape(-1).astype(encoded, copy=False))
+        flat = self.checked_decode(_as_type(spill.contiguous(array).reshape(-1), encoded))
         if flat.nbytes != spec.nbytes:
             raise ChunkDecodeError(f"{self.filter_name}: decodes to {flat.nbytes} bytes instead of the {spec.nbytes} of a chunk")
         return flat.view(spec.dtype).reshape(spec.shape)
@@ -92,7 +99,7 @@ class NumpyFilter(ArrayArrayCodec):
             return np.empty(0, self.types(flat.dtype)[1])
         try:
             with np.errstate(all="ignore"):
-                return self.run_encode(flat)
+                return self.run_encode(flat) if not self._is_large(flat) else self._encode_large(flat)
         except _LIBRARY_ERRORS as error:
             raise ChunkEncodeError(f"{self.filter_name}: {error}") from error
 
@@ -102,9 +109,53 @@ class NumpyFilter(ArrayArrayCodec):
             return np.empty(0, np.uint8)
         try:
             with np.errstate(all="ignore"):
-                return self.run_decode(flat)
+                return self.run_decode(flat) if not self._is_large(flat) else self._decode_large(flat)
         except _LIBRARY_ERRORS as error:
             raise ChunkDecodeError(f"{self.filter_name}: {error}") from error
+
+    # --- what is large, block by block, into a file --------------------------------------------------------------------------
+
+    def _is_large(self, flat: Array) -> bool:
+        decoded, encoded = self.types(flat.dtype if not self.bits_to_a_byte else np.dtype(bool))
+        widest = max(decoded.itemsize, encoded.itemsize, 8)
+        return spill.is_large(flat.size * widest) and not decoded.hasobject
+
+    def _encode_large(self, flat: Array) -> Array:
+        _, encoded = self.types(flat.dtype)
+        out = spill.array((self.encoded_size(flat.size),), encoded)
+        if self.bits_to_a_byte:
+            out[0] = -flat.size % 8
+            for start in range(0, flat.size, _BLOCK):
+                out[1 + start // 8 : 1 + -(-(start + _BLOCK) // 8)] = np.packbits(flat[start : start + _BLOCK])
+            return out
+        for start in range(0, flat.size, _BLOCK):
+            begin = max(0, start - 1) if self.after_another else start
+            out[start : start + _BLOCK] = self.run_encode(flat[begin : start + _BLOCK]).view(encoded)[start - begin :]
+        return out
+
+    def _decode_large(self, flat: Array) -> Array:
+        if self.bits_to_a_byte:
+            return self._bits_of_large(flat)
+        decoded, _ = self.types(flat.dtype)
+        out = spill.array((flat.size,), decoded)
+        for start in range(0, flat.size, _BLOCK):
+            part = out[start : start + _BLOCK]
+            if self.after_another:
+                part[...] = flat[start : start + _BLOCK]
+                part[0] += out[start - 1] if start else part.dtype.type(0)
+                np.cumsum(part, out=part)
+            else:
+                part[...] = self.run_decode(flat[start : start + _BLOCK]).view(decoded)
+        return out
+
+    def _bits_of_large(self, flat: Array) -> Array:
+        if flat[0] > 7:
+            raise ChunkDecodeError(f"{self.filter_name}: the first byte, the number of padding bits, is none")
+        bits = flat[1:]
+        out = spill.array((bits.size * 8,), np.dtype(bool))
+        for start in range(0, bits.size, _BLOCK):
+            out[start * 8 : (start + _BLOCK) * 8] = np.unpackbits(bits[start : start + _BLOCK])
+        return out[: out.size - int(flat[0])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,5 +199,16 @@ def _elements(data: Buffer, dtype: Dtype) -> Array:
     return np.frombuffer(data, dtype) if memoryview(data).nbytes else np.empty(0, dtype)
 
 
+def _as_type(array: Array, dtype: Dtype) -> Array:
+    """As `numpy.ndarray.astype` without a copy where none is needed."""
+    if array.dtype == dtype:
+        return array
+    if not spill.is_large(array.size * dtype.itemsize) or dtype.hasobject:
+        return array.astype(dtype)
+    out = spill.array(array.shape, dtype)
+    out[...] = array
+    return out
+
+
 def _bytes_of(array: Array) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return spill.contiguous(array).reshape(-1).view(np.uint8).data

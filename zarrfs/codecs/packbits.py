@@ -33,6 +33,7 @@ class PackBits(NumpyFilter):
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("packbits",)
     examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("numcodecs.packbits"),)
     filter_name: ClassVar[str] = "packbits"
+    bits_to_a_byte: ClassVar[bool] = True
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:

@@ -1,30 +1,42 @@
-"""A buffer of each thread that is used again and again: memory that was just allocated is several times slower to write to."""
+"""Buffers that are used again and again: memory that was just allocated is several times slower to write to."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
+from zarrfs import spill
 
-from zarrfs.codecs.base import Array
+# So many are kept, as many as threads decode at once on a small machine, for as long as the process lasts.
+_KEPT = 3
 
-# Kept until the thread ends. Chunks are rarely larger, and then decoding takes so long that fresh memory does not matter.
-KEPT_NBYTES = 64 * 1024 * 1024
-
-_local = threading.local()
+_free: deque[memoryview] = deque(maxlen=_KEPT)
+_one_at_a_time = threading.Lock()
 
 
 @contextmanager
 def scratch(nbytes: int) -> Iterator[memoryview]:
     """``nbytes`` writable bytes with arbitrary content, valid inside the block; blocks may be nested."""
-    buffer: Array | None = getattr(_local, "buffer", None)
-    _local.buffer = None
-    if buffer is None or buffer.nbytes < nbytes:
-        buffer = np.empty(nbytes, np.uint8)
     try:
-        yield buffer.data[:nbytes]
+        buffer = _free.pop()
+    except IndexError:
+        buffer = memoryview(bytearray())
+    if buffer.nbytes < nbytes:
+        buffer = spill.buffer(nbytes)
+    try:
+        yield buffer[:nbytes]
     finally:
-        if buffer.nbytes <= KEPT_NBYTES:
-            _local.buffer = buffer
+        if not spill.is_large(buffer.nbytes):
+            _free.append(buffer)
+
+
+@contextmanager
+def alone(nbytes: int) -> Iterator[None]:
+    """Around work of a library that takes up to ``nbytes`` of memory by itself: where that is much, one thread at a time."""
+    if not spill.is_large(nbytes):
+        yield
+        return
+    with _one_at_a_time:
+        yield

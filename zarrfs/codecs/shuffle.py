@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numcodecs.shuffle import Shuffle as Library
 
+from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members
 from zarrfs.codecs.configuration import given, integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
@@ -52,14 +53,14 @@ class Shuffle(BytesBytesCodec):
     def encode(self, data: Buffer) -> Buffer:
         if memoryview(data).nbytes % max(1, self.elementsize):
             raise ChunkEncodeError(f"shuffle: {memoryview(data).nbytes} bytes are no whole number of items of {self.elementsize}")
-        target = np.empty(memoryview(data).nbytes, np.uint8)
+        target = np.frombuffer(spill.buffer(memoryview(data).nbytes), np.uint8)
         return Library(self.elementsize).encode(data, target).data if target.size else b""
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         nbytes = memoryview(data).nbytes
         if nbytes > limit or nbytes % max(1, self.elementsize):
             raise ChunkDecodeError(f"shuffle: {nbytes} bytes instead of at most {limit}, in items of {self.elementsize}")
-        target = np.empty(nbytes, np.uint8) if out is None else np.frombuffer(out, np.uint8)[:nbytes]
+        target = np.frombuffer(spill.buffer(nbytes) if out is None else out, np.uint8)[:nbytes]
         return Library(self.elementsize).decode(data, target).data if nbytes else b""
 
 

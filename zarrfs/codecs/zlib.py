@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from zarrfs import spill
 from zarrfs.codecs import deflate
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import integer, only
-from zarrfs.codecs.streams import decode_streams
+from zarrfs.codecs.streams import decode_streams, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -44,11 +45,14 @@ class Zlib(BytesBytesCodec):
 
     def encode(self, data: Buffer) -> Buffer:
         with translated("zlib", ChunkEncodeError, zlib.error):
-            return zlib.compress(data, self.level)
+            nbytes = memoryview(data).nbytes
+            if not spill.is_large(nbytes):
+                return zlib.compress(data, self.level)
+            return encode_stream("zlib", data, self.encoded_limit(nbytes), zlib.compressobj(self.level))
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         with translated("zlib", ChunkDecodeError, *deflate.ERRORS):
-            return decode_streams("zlib", data, limit, deflate.zlib_stream, lambda rest: False)
+            return decode_streams("zlib", data, limit, deflate.zlib_stream, lambda rest: False, out)
 
 
 PLUGIN = Zlib

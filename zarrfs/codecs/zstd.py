@@ -22,14 +22,18 @@ import numcodecs.zstd
 import numpy as np
 import zstandard
 
+from zarrfs import spill
+from zarrfs.codecs import scratch
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import boolean, integer, only
+from zarrfs.codecs.streams import Made, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.model.codec_spec import CodecSpec
 
 _FRAME = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
 _RLE, _RESERVED = 1, 3
+_PIECE_NBYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +60,28 @@ class Zstd(BytesBytesCodec):
 
     def encode(self, data: Buffer) -> Buffer:
         with translated("zstd", ChunkEncodeError, zstandard.ZstdError, ValueError):
-            return zstandard.ZstdCompressor(level=self.level, write_checksum=self.checksum).compress(data)
+            compressor = zstandard.ZstdCompressor(level=self.level, write_checksum=self.checksum)
+            nbytes = memoryview(data).nbytes
+            if not spill.is_large(nbytes):
+                return compressor.compress(data)
+            return encode_stream("zstd", data, self.encoded_limit(nbytes), compressor.compressobj(size=nbytes))
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         view = memoryview(data).cast("B")
         stated = _content_size(view)
         if stated is not None and stated > limit:
             raise ChunkDecodeError(f"zstd: decodes to {stated} bytes instead of the {limit} that a chunk has at most")
-        size = limit if stated is None else stated
-        target = np.empty(size, np.uint8).data if out is None else out[:size]
         with translated("zstd", ChunkDecodeError, zstandard.ZstdError, RuntimeError, ValueError):
             if stated is not None and stated > 0:
+                target = spill.buffer(stated) if out is None else out[:stated]
                 numcodecs.zstd.decompress(view, target)
                 return target
-            return _decode_unstated(view, target)
+            size = limit if stated is None else stated
+            if not spill.is_large(size):
+                return _decode_unstated(view, np.empty(size, np.uint8).data if out is None else out[:size])
+            # Its window may take as much.
+            with scratch.alone(limit):
+                return _decode_in_pieces(view, limit, out)
 
 
 def _decode_unstated(view: memoryview, target: memoryview) -> memoryview:
@@ -79,6 +91,14 @@ def _decode_unstated(view: memoryview, target: memoryview) -> memoryview:
     if reader.read(1):
         raise ChunkDecodeError(f"zstd: decodes to more than the {target.nbytes} bytes that a chunk has at most")
     return target[:filled]
+
+
+def _decode_in_pieces(view: memoryview, limit: int, out: memoryview | None) -> Buffer:
+    made = Made("zstd", limit, out)
+    reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
+    while piece := reader.read(_PIECE_NBYTES):
+        made.add(piece)
+    return made.whole()
 
 
 def _content_size(view: memoryview) -> int | None:

@@ -6,6 +6,8 @@ The doubtful choices:
 * A chunk of the wrong size, and a document that does not parse, are EINVAL at close(2): the writer's argument was wrong, and trying
   again will not help. Nothing was stored.
 * Writing past a chunk's end is EFBIG, as past the end of any file that cannot grow.
+* What exceeds memory and the room in the cache folder (a chunk, an index, a value) is EFBIG too: the store is sound, and a larger
+  ``--memory-limit`` or cache folder may do.
 * A value that was replaced under a reader is ESTALE. On open(2) the kernel then looks the name up again by itself.
 * A backend that does not answer is ETIMEDOUT. Some programs retry on EIO, and a retry is what a dead server needs least.
 * Links and device nodes, which no store holds, are EPERM, as link(2), symlink(2) and mknod(2) say of such file systems: git then renames,
@@ -27,6 +29,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.MountBusy: errno.EBUSY,
     errors.RootNeeded: errno.EPERM,
     errors.FuseUnavailable: errno.ENODEV,
+    errors.TooLarge: errno.EFBIG,
     errors.NotPublished: errno.EIO,
     errors.StoreError: errno.EIO,
     errors.StoreNotFound: errno.EIO,

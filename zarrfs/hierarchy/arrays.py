@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from zarrfs import threads
+from zarrfs import spill, threads
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, ZarrfsError
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, TooLarge, ZarrfsError
 from zarrfs.hierarchy.chunks import ChunkStore
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.keys import ByteRange, NodePath
+from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
@@ -45,13 +47,16 @@ class Array:
     a whole chunk is the bytes that the ``plain`` chain makes of them (`zarrfs.codecs.chain.PLAIN_OBJECTS`), as an array of bytes.
     """
 
-    def __init__(self, node: ArrayNode, chunks: ChunkStore, counters: HierarchyCounters) -> None:
+    def __init__(
+        self, node: ArrayNode, chunks: ChunkStore, counters: HierarchyCounters, budget: MemoryBudget | None = None
+    ) -> None:
         self.node = node
         self.chunks = chunks
         self.chain = CodecChain.build(node.metadata.codecs, node.metadata.data_type)
         self.plain = CodecChain.build((), node.metadata.data_type) if node.metadata.data_type.is_variable else None
         self.serial = next(_serials)
         self._counters = counters
+        self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
 
     @property
     def path(self) -> NodePath:
@@ -70,12 +75,13 @@ class Array:
     async def read_chunk(self, coords: Coords, generation: Generation | None = None) -> Elements | None:
         """A chunk at its full shape; None when it is not stored. Raises `ChunkDecodeError` naming the chunk, and `GenerationMismatch`
         when it is no longer the ``generation`` that the caller named."""
-        data = (await self._stored([coords], generation))[0]
-        if data is None:
-            return None
-        if isinstance(data, ZarrfsError):
-            raise data
-        return await self.decode_chunk(coords, data)
+        async with self._budget.working(self._reading_nbytes([coords])):
+            data = (await self._stored([coords], generation))[0]
+            if data is None:
+                return None
+            if isinstance(data, ZarrfsError):
+                raise data
+            return await self._decoded(coords, data)
 
     async def stored_chunk(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
         """A chunk as it is stored, for `decode_chunk`, and what is known of it; None when it is not stored."""
@@ -84,22 +90,24 @@ class Array:
 
     async def decode_chunk(self, coords: Coords, data: Buffer) -> Elements:
         """The elements of a chunk that is stored as ``data``, at its full shape. Raises `ChunkDecodeError` naming it."""
-        shape = self.metadata.chunk_grid.chunk_shape(coords)
-        try:
-            elements: Elements = await threads.cpu(self._cost(coords), self._decode, data, shape)
-        except ChunkDecodeError as error:
-            raise self._naming(error, "decoding", coords) from error
-        self._counters.chunks_decoded += 1
-        return elements
+        async with self._budget.working(self._decoding_nbytes(coords)):
+            return await self._decoded(coords, data)
+
+    async def filled(self, coords: Coords) -> Elements:
+        """A chunk that is not stored, as `read_chunk` gives one that is."""
+        async with self._budget.working(spill.in_memory(self._cost(coords))):
+            return await threads.cpu(self._cost(coords), self._filled, coords)
 
     async def read_chunks_into(self, parts: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """Decode several chunks, and put the part that was asked for of each into its place; for each whether it is stored, or why it
         could not be read. They are got in one store operation and decoded in one thread: few hops where chunks are small."""
         if not parts:
             return []
-        stored = await self._stored([part.coords for part in parts])
-        nbytes = sum(self._cost(part.coords) for part in parts)
-        results = await threads.cpu(nbytes, self._decode_into, parts, stored)
+        coords = [part.coords for part in parts]
+        async with self._budget.working(self._reading_nbytes(coords)):
+            stored = await self._stored(coords)
+            nbytes = sum(map(self._cost, coords))
+            results = await threads.cpu(nbytes, self._decode_into, parts, stored)
         self._counters.chunks_decoded += sum(result is True for result in results)
         return results
 
@@ -109,19 +117,17 @@ class Array:
         What lies beyond the array's edge is replaced by the fill value. Raises `ChunkSizeMismatch` before anything is stored; where
         elements have no fixed size, `ChunkDecodeError` for what holds none, and `ChunkEncodeError` for what the codecs cannot take.
         """
-        encoded = await self.encode_chunk(coords, data)
-        await self.chunks.update({coords: encoded})
+        async with self.encoding([coords]):
+            encoded = await self.encode_chunk(coords, data)
+            await self.chunks.update({coords: encoded})
 
     async def write_encoded(self, coords: Coords, data: Buffer) -> None:
         """Store a chunk that is encoded already: these very bytes. Raises `ChunkDecodeError`, before anything is stored, when they are
         no chunk of this array."""
-        encoded = bytes(data)
-        try:
-            await threads.cpu(self._cost(coords), self.chain.decode, encoded, self.metadata.chunk_grid.chunk_shape(coords))
-        except ChunkDecodeError as error:
-            raise self._naming(error, "decoding", coords) from error
-        self._counters.chunks_decoded += 1
-        await self.chunks.update({coords: encoded})
+        async with self._budget.working(len(data) + self._decoding_nbytes(coords)):
+            encoded = data if spill.is_mapped(data) else bytes(data)
+            await self._decoded(coords, encoded)
+            await self.chunks.update({coords: encoded})
 
     async def encode_chunk(self, coords: Coords, data: Buffer) -> Buffer:
         """The encoded form of a chunk; see `write_chunk`."""
@@ -142,14 +148,45 @@ class Array:
         self._counters.chunks_encoded += len(encoded)
         return encoded
 
+    def encoding(self, coords: Sequence[Coords]) -> AbstractAsyncContextManager[None]:
+        """The memory for encoding these chunks and storing them, to be held until they are stored."""
+        nbytes = sum(spill.in_memory(self._limit(each)) for each in coords)
+        return self._budget.working(min(nbytes, spill.large_nbytes()) + max(map(self._decoding_nbytes, coords), default=0))
+
+    def _reading_nbytes(self, coords: Sequence[Coords]) -> int:
+        """Bytes of memory, at most, for getting these chunks together and decoding them one after the other."""
+        nbytes = sum(spill.in_memory(self._limit(each)) for each in coords)
+        return min(nbytes, spill.large_nbytes()) + self._decoding_nbytes(coords[0])
+
+    def _decoding_nbytes(self, coords: Coords) -> int:
+        return self.chain.decoding_nbytes(self.metadata.chunk_grid.chunk_shape(coords)) + spill.in_memory(self._cost(coords))
+
+    def _limit(self, coords: Coords) -> int:
+        return self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(coords))
+
+    async def _decoded(self, coords: Coords, data: Buffer) -> Elements:
+        shape = self.metadata.chunk_grid.chunk_shape(coords)
+        try:
+            elements: Elements = await threads.cpu(self._cost(coords), self._decode, data, shape)
+        except (ChunkDecodeError, TooLarge) as error:
+            raise self._naming(error, "decoding", coords) from error
+        self._counters.chunks_decoded += 1
+        return elements
+
     def _cost(self, coords: Coords) -> int:
         """Over how many bytes a chunk is decoded or encoded: the most there may be, where nothing tells."""
         return self.metadata.chunk_nbytes(coords) if self.plain is None else MAX_VARIABLE_NBYTES
 
+    def _filled(self, coords: Coords) -> Elements:
+        elements = spill.array(self.metadata.chunk_grid.chunk_shape(coords), self.metadata.data_type.dtype)
+        fill(self.metadata, elements)
+        return elements if self.plain is None else np.frombuffer(self.plain.encode(elements), np.uint8)
+
     def _decode(self, data: Buffer, shape: Shape) -> Elements:
         elements: Elements = self.chain.decode(data, shape)
         if self.plain is None:
-            return elements
+            # Copies of what is large are for a thread.
+            return spill.contiguous(elements) if spill.is_large(elements.nbytes) else elements
         try:
             return np.frombuffer(self.plain.encode(elements), np.uint8)
         except ChunkEncodeError as error:
@@ -188,7 +225,7 @@ class Array:
                     self.chain.decode_into(data, shape, part.out, part.selection)
                 else:
                     np.copyto(part.out, self.chain.decode(data, shape)[part.selection], where=part.where)
-            except ChunkDecodeError as error:
+            except (ChunkDecodeError, TooLarge) as error:
                 results.append(self._naming(error, "decoding", part.coords))
             else:
                 results.append(True)
@@ -196,9 +233,10 @@ class Array:
 
     def _encode_several(self, chunks: Sequence[tuple[Coords, Buffer]]) -> list[Buffer]:
         encoded = []
+        buffers = spill.Buffers()
         for coords, data in chunks:
             try:
-                encoded.append(self._encode(coords, data))
+                encoded.append(buffers.kept(self._encode(coords, data)))
             except ZarrfsError as error:
                 raise self._naming(error, "encoding", coords) from error
         return encoded
@@ -214,16 +252,24 @@ class Array:
         spans = [metadata.chunk_grid.span(axis, index) for axis, index in enumerate(coords)]
         inside = tuple(slice(0, min(end, extent) - begin) for (begin, end), extent in zip(spans, metadata.shape, strict=True))
         if any(part.stop < length for part, length in zip(inside, shape, strict=True)):
-            padded = np.empty(shape, elements.dtype)
+            padded = spill.array(shape, elements.dtype)
             fill(metadata, padded)
             padded[inside] = elements[inside]
             elements = padded
         # The staging buffer may change again as soon as this returns: the encoded form must not be a view of it.
         encoded = self.chain.encode(elements)
-        return bytes(encoded) if isinstance(encoded, memoryview) else encoded
+        return spill.copied(encoded) if isinstance(encoded, memoryview) and _shares(encoded, data) else encoded
 
     def _naming(self, error: E, doing: str, coords: Coords) -> E:
         return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.chunks.keys(coords)[0])
+
+
+def _shares(encoded: Buffer, data: Buffer) -> bool:
+    """Whether the bytes of one lie among those of the other."""
+    if not len(encoded) or not len(data):
+        return False
+    first, begin = (np.frombuffer(each, np.uint8).ctypes.data for each in (encoded, data))
+    return bool(first < begin + len(data) and begin < first + len(encoded))
 
 
 def part(elements: Elements, selection: Selection) -> Elements:

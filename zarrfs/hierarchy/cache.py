@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from zarrfs.hierarchy.flight import Flight
+from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.spill import is_mapped
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # What an entry costs beside its elements: the chunks of a sparse array are many, and hold nothing.
 _ENTRY_NBYTES = 512
+# What files hold, in parts of what memory may hold.
+_FILES_TO_MEMORY = 32
 
 CacheKey = tuple[int, Coords]
 """The array's serial number and a chunk's coordinates."""
@@ -24,10 +28,16 @@ CacheKey = tuple[int, Coords]
 class _Entry:
     array: Array | None
     generation: str | None
+    mapped: bool = False
 
     @property
     def nbytes(self) -> int:
-        return _ENTRY_NBYTES + (self.array.nbytes if self.array is not None else 0)
+        return _ENTRY_NBYTES + (self.array.nbytes if self.array is not None and not self.mapped else 0)
+
+    @property
+    def mapped_nbytes(self) -> int:
+        """Bytes in a file."""
+        return self.array.nbytes if self.array is not None and self.mapped else 0
 
 
 @dataclass(slots=True)
@@ -40,15 +50,19 @@ class _Reading:
 
 
 class ChunkCache:
-    """Decoded chunks (read-only arrays; None for a chunk that is not stored), up to ``limit`` bytes in all.
+    """Decoded chunks (read-only arrays; None for a chunk that is not stored), up to ``limit`` bytes of memory, and so many times as
+    much in files. What memory ``budget`` has no more for is given up.
 
     An entry remembers the generation it was read from, where the caller names one; a caller that names another one does not get it.
     `discard` while a chunk is being decoded keeps the result from being cached: whoever waits for it reads again.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, budget: MemoryBudget | None = None) -> None:
         self.limit = limit
         self.nbytes = 0
+        self.mapped_nbytes = 0
+        self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
+        self._budget.on_pressure(self._release)
         self.hits = 0
         self._entries: OrderedDict[CacheKey, _Entry] = OrderedDict()
         self._of: dict[int, set[Coords]] = {}
@@ -84,7 +98,7 @@ class ChunkCache:
         if array is not None:
             array.flags.writeable = False
         if not reading.stale:
-            self._insert(key, _Entry(array, generation))
+            self._insert(key, _Entry(array, generation, is_mapped(array)))
         return array
 
     def discard(self, serial: int, coords: Coords | None = None) -> None:
@@ -99,25 +113,37 @@ class ChunkCache:
         """Forget everything."""
         self._entries.clear()
         self._of.clear()
-        self.nbytes = 0
+        self._budget.give(self.nbytes)
+        self.nbytes = self.mapped_nbytes = 0
         for reading in self._readings.values():
             reading.stale = True
 
     def _insert(self, key: CacheKey, entry: _Entry) -> None:
         self._remove(key)
-        if entry.nbytes > self.limit:
+        if entry.nbytes > self.limit or entry.mapped_nbytes > self.limit * _FILES_TO_MEMORY or not self._budget.take(entry.nbytes):
             return
         self._entries[key] = entry
         self._of.setdefault(key[0], set()).add(key[1])
         self.nbytes += entry.nbytes
+        self.mapped_nbytes += entry.mapped_nbytes
         while self.nbytes > self.limit:
             self._remove(next(iter(self._entries)))
+        while self.mapped_nbytes > self.limit * _FILES_TO_MEMORY:
+            self._remove(next(key for key, each in self._entries.items() if each.mapped))
 
     def _remove(self, key: CacheKey) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.nbytes -= entry.nbytes
+            self.mapped_nbytes -= entry.mapped_nbytes
+            self._budget.give(entry.nbytes)
             cached = self._of[key[0]]
             cached.remove(key[1])
             if not cached:
                 del self._of[key[0]]
+
+    def _release(self, nbytes: int) -> None:
+        """So many bytes are wanted elsewhere."""
+        least = self.nbytes - nbytes
+        while self._entries and self.nbytes > least:
+            self._remove(next(iter(self._entries)))

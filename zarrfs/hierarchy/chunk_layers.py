@@ -14,6 +14,7 @@ from zarrfs.hierarchy.pending_chunks import PendingChunks
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.shard_indexes import ShardIndexes
 from zarrfs.hierarchy.sharded_chunks import ShardedChunks
+from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.base import Store
@@ -28,6 +29,7 @@ class ShardLayers:
     """What the shards of a store share. ``pending``: where what is written to them waits; None where it does not."""
 
     counters: HierarchyCounters
+    budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(UNLIMITED))
     indexes: ShardIndexes = field(default_factory=lambda: ShardIndexes(INDEXES_NBYTES))
     pending: PendingShards | None = None
 

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import TooLarge, ZarrfsError
 from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
+from zarrfs.hierarchy.paged_index import MAX_WRITTEN
 from zarrfs.keys import Key
 from zarrfs.model.chunk_grid import Coords, Shape
+from zarrfs.spill import Buffers, array, contiguous
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 
@@ -27,6 +29,8 @@ _WIDTH = CPU_THREADS + 1
 _STORED_NBYTES = 32 * 1024 * 1024
 # Chunks are encoded together up to so many bytes: few hops, and every thread has work.
 _PORTION_NBYTES = 4 * 1024 * 1024
+# Elements are compared with the fill value so many bytes at a time.
+_COMPARED_NBYTES = 4 * 1024 * 1024
 
 
 class ChunkStoring:
@@ -81,12 +85,22 @@ class ChunkStoring:
         unit = self._dirty.units.get(unit_coords)
         if unit is None:
             return
+        if math.prod(self._per_key) > MAX_WRITTEN:
+            raise TooLarge(
+                f"a shard of {math.prod(self._per_key)} chunks is read only: zarrfs writes shards of up to {MAX_WRITTEN}"
+            )
         await self._complete(unit)
+        async with self._array.encoding(list(unit.chunks)):
+            await self._store(unit_coords, unit)
+
+    async def _store(self, unit_coords: Coords, unit: DirtyUnit) -> None:
+        buffers = Buffers()
         encoded: dict[Coords, Buffer | None] = {}
         portions = list(self._portions(unit))
 
         async def encode(portion: Sequence[Coords]) -> None:
-            encoded.update(await self._encoded(unit, portion))
+            for coords, data in (await self._encoded(unit, portion)).items():
+                encoded[coords] = data if data is None else buffers.kept(data)
 
         if len(portions) == 1:
             await encode(portions[0])
@@ -121,7 +135,7 @@ class ChunkStoring:
     async def stored_chunk(self, coords: Coords) -> Elements:
         """A chunk at its full shape without what is dirty of it."""
         metadata = self._array.metadata
-        elements: Elements = np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
+        elements: Elements = array(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
         await self._read_under([ChunkPart(coords, elements, tuple(map(slice, elements.shape)))])
         return elements
 
@@ -163,7 +177,8 @@ class ChunkStoring:
             return
         wanted = []
         for coords, chunk in todo:
-            missing = ~chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+            missing = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+            np.logical_not(missing, out=missing)
             inside = tuple(map(slice, self._inside(chunk)))
             wanted.append(ChunkPart(coords, part(chunk.elements, inside), inside, missing.T if self._fortran else missing))
         await self._read_under(wanted)
@@ -179,10 +194,16 @@ class ChunkStoring:
             if isinstance(result, ZarrfsError):
                 raise result
             if not result:
-                base = np.zeros(each.out.shape, each.out.dtype)
-                if not self._is_new or each.coords in self.as_fill:
-                    fill(self._array.metadata, base)
-                np.copyto(each.out, base, where=True if each.where is None else each.where)
+                filled = not self._is_new or each.coords in self.as_fill
+                if each.where is None:
+                    each.out[...] = np.zeros((), each.out.dtype)
+                    if filled:
+                        fill(self._array.metadata, each.out)
+                    continue
+                one = np.zeros((1,) * each.out.ndim, each.out.dtype)
+                if filled:
+                    fill(self._array.metadata, one)
+                np.copyto(each.out, one, where=each.where)
 
     def _is_fill(self, chunk: DirtyChunk) -> bool:
         if self._array.metadata.fill_value is None:
@@ -195,7 +216,9 @@ class ChunkStoring:
         corner = elements[(slice(0, 1),) * elements.ndim]
         if not np.array_equal(np.ascontiguousarray(corner).reshape(-1).view(np.uint8), pattern):
             return False
-        return bool((np.ascontiguousarray(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size) == pattern).all())
+        rows = contiguous(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size)
+        step = max(1, _COMPARED_NBYTES // pattern.size)
+        return all((rows[start : start + step] == pattern).all() for start in range(0, len(rows), step))
 
     def _may_be_stored(self, coords: Coords) -> bool:
         return not self._is_new or coords in self.stored

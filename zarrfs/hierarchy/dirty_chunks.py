@@ -16,10 +16,10 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.errors import StoreFull
 from zarrfs.hierarchy.arrays import Elements
-from zarrfs.hierarchy.mapped import reserve
 from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.spans import Spans
+from zarrfs.spill import array, reserve
 
 # Chunks that find no memory lie in mapped files of about this size, many in one: each costs a descriptor.
 _FILE_NBYTES = 64 * 1024 * 1024
@@ -141,9 +141,13 @@ class DirtyRun:
 
     def mask(self, place: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """For each of elements ``start`` to ``stop`` of a chunk whether it was written."""
+        mask = array((stop - start,), np.dtype(bool))
+        mask[...] = False
         if self._fronts[place] == _IN_SPANS:
-            return self._spans[place].mask(start, stop)
-        return np.arange(start, stop) < self._fronts[place]
+            self._spans[place].mask(start, stop, mask)
+        else:
+            mask[: max(0, self._fronts[place] - start)] = True
+        return mask
 
     def is_whole(self, place: int) -> bool:
         """Whether every element of a chunk that is inside the array was written."""

@@ -140,7 +140,7 @@ class Hierarchy:
 
     def array_of(self, node: ArrayNode) -> Array:
         """The array that ``node`` describes, whether or not its documents are stored."""
-        return Array(node, chunks_of(self._store, node, self._layers), self._counters)
+        return Array(node, chunks_of(self._store, node, self._layers), self._counters, self._layers.budget)
 
     @property
     def waits(self) -> bool:

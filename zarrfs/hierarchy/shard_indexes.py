@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from zarrfs.errors import ShardIndexInvalid
 from zarrfs.hierarchy.flight import Flight
+from zarrfs.hierarchy.paged_index import FoundPairs, PagedIndex
+from zarrfs.hierarchy.turns import Turns
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import ShardIndex
 from zarrfs.stores.base import Generation, KeyStat
@@ -23,18 +25,18 @@ ShardKey = tuple[int, Coords]
 
 @dataclass(frozen=True, slots=True)
 class KnownShard:
-    """One shard as ``stat`` told it. ``index``: where its chunks lie, or why that cannot be told.
+    """One shard as ``stat`` told it. ``index``: where its chunks, or those that were asked for, lie, or why that cannot be told.
 
     ``before``: generation and time of the chunks that this mount has not seen change; ``changed``: those of the others, by place.
     """
 
     stat: KeyStat
-    index: ShardIndex | ShardIndexInvalid
+    index: ShardIndex | PagedIndex | FoundPairs | ShardIndexInvalid
     before: tuple[Generation, int | None]
     changed: dict[int, tuple[Generation, int]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, stat: KeyStat, index: ShardIndex | ShardIndexInvalid) -> KnownShard:
+    def read(cls, stat: KeyStat, index: ShardIndex | PagedIndex | ShardIndexInvalid) -> KnownShard:
         """A shard of which nothing else is known."""
         return cls(stat, index, (stat.generation, stat.mtime_ns))
 
@@ -42,6 +44,8 @@ class KnownShard:
         """Offset and nbytes of a chunk; None when there is none. Raises `ShardIndexInvalid`."""
         if isinstance(self.index, ShardIndexInvalid):
             raise self.index
+        # Of one that is read in pages, the caller got the pages (`ShardedChunks.located`).
+        assert not isinstance(self.index, PagedIndex)
         return self.index.find(place)
 
     def stat_of(self, place: int) -> KeyStat | None:
@@ -55,7 +59,7 @@ class KnownShard:
     @property
     def nbytes(self) -> int:
         """Bytes of memory, about."""
-        pairs = self.index.nbytes if isinstance(self.index, ShardIndex) else 0
+        pairs = self.index.nbytes if isinstance(self.index, ShardIndex | PagedIndex) else 0
         return _ENTRY_NBYTES + pairs + _CHANGED_NBYTES * len(self.changed)
 
 
@@ -68,6 +72,7 @@ class ShardIndexes:
         self._known: OrderedDict[ShardKey, KnownShard] = OrderedDict()
         self._underway: dict[ShardKey, Flight] = {}
         self._serials = itertools.count(1)
+        self.turns = Turns()
 
     def serial(self) -> int:
         """A number of one's own, for keys."""

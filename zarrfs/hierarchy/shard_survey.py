@@ -5,7 +5,7 @@ Nothing here reads a chunk. Findings are told as they are; an index that cannot 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from zarrfs.codecs.chain import CodecChain
@@ -13,6 +13,7 @@ from zarrfs.errors import ShardIndexInvalid, ZarrfsError
 from zarrfs.hierarchy.chunk_layers import shard_levels
 from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk
 from zarrfs.hierarchy.concurrency import for_each
+from zarrfs.hierarchy.paged_index import PagedIndex, outside
 from zarrfs.hierarchy.shard_indexes import KnownShard
 from zarrfs.hierarchy.sharded_chunks import ShardedChunks
 from zarrfs.keys import ByteRange, Key
@@ -41,6 +42,7 @@ class SurveyedShard:
     spec: ShardSpec
     grid_shape: Shape
     index: ShardIndex | None = None
+    paged: tuple[ShardedChunks, KnownShard] | None = None
     reason: str | None = None
     stored: int = 0
     bad: int = 0
@@ -49,8 +51,21 @@ class SurveyedShard:
     unused_nbytes: int = 0
 
     def chunks(self) -> Iterator[tuple[Coords, int]]:
-        """Coordinates and stored bytes of the chunks that count as ``stored``."""
-        for place, nbytes in self.index.stored() if self.index is not None else ():
+        """Coordinates and stored bytes of the chunks that count as ``stored``, where the index is held whole."""
+        return self._inside(self.index.stored() if self.index is not None else ())
+
+    async def every_chunk(self) -> AsyncIterator[tuple[Coords, int]]:
+        """As `chunks`, whether or not the index is held."""
+        if self.paged is not None:
+            store, known = self.paged
+            async for tally in store.tallies(self.coords, known):
+                for each in self._inside(tally.stored):
+                    yield each
+        for each in self.chunks():
+            yield each
+
+    def _inside(self, stored: Iterable[tuple[int, int]]) -> Iterator[tuple[Coords, int]]:
+        for place, nbytes in stored:
             coords = self.spec.coords_of(self.coords, place)
             if in_grid(coords, self.grid_shape):
                 yield coords, nbytes
@@ -115,7 +130,7 @@ class ShardSurvey:
         if surveyed.innermost:
             return
         portion: list[Coords] = []
-        for coords, _ in surveyed.chunks():
+        async for coords, _ in surveyed.every_chunk():
             portion.append(coords)
             if len(portion) == _WIDTH:
                 for inner in await self._several(surveyed.level + 1, portion):
@@ -144,13 +159,44 @@ class ShardSurvey:
             stored = await store.shard(shard)
         except ZarrfsError as error:
             stored = error
+        if isinstance(stored, KnownShard) and isinstance(stored.index, PagedIndex):
+            try:
+                return await self._surveyed_in_pages(level, store, shard, stored)
+            except ZarrfsError as error:
+                stored = error
         return None if stored is None else self._surveyed(level, store, shard, stored)
+
+    async def _surveyed_in_pages(self, level: int, store: ShardedChunks, shard: Coords, stored: KnownShard) -> SurveyedShard:
+        spec, grid_shape = store.spec, self._grids[level]
+        possible = spec.count_within(shard, grid_shape)
+        count = bad = beyond = used = 0
+        async for tally in store.tallies(shard, stored):
+            count += len(tally.stored)
+            bad += len(tally.bad)
+            used += sum(nbytes for _, nbytes in tally.stored)
+            if possible < spec.chunks:
+                beyond += outside(spec, shard, (place for place, _ in tally.stored), grid_shape)
+        return SurveyedShard(
+            level,
+            shard,
+            (store.below or store).keys(shard)[0],
+            level == len(self._levels) - 1,
+            spec,
+            grid_shape,
+            paged=(store, stored),
+            stored=count - beyond,
+            bad=bad,
+            outside=beyond,
+            possible=possible,
+            # Where chunks share their bytes, more than there is.
+            unused_nbytes=max(0, stored.stat.size - used - self._index_nbytes[level]),
+        )
 
     def _surveyed(self, level: int, store: ShardedChunks, shard: Coords, stored: KnownShard | ZarrfsError) -> SurveyedShard:
         spec, grid_shape, key = store.spec, self._grids[level], (store.below or store).keys(shard)[0]
         innermost = level == len(self._levels) - 1
         index = stored.index if isinstance(stored, KnownShard) else stored
-        if not isinstance(stored, KnownShard) or isinstance(index, ZarrfsError):
+        if not isinstance(stored, KnownShard) or not isinstance(index, ShardIndex):
             return SurveyedShard(level, shard, key, innermost, spec, grid_shape, reason=str(index))
         possible = spec.count_within(shard, grid_shape)
         outside = 0

@@ -11,30 +11,26 @@ whole; a shard without chunks is erased.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-import numpy as np
-
 from zarrfs import threads
-from zarrfs.codecs.chain import CodecChain
-from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, ShardIndexInvalid
+from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
 from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written, new_generation
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.paged_index import FoundPairs, PagedIndex, Tally, not_at_once
 from zarrfs.hierarchy.shard_indexes import KnownShard, ShardIndexes, ShardKey
+from zarrfs.hierarchy.shard_reading import TRIES, ShardIndexReader, restless
 from zarrfs.keys import WHOLE, ByteRange, Key
-from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, assemble
+from zarrfs.spill import buffer, is_large
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 WIDTH = 16
 """Shards that are looked at at once."""
-
-# A shard that others replace so often while it is being read is not read.
-_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class StoredShard:
     coords: Coords
     keys: tuple[Key, ...]
     nbytes: int
-    index: ShardIndex | ShardIndexInvalid
+    index: ShardIndex | PagedIndex | ShardIndexInvalid
 
 
 class ShardedChunks(ChunkStore):
@@ -59,11 +55,7 @@ class ShardedChunks(ChunkStore):
         self._indexes = indexes
         self._counters = counters
         self._serial = indexes.serial()
-        self._index_chain = CodecChain.build(spec.index_codecs, data_type.from_name("uint64"))
-        self._index_nbytes = self._index_chain.encoded_limit(spec.index_shape)
-        self._index_range = (
-            ByteRange(0, self._index_nbytes) if spec.index_location == "start" else ByteRange.suffix(self._index_nbytes)
-        )
+        self._reader = ShardIndexReader(parent, spec, counters, indexes.turns)
 
     # --- reading ------------------------------------------------------------------------------------------------------------
 
@@ -76,29 +68,39 @@ class ShardedChunks(ChunkStore):
     async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)
         known = self._indexes.get(self._key(shard))
-        if known is None or known.stat_of(place) is None:
-            known = await self.shard(shard)
-        for _ in range(_TRIES):
-            stat = known.stat_of(place) if known is not None else None
-            found = known.find(place) if known is not None else None
-            if known is None or stat is None or found is None:
-                return None
+        fresh = False
+        for _ in range(TRIES):
             try:
+                if known is not None:
+                    known = await self._reader.located(shard, known, [place])
+                stat = known.stat_of(place) if known is not None else None
+                found = known.find(place) if known is not None else None
+                if known is None or stat is None or found is None:
+                    if fresh:
+                        return None
+                    known, fresh = await self.shard(shard), True
+                    continue
                 parts = await self._parent.get_parts(shard, [_within(found, byte_range)], known.stat.generation)
             except GenerationMismatch:
-                known = await self.shard(shard)
+                known, fresh = await self.shard(shard), True
                 continue
             return parts[0], stat
-        raise self._restless(shard)
+        raise restless(self._parent, shard)
 
     async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
         shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)
         known = self._indexes.get(self._key(shard))
-        for _ in range(_TRIES):
-            if known is None or (stat := known.stat_of(place)) is None or stat.generation != generation:
-                # What is remembered may be of an older shard.
-                known = await self.shard(shard)
-                stat = known.stat_of(place) if known is not None else None
+        for _ in range(TRIES):
+            try:
+                known = await self._reader.located(shard, known, [place]) if known is not None else None
+                if known is None or (stat := known.stat_of(place)) is None or stat.generation != generation:
+                    # What is remembered may be of an older shard.
+                    known = await self.shard(shard)
+                    known = await self._reader.located(shard, known, [place]) if known is not None else None
+                    stat = known.stat_of(place) if known is not None else None
+            except GenerationMismatch:
+                known = None
+                continue
             if known is None or stat is None or stat.generation != generation:
                 raise GenerationMismatch(f"chunk {coords} of {self.keys(coords)[0]!r} was changed", key=self.keys(coords)[0])
             found = known.find(place)
@@ -107,7 +109,7 @@ class ShardedChunks(ChunkStore):
                 return await self._parent.get_parts(shard, [_within(found, each) for each in byte_ranges], known.stat.generation)
             except GenerationMismatch:
                 known = None
-        raise self._restless(shard)
+        raise restless(self._parent, shard)
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
         return await self.get_ranges([(each, byte_range) for each in coords])
@@ -132,12 +134,21 @@ class ShardedChunks(ChunkStore):
         return values
 
     async def stat(self, coords: Coords) -> KeyStat | None:
-        known = await self.shard(self.spec.shard_of(coords))
-        return known.stat_of(self.spec.place_of(coords)) if known is not None else None
+        shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)
+        for _ in range(TRIES):
+            known = await self.shard(shard)
+            if known is None:
+                return None
+            try:
+                return (await self._reader.located(shard, known, [place])).stat_of(place)
+            except GenerationMismatch:
+                continue
+        raise restless(self._parent, shard)
 
     async def shards(self) -> AsyncIterator[StoredShard]:
         """Every shard that is stored, in no particular order; where shards are nested, those of this level."""
         async for shard, known in self._shards():
+            assert not isinstance(known.index, FoundPairs)
             yield StoredShard(shard, self._parent.keys(shard), known.stat.size, known.index)
 
     # --- writing ------------------------------------------------------------------------------------------------------------
@@ -155,6 +166,12 @@ class ShardedChunks(ChunkStore):
                 await self.merge(unit)
 
     async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
+        if self._reader.paged:
+            raise not_at_once(self.spec)
+        async with self._indexes.turns.take():
+            return await self._merge(chunks)
+
+    async def _merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
         groups: dict[Coords, dict[int, Written]] = {}
         for coords, written in chunks.items():
             groups.setdefault(self.spec.shard_of(coords), {})[self.spec.place_of(coords)] = written
@@ -193,12 +210,13 @@ class ShardedChunks(ChunkStore):
             in_grid(self.spec.coords_of(shard, place), self._grid_shape) for place in group
         ):
             return None, {}
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             known = await self.shard(shard)
             if known is None:
                 return None, {}
             if isinstance(known.index, ShardIndexInvalid):
                 raise known.index
+            assert isinstance(known.index, ShardIndex)
             stay = [place for place in known.index.places() if place not in group]
             # Chunks that share their bytes go on sharing them.
             ranges = dict.fromkeys(found for place in stay if (found := known.find(place)) is not None)
@@ -210,12 +228,20 @@ class ShardedChunks(ChunkStore):
                 continue
             by_range = dict(zip(ranges, values, strict=True))
             return known, {place: by_range[found] for place in stay if (found := known.find(place)) is not None}
-        raise self._restless(shard)
+        raise restless(self._parent, shard)
 
     def _assembled(self, pieces: Mapping[int, Buffer]) -> tuple[Buffer, Pairs]:
-        chunks, pairs = assemble(self.spec, pieces, self._index_nbytes)
-        index = self._index_chain.encode(pairs.reshape(self.spec.index_shape))
-        return b"".join([index, *chunks] if self.spec.index_location == "start" else [*chunks, index]), pairs
+        chunks, pairs = assemble(self.spec, pieces, self._reader.nbytes)
+        index = self._reader.chain.encode(pairs.reshape(self.spec.index_shape))
+        parts = [index, *chunks] if self.spec.index_location == "start" else [*chunks, index]
+        nbytes = sum(map(len, parts))
+        if not is_large(nbytes):
+            return b"".join(parts), pairs
+        shard, end = buffer(nbytes), 0
+        for part in parts:
+            shard[end : end + len(part)] = part
+            end += len(part)
+        return shard, pairs
 
     def _remember(
         self,
@@ -233,9 +259,13 @@ class ShardedChunks(ChunkStore):
         changed = dict(before.changed) if before is not None else {}
         changed |= {place: (each.generation, each.mtime_ns) for place, each in group.items()}
         stat = KeyStat(len(written.data), written.mtime_ns, generation)
-        index = self._checked(pairs, stat.size)
+        index = self._reader.checked(pairs, stat.size)
         known = KnownShard(stat, index, before.before if before is not None else (generation, written.mtime_ns), changed)
         self._indexes.put(self._key(shard), known)
+
+    def tallies(self, shard: Coords, known: KnownShard) -> AsyncIterator[Tally]:
+        """See `ShardIndexReader.tallies`."""
+        return self._reader.tallies(shard, known)
 
     # --- indexes ------------------------------------------------------------------------------------------------------------
 
@@ -248,37 +278,7 @@ class ShardedChunks(ChunkStore):
         if stat is None:
             self._indexes.discard(self._key(shard))
             return None
-        return await self._indexes.of(self._key(shard), stat.generation, lambda: self._read(shard))
-
-    async def _read(self, shard: Coords) -> KnownShard | None:
-        try:
-            found = await self._parent.get_with_stat(shard, self._index_range)
-        except ChunkDecodeError as error:
-            # Of an encoded shard: nothing of it can be had.
-            stat = await self._parent.stat(shard)
-            return None if stat is None else KnownShard.read(stat, ShardIndexInvalid(str(error)))
-        if found is None:
-            return None
-        self._counters.shard_indexes_read += 1
-        data, stat = found
-        try:
-            return KnownShard.read(stat, self._parsed(data, stat.size))
-        except ShardIndexInvalid as error:
-            return KnownShard.read(stat, error)
-
-    def _parsed(self, data: Buffer, shard_nbytes: int) -> ShardIndex:
-        try:
-            if len(data) < self._index_nbytes:
-                raise ShardIndexInvalid(f"{shard_nbytes} bytes are fewer than its index has ({self._index_nbytes})")
-            pairs = self._index_chain.decode(data, self.spec.index_shape)
-        except ChunkDecodeError as error:
-            raise ShardIndexInvalid(f"the index of the shard cannot be read: {error}") from error
-        return self._checked(np.ascontiguousarray(pairs).reshape(-1, 2), shard_nbytes)
-
-    def _checked(self, pairs: Pairs, shard_nbytes: int) -> ShardIndex:
-        if self.spec.index_location == "start":
-            return ShardIndex(pairs, shard_nbytes, self._index_nbytes, shard_nbytes)
-        return ShardIndex(pairs, shard_nbytes, 0, shard_nbytes - self._index_nbytes)
+        return await self._indexes.of(self._key(shard), stat.generation, lambda: self._reader.read(shard))
 
     def _shards(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[tuple[Coords, KnownShard]]:
         above = tuple(index // count for index, count in zip(under, self.spec.chunks_per_shard, strict=False))
@@ -314,13 +314,19 @@ class ShardedChunks(ChunkStore):
 
     async def _values_of(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
         known = self._indexes.get(self._key(shard))
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             fresh = known is None
             if known is None:
                 # Not only if it is there: what is there and is no value (a link in a folder) is an error to readers, no missing chunk.
-                known = await self._indexes.of(self._key(shard), None, lambda: self._read(shard))
+                known = await self._indexes.of(self._key(shard), None, lambda: self._reader.read(shard))
             if known is None:
                 return [None] * len(places)
+            try:
+                known = await self._reader.located(shard, known, [place for place, _ in places])
+            except GenerationMismatch:
+                self._indexes.discard(self._key(shard))
+                known = None
+                continue
             values: list[Buffer | ChunkError | None] = [None] * len(places)
             ranges: dict[int, ByteRange] = {}
             for number, (place, byte_range) in enumerate(places):
@@ -347,23 +353,32 @@ class ShardedChunks(ChunkStore):
             for number, part in zip(ranges, parts, strict=True):
                 values[number] = part
             return values
-        raise self._restless(shard)
-
-    def _restless(self, shard: Coords) -> GenerationMismatch:
-        key = self._parent.keys(shard)[0]
-        return GenerationMismatch(f"{key!r} was replaced each time that it was being read", key=key)
+        raise restless(self._parent, shard)
 
     async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
         async for shard, known in self._shards(outside=outside, under=under):
+            if isinstance(known.index, PagedIndex):
+                async for tally in self._reader.tallies(shard, known):
+                    for chunk in self._chunks_of(shard, known, tally.stored, outside):
+                        if chunk[0][: len(under)] == under:
+                            yield chunk
+                continue
             for chunk in self.stored_in(shard, known, outside=outside):
                 if chunk[0][: len(under)] == under:
                     yield chunk
 
     def stored_in(self, shard: Coords, known: KnownShard, *, outside: bool = False) -> Iterator[StoredChunk]:
         """The chunks of one shard, as `list` gives them."""
-        if isinstance(known.index, ShardIndexInvalid):
-            return
-        for place, nbytes in known.index.stored():
+        if isinstance(known.index, PagedIndex):
+            raise not_at_once(self.spec)
+        if not isinstance(known.index, ShardIndex):
+            return iter(())
+        return self._chunks_of(shard, known, known.index.stored(), outside)
+
+    def _chunks_of(
+        self, shard: Coords, known: KnownShard, stored: Iterable[tuple[int, int]], outside: bool
+    ) -> Iterator[StoredChunk]:
+        for place, nbytes in stored:
             coords = self.spec.coords_of(shard, place)
             if outside or in_grid(coords, self._grid_shape):
                 yield coords, nbytes, known.changed.get(place, known.before)[1]

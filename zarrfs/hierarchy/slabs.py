@@ -15,9 +15,10 @@ import trio
 from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.flight import Flight
-from zarrfs.hierarchy.mapped import reserve
+from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.number_set import NumberSet
+from zarrfs.spill import reserve
 
 SlabKey = tuple[int, int]
 """The array's serial number and the slab's index."""
@@ -80,8 +81,12 @@ class SlabPool:
     next one lies in a file in ``directory``.
     """
 
-    def __init__(self, limit: int, counters: HierarchyCounters, directory: str | None = None) -> None:
+    def __init__(
+        self, limit: int, counters: HierarchyCounters, directory: str | None = None, budget: MemoryBudget | None = None
+    ) -> None:
         self.limit = limit
+        self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
+        (self._budget.whole or self._budget).on_pressure(self._release)
         self.nbytes = 0
         self._counters = counters
         self._directory = directory
@@ -156,7 +161,7 @@ class SlabPool:
         buffer = self._recycled(nbytes)
         while buffer is None and self.nbytes + nbytes > self.limit:
             if self._free:
-                self.nbytes -= self._free.pop().nbytes
+                self._dropped(self._free.pop())
                 continue
             displaced = next((slab for slab in self._slabs.values() if slab.idle and not slab.spilled), None)
             if displaced is None:
@@ -164,10 +169,13 @@ class SlabPool:
             self._remove(displaced)
             buffer = self._recycled(nbytes)
         if buffer is None:
+            if not self._budget.take(nbytes):
+                return None
             try:
                 buffer = np.empty(nbytes, np.uint8)
             except MemoryError:
                 # The limit is more than the system gives us; a file may still do.
+                self._budget.give(nbytes)
                 return None
             self.nbytes += nbytes
         return buffer
@@ -186,6 +194,22 @@ class SlabPool:
             return
         if slab.pins or slab.filling or len(self._free) >= _MAX_FREE:
             # Somebody may still read or fill it: its memory is left to the garbage collector.
-            self.nbytes -= slab.buffer.nbytes
+            self._dropped(slab.buffer)
         else:
             self._free.append(slab.buffer)
+
+    def _dropped(self, buffer: Memory) -> None:
+        self.nbytes -= buffer.nbytes
+        self._budget.give(buffer.nbytes)
+
+    def _release(self, nbytes: int) -> None:
+        """So many bytes are wanted elsewhere: what nobody would miss goes."""
+        least = self.nbytes - nbytes
+        while self._free and self.nbytes > least:
+            self._dropped(self._free.pop())
+        for slab in [slab for slab in self._slabs.values() if slab.idle and not slab.spilled]:
+            if self.nbytes <= least:
+                break
+            self._remove(slab)
+            while self._free:
+                self._dropped(self._free.pop())

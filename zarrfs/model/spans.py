@@ -37,9 +37,11 @@ class Spans:
         index = bisect_right(self._starts, start) - 1
         return index >= 0 and self._stops[index] >= stop
 
-    def mask(self, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """For each of ``start`` to ``stop`` whether it is in."""
-        mask = np.zeros(stop - start, np.bool_)
+    def mask(
+        self, start: int, stop: int, out: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """For each of ``start`` to ``stop`` whether it is in; in ``out``, if that is given, which is False everywhere."""
+        mask = out if out is not None else np.zeros(stop - start, np.bool_)
         for index in range(bisect_right(self._stops, start), len(self._starts)):
             if self._starts[index] >= stop:
                 break

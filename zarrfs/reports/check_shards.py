@@ -71,7 +71,7 @@ async def read(array: Array, store: Store, memory: int, report: Report, told: Ca
             if not each.innermost:
                 continue
             group: dict[Coords, int] = {}
-            for coords, stored_nbytes in each.chunks():
+            async for coords, stored_nbytes in each.every_chunk():
                 group[coords] = stored_nbytes
                 if len(group) == together:
                     groups.append(group)
@@ -167,7 +167,9 @@ def _tell(array: Array, shard: SurveyedShard, report: Report) -> None:
         wrong = list(itertools.islice(shard.reasons(), _NAMED))
         named = ", ".join(str(coords) for coords, _ in wrong) + (", ..." if shard.bad > _NAMED else "")
         what = "chunks" if shard.innermost else "shards"
-        reason = f"{which}: {shard.bad} of its {what} cannot be read ({named}): {wrong[0][1]}"
+        reason = f"{which}: {shard.bad} of its {what} cannot be read"
+        if wrong:
+            reason += f" ({named}): {wrong[0][1]}"
         report.bad.add(Finding(array.path, reason, shard.key, shard=shard.coords))
     if shard.outside:
         reason = f"{which}: {shard.outside} of its chunks lie outside the grid, which has {shard.grid_shape}"

@@ -19,6 +19,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, StoreNotFound, StoreReadOnly
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.spill import Buffers
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class ArchiveStore(Store):
         for place, (key, _) in enumerate(key_ranges):
             places.setdefault(key, []).append(place)
         parts: list[Buffer | None] = [None] * len(key_ranges)
+        buffers = Buffers()
         for key, wanted in places.items():
             name = self._name(key)
             found = None if name is None else self._archive.read(name, [key_ranges[place][1] for place in wanted])
@@ -146,7 +148,7 @@ class ArchiveStore(Store):
                 raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
             if found is not None:
                 for place, part in zip(wanted, found[1], strict=True):
-                    parts[place] = part
+                    parts[place] = buffers.kept(part)
         return parts
 
     def _below(self, prefix: bytes, start: bytes) -> tuple[list[DirEntry], bytes | None]:

@@ -11,6 +11,8 @@ import stat as st
 from typing import NamedTuple
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, UsageError
+from zarrfs.spill import buffer, is_large
+from zarrfs.stores.base import Buffer
 from zarrfs.stores.os_errors import translated
 
 
@@ -69,16 +71,23 @@ class ArchiveFile:
             raise StoreError(f"reading {place!r}: it lies outside of {self.path}, which is damaged", key=place)
         with translated("reading", place):
             content = os.pread(self._fd, stop - start, start)
-            if len(content) == stop - start:
-                return content
-            # Linux reads at most 2 GiB in one call.
-            pieces = [content]
-            while content and (start := start + len(content)) < stop:
-                content = os.pread(self._fd, stop - start, start)
-                pieces.append(content)
-        if start < stop:
+        if len(content) < stop - start:
             raise self._changed(place)
-        return b"".join(pieces)
+        return content
+
+    def read_value(self, start: int, stop: int, place: str) -> Buffer:
+        """As `read`; what is large lies in a mapped file (`zarrfs.spill`)."""
+        if not is_large(stop - start) or not 0 <= start <= stop <= self.size:
+            return self.read(start, stop, place)
+        target = buffer(stop - start)
+        done = 0
+        with translated("reading", place):
+            # Linux reads at most 2 GiB in one call.
+            while done < len(target) and (count := os.preadv(self._fd, [target[done:]], start + done)):
+                done += count
+        if done < len(target):
+            raise self._changed(place)
+        return target
 
     def check(self, place: str) -> None:
         """Raise `StoreError` unless the file is what it was when it was opened, and what lies at its path.

@@ -57,7 +57,7 @@ class DumbDbmArchive(Archive):
             # A value that does not lie in the file whole is damaged, whichever part of it is wanted.
             self._dat.read(start + size, start + size, key)
             parts.extend(
-                self._dat.read(start + first, start + last, key) for first, last in (each.resolve(size) for each in ranges)
+                self._dat.read_value(start + first, start + last, key) for first, last in (each.resolve(size) for each in ranges)
             )
         except StoreError:
             self._check(key)

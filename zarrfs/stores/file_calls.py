@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from zarrfs.errors import StoreError
+from zarrfs.spill import Buffers, data_extents
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.folder_names import Parts, place_of
 from zarrfs.stores.os_errors import ABSENT
@@ -69,24 +70,32 @@ def link_new(folder: int, temporary: str, name: str) -> None:
     os.unlink(temporary, dir_fd=folder)
 
 
-def pread(fd: int, start: int, stop: int, parts: Parts) -> Buffer:
-    """Bytes ``start`` to ``stop`` of a file. Raises `StoreError` when it has become shorter."""
-    content = os.pread(fd, stop - start, start)
-    if len(content) == stop - start:
-        return content
-    # Linux reads at most 2 GiB in one call.
-    pieces = [content]
-    start += len(content)
-    while start < stop:
+def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None = None) -> Buffer:
+    """Bytes ``start`` to ``stop`` of a file, in memory or in one of ``buffers``. Raises `StoreError` when it has become shorter."""
+    buffers = buffers if buffers is not None else Buffers()
+    if buffers.has_memory(stop - start):
         content = os.pread(fd, stop - start, start)
-        if not content:
-            raise StoreError(f"{place_of(parts)!r} was cut short while it was read", key=place_of(parts))
-        pieces.append(content)
-        start += len(content)
-    return b"".join(pieces)
+        if len(content) == stop - start:
+            return content
+    else:
+        target = buffers.buffer(stop - start)
+        done = 0
+        # Linux reads at most 2 GiB in one call.
+        while done < len(target) and (count := os.preadv(fd, [target[done:]], start + done)):
+            done += count
+        if done == len(target):
+            return target
+    raise StoreError(f"{place_of(parts)!r} was cut short while it was read", key=place_of(parts))
 
 
 def write(fd: int, content: memoryview) -> None:
-    """All of ``content``."""
-    while content:
-        content = content[os.write(fd, content) :]
+    """All of ``content`` into an empty file; where it has holes, this has."""
+    extents = data_extents(content)
+    if extents is None:
+        while content:
+            content = content[os.write(fd, content) :]
+        return
+    os.truncate(fd, content.nbytes)
+    for start, stop in extents:
+        while start < stop:
+            start += os.pwrite(fd, content[start:stop], start)

@@ -24,6 +24,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.spill import Buffers
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 from zarrfs.stores.file_rights import Owner
 from zarrfs.stores.folder_changes import FolderChanges
@@ -250,22 +251,28 @@ class FolderStore(Store):
         places: dict[Key, list[int]] = {}
         for place, (key, _) in enumerate(key_ranges):
             places.setdefault(key, []).append(place)
+        buffers = Buffers()
         parts: list[Buffer | None] = [None] * len(key_ranges)
         for key, wanted in places.items():
-            found = self._read_value(key, [key_ranges[place][1] for place in wanted], if_generation, at_once)
+            found = self._read_value(key, [key_ranges[place][1] for place in wanted], if_generation, at_once, buffers)
             for place, value in zip(wanted, found or (), strict=found is not None):
                 parts[place] = value
         return parts
 
     def _read_value(
-        self, key: Key, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
+        self,
+        key: Key,
+        ranges: Sequence[ByteRange],
+        if_generation: Generation | None,
+        at_once: int | None,
+        buffers: Buffers | None = None,
     ) -> Sequence[Buffer] | None:
         parts = _parts_if_usable(key)
         with translated("reading", key):
-            found = None if parts is None else self._tree.read(parts, ranges, if_generation, at_once)
+            found = None if parts is None else self._tree.read_with_stat(parts, ranges, if_generation, at_once, buffers)
         if found is None and if_generation is not None:
             raise GenerationMismatch(f"{key!r} was removed by someone else", key=key)
-        return found
+        return None if found is None else found[0]
 
     def _read_with_stat(self, key: Key, byte_range: ByteRange, at_once: int | None) -> tuple[Buffer, KeyStat] | None:
         parts = _parts_if_usable(key)

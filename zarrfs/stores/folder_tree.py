@@ -26,6 +26,7 @@ from contextlib import suppress
 from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import ByteRange
+from zarrfs.spill import Buffers
 from zarrfs.stores import file_rights
 from zarrfs.stores.base import Buffer, DirEntry, Generation, WouldWait
 from zarrfs.stores.file_calls import Closing, link_new, lstat, nothing_if_absent, pread, sync_file_system, unlink, write
@@ -35,6 +36,8 @@ from zarrfs.stores.folder_scan import Scan
 from zarrfs.stores.os_errors import ABSENT
 
 log = logging.getLogger(__name__)
+
+Ranges = Sequence[ByteRange]
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -154,17 +157,11 @@ class FolderTree:
 
     # --- reading ------------------------------------------------------------------------------------------------------------
 
-    def read(
-        self, parts: Parts, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
-    ) -> list[Buffer] | None:
-        """Parts of one value; see `read_with_stat`."""
-        found = self.read_with_stat(parts, ranges, if_generation, at_once)
-        return None if found is None else found[0]
-
     def read_with_stat(
-        self, parts: Parts, ranges: Sequence[ByteRange], if_generation: Generation | None, at_once: int | None
+        self, parts: Parts, ranges: Ranges, if_generation: Generation | None, at_once: int | None, buffers: Buffers | None = None
     ) -> tuple[list[Buffer], os.stat_result] | None:
-        """Parts of one value, all of the same generation, and its stat; None when there is none.
+        """Parts of one value, all of the same generation, and its stat; None when there is none. ``buffers``: where parts lie that the
+        caller holds together with others.
 
         With ``at_once`` only what is in the page cache and not more than so many bytes: else `WouldWait`. Raises
         `GenerationMismatch`, and `StoreError` when the file is cut short meanwhile.
@@ -181,7 +178,8 @@ class FolderTree:
                 raise _changed(parts)
             spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
             if at_once is None:
-                return [pread(opened, start, stop, parts) for start, stop in spans], stat
+                shared = buffers or Buffers()
+                return [pread(opened, start, stop, parts, shared) for start, stop in spans], stat
             if not self._reads_nowait or sum(stop - start for start, stop in spans) > at_once:
                 raise WouldWait
             return [self._pread_cached(opened, start, stop) for start, stop in spans], stat

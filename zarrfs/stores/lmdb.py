@@ -25,6 +25,7 @@ from typing import Any
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange
+from zarrfs.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.base import Buffer, KeyStat
@@ -92,7 +93,7 @@ class LmdbArchive(Archive):
                         return None
                     # Only what is wanted is copied: the value lies in the mapped file for as long as the transaction lasts.
                     cuts = (byte_range.resolve(len(value)) for byte_range in ranges)
-                    parts: list[Buffer] = [bytes(value[start:stop]) for start, stop in cuts]
+                    parts: list[Buffer] = [_copied(value[start:stop]) for start, stop in cuts]
                     found = self._stat(len(value), transaction)
                     self._demand_valid(transaction)
                     return found, parts
@@ -216,6 +217,14 @@ class LmdbArchive(Archive):
         except (self._error, OSError, MemoryError) as error:
             message = f"reading {key!r}: " if key else ""
             raise StoreError(f"{message}the LMDB {self.path}: {error}", key=key or self.path) from error
+
+
+def _copied(part: memoryview) -> Buffer:
+    if not is_large(len(part)):
+        return bytes(part)
+    copy = buffer(len(part))
+    copy[:] = part
+    return copy
 
 
 def _data_file(path: str) -> str:

@@ -29,8 +29,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote
 
-from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange
+from zarrfs.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.base import Buffer, Generation, KeyStat
@@ -46,6 +47,9 @@ _PATIENCE_S = 5.0
 
 _BUSY_S = 0.01
 """How often one looks whether a writer is done, where there are no locks."""
+_PIECE_NBYTES = 1 << 20
+_HEAP_NBYTES = 48 << 20
+"""What SQLite may have for all connections together: it holds whole rows where it has to look for a value in them."""
 
 _TRIES = 8
 """How often a value is read again because someone wrote to the database meanwhile."""
@@ -208,7 +212,7 @@ class SqliteArchive(Archive):
                 return row
         return None
 
-    def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> bytes:
+    def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> Buffer:
         if start == stop:
             # substr() would say NULL.
             return b""
@@ -217,15 +221,21 @@ class SqliteArchive(Archive):
             if row is not None:
                 with connection.blobopen("zarr", "v", row[0], readonly=True) as blob:
                     blob.seek(start)
-                    return blob.read(stop - start)
+                    if not is_large(stop - start):
+                        return blob.read(stop - start)
+                    part = buffer(stop - start)
+                    for done in range(0, len(part), _PIECE_NBYTES):
+                        piece = blob.read(min(_PIECE_NBYTES, len(part) - done))
+                        part[done : done + len(piece)] = piece
+                    return part
         except sqlite3.OperationalError:
             # Rows have no numbers (WITHOUT ROWID), or this value is not a blob.
             pass
         row = self._row(connection, name, f"substr(CAST(v AS BLOB), {start + 1}, {stop - start})")
         assert row is not None
-        part: object = row[0]
-        assert isinstance(part, bytes)
-        return part
+        found: object = row[0]
+        assert isinstance(found, bytes)
+        return found
 
     def _from(self, connection: sqlite3.Connection, start: bytes, kind: str) -> sqlite3.Cursor:
         return connection.execute(
@@ -301,7 +311,10 @@ class SqliteArchive(Archive):
                 f"{message}the SQLite database {self.path}: {error}", key=key or self.path
             ) from error
         except MemoryError as error:
-            raise StoreError(f"reading {key!r}: it does not fit into memory", key=key) from error
+            raise TooLarge(
+                f"reading {key!r}: of a table without row numbers, or of text, values of up to {_HEAP_NBYTES} bytes can be read",
+                key=key,
+            ) from error
 
     def _taken(self) -> tuple[sqlite3.Connection, Generation]:
         """A connection, and the state for which it may be used again: without locks it keeps pages that are old by then."""
@@ -335,7 +348,13 @@ class SqliteArchive(Archive):
         try:
             # Whatever bytes: text of a database need not be UTF-8.
             connection.text_factory = bytes
-            for pragma in ("query_only = 1", "trusted_schema = 0", "cell_size_check = 1", "mmap_size = 0"):
+            for pragma in (
+                f"hard_heap_limit = {_HEAP_NBYTES}",
+                "query_only = 1",
+                "trusted_schema = 0",
+                "cell_size_check = 1",
+                "mmap_size = 0",
+            ):
                 connection.execute(f"PRAGMA {pragma}").close()
         except BaseException:
             connection.close()

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from copy import copy as _copy
 from typing import Protocol
 
-from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange
+from zarrfs.spill import buffer, is_large
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.zip_directory import LOCAL_MAGIC, Member
@@ -34,6 +35,12 @@ _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _LOCAL = struct.Struct("<4s2x2H16x2H")
 _PIECE = 1 << 16
 """Bytes that are decoded at once: what a decoder may make more than is wanted."""
+
+_MOST_PIECES = 16
+_MAX_WINDOW_NBYTES = 64 << 20
+"""Of an LZMA decoder; the library's highest preset asks for no more."""
+_SMALL_WINDOW_NBYTES = 1 << 20
+"""A decoder with a larger one is one that no other is kept beside."""
 
 _KEPT = 8
 """Decoders that wait for their reader to go on; each holds up to 200 KB, one of LZMA its dictionary."""
@@ -67,7 +74,7 @@ class MemberReader:
             if member.method != STORED:
                 parts.append(self._decoded(member, start, first, last, key))
                 continue
-            part = self._file.read(start + first, start + last, key)
+            part = self._file.read_value(start + first, start + last, key)
             if (first, last) == (0, member.size):
                 _check_crc(zlib.crc32(part), member, key)
             parts.append(part)
@@ -102,8 +109,14 @@ class MemberReader:
     def _decoded(self, member: Member, start: int, first: int, last: int, key: str) -> Buffer:
         if first == last and member.size:
             return b""
-        with self._turns[hash(member.offset) % len(self._turns)]:
-            stream = self._taken(member, first) or _Stream(self._file, member, start, key)
+        # All that may need much memory take the same turn.
+        heavy = member.method == LZMA and member.size > _SMALL_WINDOW_NBYTES
+        with self._turns[0 if heavy else hash(member.offset) % len(self._turns)]:
+            stream = self._taken(member, first)
+            if stream is None:
+                if heavy:
+                    self._forget_heavy()
+                stream = _Stream(self._file, member, start, key)
             try:
                 stream.skip_to(first)
                 part = stream.read(last - first)
@@ -117,6 +130,11 @@ class MemberReader:
                     while len(self._streams) > _KEPT:
                         self._streams.popitem(last=False)
         return part
+
+    def _forget_heavy(self) -> None:
+        with self._table:
+            for place in [place for place, stream in self._streams.items() if stream.heavy]:
+                del self._streams[place]
 
     def _taken(self, member: Member, first: int) -> _Stream | None:
         """The decoder of this value that is nearest before ``first``; where that is possible a copy of it, if others may come for it."""
@@ -140,6 +158,7 @@ class _Stream:
         self._decoder = self._make_decoder()
         self._pending = b""
         self._crc = 0
+        self.heavy = member.method == LZMA and member.size > _SMALL_WINDOW_NBYTES
         self.at = 0
 
     def copied(self) -> _Stream | None:
@@ -158,12 +177,23 @@ class _Stream:
     def read(self, nbytes: int) -> Buffer:
         """The next ``nbytes``. What is allocated grows with what was really decoded."""
         pieces: list[bytes] = []
-        while nbytes:
-            piece = self._piece(min(max(_PIECE, len(pieces) * _PIECE), nbytes))
-            pieces.append(piece)
-            nbytes -= len(piece)
+        large: memoryview | None = None
+        done = 0
+        while done < nbytes:
+            piece = self._piece(min(max(_PIECE, min(len(pieces), _MOST_PIECES) * _PIECE), nbytes - done))
+            if large is None and is_large(done + len(piece)):
+                large = buffer(nbytes)
+                large[:done] = b"".join(pieces)
+                pieces.clear()
+            if large is None:
+                pieces.append(piece)
+            else:
+                large[done : done + len(piece)] = piece
+            done += len(piece)
         if self.at == self._member.size:
             self._end()
+        if large is not None:
+            return large
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _piece(self, most: int) -> bytes:
@@ -216,6 +246,11 @@ class _Stream:
         # No value reaches back further than it is long: a header cannot make us allocate gigabytes.
         wanted = int.from_bytes(header[5:9], "little")
         window = max(4096, min(wanted, self._member.size))
+        if window > _MAX_WINDOW_NBYTES:
+            raise TooLarge(
+                f"reading {self._key!r}: its LZMA decoder needs {window} bytes: zarrfs has {_MAX_WINDOW_NBYTES} for one",
+                key=self._key,
+            )
         filters = [{"id": lzma.FILTER_LZMA1, "dict_size": window, "lc": context, "lp": literal, "pb": position}]
         return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
 

@@ -24,12 +24,13 @@ from zarrfs.errors import ChunkError, GenerationMismatch, KeyConflict, KeyUnusab
 from zarrfs.hierarchy.chunks import StoredChunks, Written, new_generation
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.paged_index import not_at_once
 from zarrfs.hierarchy.shard_indexes import ShardIndexes
 from zarrfs.hierarchy.sharded_chunks import ShardedChunks
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
-from zarrfs.model.shards import ShardSpec
+from zarrfs.model.shards import ShardIndex, ShardSpec
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
 from zarrfs.stores.locks import LockTable
 from zarrfs.transformers.forwarding import ForwardingStore
@@ -317,6 +318,8 @@ class ShardingStore(ForwardingStore):
                 return
             if isinstance(known.index, ShardIndexInvalid):
                 raise known.index
+            if not isinstance(known.index, ShardIndex):
+                raise not_at_once(self._grid.spec)
             there = (self._grid.spec.coords_of(shard, place) for place in known.index.places())
             await self._store(dict.fromkeys(filter(goes, there)))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import tempfile
 
 from zarrfs.errors import FileTooLarge, StoreFull, ZarrfsError
 from zarrfs.memory import MemoryBudget
+from zarrfs.spill import FileMapping
 from zarrfs.vfs.node import Buffer
 
 SPILL_NBYTES = 64 * 1024 * 1024
@@ -95,7 +95,7 @@ class StagedBytes:
         if not self._size:
             return b""
         try:
-            return memoryview(mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ))
+            return memoryview(FileMapping.of(self._fd, self._size))
         except (OSError, OverflowError) as error:
             raise FileTooLarge(f"{self._size} bytes are more than can be handed to a store: {error}") from error
 

@@ -15,12 +15,19 @@ from zarrfs.vfs.node import Buffer
 
 
 class StagingRoom:
-    """Where staged bytes lie: in memory, as far as ``budget`` and ``spill_nbytes`` a file go, else in ``directory``."""
+    """Where staged bytes lie: in memory, as far as ``budget`` and ``spill_nbytes`` a file go, else in ``directory``. ``kept``: for what
+    open files keep of the values that they read."""
 
     def __init__(
-        self, *, budget: MemoryBudget | None = None, spill_nbytes: int = SPILL_NBYTES, directory: str | None = None
+        self,
+        *,
+        budget: MemoryBudget | None = None,
+        kept: MemoryBudget | None = None,
+        spill_nbytes: int = SPILL_NBYTES,
+        directory: str | None = None,
     ) -> None:
         self.budget = budget if budget is not None else MemoryBudget(UNLIMITED)
+        self.kept = kept if kept is not None else MemoryBudget(UNLIMITED)
         self.spill_nbytes = spill_nbytes
         self.directory = directory
 

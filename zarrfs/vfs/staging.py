@@ -71,6 +71,7 @@ class StagingArea:
         on_failure: Failure | None = None,
         durable: bool = False,
         budget: MemoryBudget | None = None,
+        kept: MemoryBudget | None = None,
         spill_nbytes: int = SPILL_NBYTES,
         directory: str | None = None,
     ) -> None:
@@ -78,7 +79,7 @@ class StagingArea:
         self._superseded: set[Staged] = set()
         self._on_failure = on_failure
         self.durable = durable
-        self.room = StagingRoom(budget=budget, spill_nbytes=spill_nbytes, directory=directory)
+        self.room = StagingRoom(budget=budget, kept=kept, spill_nbytes=spill_nbytes, directory=directory)
 
     def get(self, ident: str) -> Staged | None:
         """The staged file called ``ident``, if it is open or unpublished."""

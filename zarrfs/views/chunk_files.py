@@ -17,13 +17,16 @@ from zarrfs.errors import (
     StaleEntry,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.arrays import Elements, fill
+from zarrfs.hierarchy.arrays import Elements
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import WHOLE, ByteRange, NodePath
+from zarrfs.memory import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
+from zarrfs.spill import contiguous
 from zarrfs.stores.base import KeyStat
 from zarrfs.vfs.content import Snapshot
+from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.views.node_form import NodeContent, NodeForm
 
@@ -31,6 +34,8 @@ from zarrfs.views.node_form import NodeContent, NodeForm
 _WHOLE_NBYTES = 8 * 1024 * 1024
 # A decoded chunk up to this size is got when it is opened for reading: it takes no more than to look whether it is still there.
 _AT_ONCE_NBYTES = 1024 * 1024
+# What an open file keeps of a chunk lies in a file when memory has no room; a smaller chunk is decoded anew.
+_IN_FILE_NBYTES = 1024 * 1024
 
 
 class ChunkFile(NodeContent):
@@ -93,6 +98,7 @@ class DecodedChunk(ChunkFile):
 
     def __init__(self, form: NodeForm, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
         super().__init__(form, opened, coords, path)
+        self._room = form.context.staging.room.kept
         self._is_variable = opened.array.plain is not None
         self._nbytes = opened.array.metadata.chunk_nbytes(coords)
         self._was_given = False
@@ -107,7 +113,9 @@ class DecodedChunk(ChunkFile):
             return None
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.shown(self.ident, size=self._nbytes, stored_ns=stored_ns)
-        return _DecodedSnapshot(opened, self._coords, self._nbytes, mtime_ns, stat.generation if stat is not None else None)
+        return _DecodedSnapshot(
+            opened, self._coords, self._nbytes, mtime_ns, stat.generation if stat is not None else None, self._room
+        )
 
     async def opened(self) -> Snapshot | None:
         # Who has been given the chunk once has it in pages.
@@ -117,7 +125,9 @@ class DecodedChunk(ChunkFile):
             if found is not None:
                 data, stat = found
                 mtime_ns = self._context.times.shown(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
-                return _DecodedSnapshot(self._opened, self._coords, self._nbytes, mtime_ns, stat.generation, stored=data)
+                return _DecodedSnapshot(
+                    self._opened, self._coords, self._nbytes, mtime_ns, stat.generation, self._room, stored=kept(data, self._room)
+                )
         return await self.snapshot()
 
     async def load(self) -> Buffer | None:
@@ -125,7 +135,7 @@ class DecodedChunk(ChunkFile):
         # What was decoded before may be another value than the one that a part of is about to be changed.
         elements, _ = await _decoded(opened, self._coords)
         if elements is None and self._form.fill:
-            elements = _filled(opened, self._coords)
+            elements = await opened.array.filled(self._coords)
         return None if elements is None else _as_bytes(elements)
 
     def check_write(self, offset: int, size: int) -> None:
@@ -139,8 +149,7 @@ class DecodedChunk(ChunkFile):
         opened = await self._current()
         if self._is_variable:
             try:
-                # The staging buffer may change again as soon as this returns.
-                await opened.array.write_chunk(self._coords, bytes(data))
+                await opened.array.write_chunk(self._coords, data)
             except (ChunkDecodeError, ChunkEncodeError) as error:
                 raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
             return
@@ -158,14 +167,20 @@ class DecodedChunk(ChunkFile):
     async def _decoded_snapshot(self) -> Snapshot | None:
         elements, stat = await _decoded(self._opened, self._coords)
         if elements is None and self._form.fill:
-            elements = _filled(self._opened, self._coords)
+            elements = await self._opened.array.filled(self._coords)
         if elements is None:
             return None
         data = _as_bytes(elements)
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.shown(self.ident, size=len(data), stored_ns=stored_ns)
         return _DecodedSnapshot(
-            self._opened, self._coords, len(data), mtime_ns, stat.generation if stat is not None else None, data
+            self._opened,
+            self._coords,
+            len(data),
+            mtime_ns,
+            stat.generation if stat is not None else None,
+            self._room,
+            data=kept(data, self._room, in_file=len(data) >= _IN_FILE_NBYTES),
         )
 
 
@@ -180,7 +195,7 @@ class EncodedChunk(ChunkFile):
         if stat is None:
             return None
         mtime_ns = self._context.times.shown(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
-        return _EncodedSnapshot(self._opened, self._coords, stat, mtime_ns)
+        return _EncodedSnapshot(self._opened, self._coords, stat, mtime_ns, self._context.staging.room.kept)
 
     async def load(self) -> Buffer | None:
         return await (await self._current()).array.chunks.get(self._coords)
@@ -195,8 +210,7 @@ class EncodedChunk(ChunkFile):
     async def publish(self, data: Buffer) -> None:
         opened = await self._current()
         try:
-            # The staging buffer may change again as soon as this returns.
-            await opened.array.write_encoded(self._coords, bytes(data))
+            await opened.array.write_encoded(self._coords, data)
         except ChunkDecodeError as error:
             raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
 
@@ -214,45 +228,59 @@ class _DecodedSnapshot(Snapshot):
         nbytes: int,
         mtime_ns: int | None,
         generation: str | None,
-        data: Buffer | None = None,
-        stored: Buffer | None = None,
+        room: MemoryBudget,
+        *,
+        data: Kept | None = None,
+        stored: Kept | None = None,
     ) -> None:
         self._opened = opened
         self._coords = coords
         self._generation = generation
+        self._room = room
         self._data = data
         self._stored = stored
         self.attributes = Attributes(False, nbytes, mtime_ns)
 
     async def read(self, offset: int, size: int) -> Buffer:
-        if self._data is None:
-            try:
-                elements = await self._opened.reader.chunk(self._coords, self._generation, self._stored)
-            except GenerationMismatch as error:
-                raise _replaced(self._opened, self._coords) from error
-            if elements is None:
-                elements = _filled(self._opened, self._coords)
-            self._data, self._stored = _as_bytes(elements), None
-        return self._data[offset : offset + size]
+        if self._data is not None:
+            return self._data.data[offset : offset + size]
+        stored = self._stored.data if self._stored is not None else None
+        try:
+            elements = await self._opened.reader.chunk(self._coords, self._generation, stored)
+        except GenerationMismatch as error:
+            raise _replaced(self._opened, self._coords) from error
+        if elements is None:
+            elements = await self._opened.array.filled(self._coords)
+        data = _as_bytes(elements)
+        # A small one is decoded anew where nothing has room for it.
+        self._data, self._stored = kept(data, self._room, in_file=len(data) >= _IN_FILE_NBYTES), None
+        return data[offset : offset + size]
+
+    async def aclose(self) -> None:
+        self._data = self._stored = None
 
 
 class _EncodedSnapshot(Snapshot):
-    def __init__(self, opened: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None) -> None:
+    def __init__(self, opened: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget) -> None:
         self._opened = opened
         self._coords = coords
         self._generation = stat.generation
-        self._data: Buffer | None = None
+        self._room = room
+        self._data: Kept | None = None
         self.attributes = Attributes(False, stat.size, mtime_ns)
 
     async def read(self, offset: int, size: int) -> Buffer:
         nbytes = self.attributes.size
         if offset >= nbytes or not size:
             return b""
-        if nbytes > _WHOLE_NBYTES:
-            return await self._part(ByteRange(offset, min(size, nbytes - offset)))
+        if self._data is None and nbytes <= _WHOLE_NBYTES and self._room.has(nbytes):
+            self._data = kept(await self._part(WHOLE), self._room)
         if self._data is None:
-            self._data = await self._part(WHOLE)
-        return self._data[offset : offset + size]
+            return await self._part(ByteRange(offset, min(size, nbytes - offset)))
+        return self._data.data[offset : offset + size]
+
+    async def aclose(self) -> None:
+        self._data = None
 
     async def _part(self, byte_range: ByteRange) -> Buffer:
         try:
@@ -291,13 +319,5 @@ def _replaced(opened: OpenArray, coords: Coords) -> StaleEntry:
     return StaleEntry(f"chunk {coords} of {path} was replaced before it was read", key=path)
 
 
-def _filled(opened: OpenArray, coords: Coords) -> Elements:
-    metadata = opened.array.metadata
-    elements: Elements = np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
-    fill(metadata, elements)
-    plain = opened.array.plain
-    return elements if plain is None else np.frombuffer(plain.encode(elements), np.uint8)
-
-
 def _as_bytes(elements: Elements) -> Buffer:
-    return np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data.toreadonly() if elements.size else b""
+    return contiguous(elements).reshape(-1).view(np.uint8).data.toreadonly() if elements.size else b""

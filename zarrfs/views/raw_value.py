@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.memory import MemoryBudget
 from zarrfs.stores.base import KeyStat, Store
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Snapshot, WholeContent
+from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.views.base import ViewContext
 
@@ -25,6 +27,7 @@ class RawValue(WholeContent):
         self._context = context
         self._store = context.store
         self._times = context.times
+        self._room = context.staging.room.kept
         self.key = key
         self._size: int | None = None
         self._was_given = False
@@ -49,8 +52,8 @@ class RawValue(WholeContent):
 
     def _shown(self, stat: KeyStat, value: Buffer | None = None) -> Snapshot:
         mtime_ns = self._times.shown(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
-        whole = memoryview(value) if value is not None and len(value) == stat.size else None
-        return RawSnapshot(self._store, self.key, stat, mtime_ns, whole)
+        whole = kept(value, self._room) if value is not None and len(value) == stat.size else None
+        return RawSnapshot(self._store, self.key, stat, mtime_ns, self._room, whole)
 
     async def load(self) -> Buffer | None:
         return await self._store.get(self.key)
@@ -87,21 +90,27 @@ class RawValue(WholeContent):
 
 
 class RawSnapshot(Snapshot):
-    """A key's value at one generation: got whole when it is small, else in ranges that are checked against the generation."""
+    """A key's value at one generation: got whole when it is small and ``room`` has memory for it, else in ranges that are checked
+    against the generation."""
 
-    def __init__(self, store: Store, key: Key, stat: KeyStat, mtime_ns: int | None, value: memoryview | None) -> None:
+    def __init__(self, store: Store, key: Key, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget, value: Kept | None) -> None:
         self._store = store
         self._key = key
         self._stat = stat
+        self._room = room
         self._value = value
         self.attributes = Attributes(False, stat.size, mtime_ns)
 
     async def read(self, offset: int, size: int) -> Buffer:
-        if self._value is None and self._stat.size <= WHOLE_NBYTES:
-            self._value = memoryview(await self._part(WHOLE))
+        # Where others have the memory, a part is got each time.
+        if self._value is None and self._stat.size <= WHOLE_NBYTES and self._room.has(self._stat.size):
+            self._value = kept(await self._part(WHOLE), self._room)
         if self._value is not None:
-            return self._value[offset : offset + size]
+            return memoryview(self._value.data)[offset : offset + size]
         return await self._part(ByteRange(offset, size))
+
+    async def aclose(self) -> None:
+        self._value = None
 
     async def _part(self, byte_range: ByteRange) -> Buffer:
         try:

@@ -1,0 +1,34 @@
+"""What an open file keeps of the value that it reads, so that it need not be got again."""
+
+from __future__ import annotations
+
+from zarrfs import spill
+from zarrfs.memory import MemoryBudget
+from zarrfs.vfs.node import Buffer
+
+
+class Kept:
+    """``data``, counted in ``budget`` for as long as this object lives. Use `kept`."""
+
+    __slots__ = ("_budget", "_nbytes", "data")
+
+    def __init__(self, data: Buffer, budget: MemoryBudget, nbytes: int) -> None:
+        self.data = data
+        self._budget = budget
+        self._nbytes = nbytes
+
+    def __del__(self) -> None:
+        self._budget.give(self._nbytes)
+
+
+def kept(data: Buffer, budget: MemoryBudget, *, in_file: bool = False) -> Kept | None:
+    """``data``, if it lies in a file or ``budget`` has memory for it; else, with ``in_file``, a copy in a file; else None."""
+    if spill.is_mapped(data):
+        return Kept(data, budget, 0)
+    if budget.take(len(data)):
+        return Kept(data, budget, len(data))
+    if not in_file or not len(data):
+        return None
+    copy = memoryview(spill.mapped(len(data)))
+    copy[:] = data
+    return Kept(copy.toreadonly(), budget, 0)
