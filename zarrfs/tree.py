@@ -289,7 +289,7 @@ class MountTree:
         for each in self.staging.open_below(ident):
             if self.staging.replaced(each):
                 superseded.add(self.path_of(each))
-            yield
+            yield None
         if self.on_forgotten is not None:
             yield from self.on_forgotten(self.path_of(ident), superseded)
 

@@ -235,7 +235,11 @@ class InodeMachine(RuleBasedStateMachine):
         if old[-1] in "xyz":
             name = chr(ord(name) + 23)
         new = f"{folder.path}/{name}".lstrip("/")
-        if folder is inode or folder.path.startswith(f"{inode.path}/") or any(path == new or path.startswith(f"{new}/") for path in self.named):
+        if (
+            folder is inode
+            or folder.path.startswith(f"{inode.path}/")
+            or any(path == new or path.startswith(f"{new}/") for path in self.named)
+        ):
             return
         self.inodes.move(inode, folder, name)
         self.named = {

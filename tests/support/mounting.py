@@ -126,11 +126,12 @@ def killed_at_last(pid: int, path: Path) -> Iterator[None]:
 
 def connection_of(path: Path) -> str | None:
     """The number of the FUSE connection of the mount on ``path``, found without asking the file system there."""
-    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").split("\n")[:-1]:
-        fields = line.split(" ")
-        if fields[4] == str(path):
-            return fields[2].partition(":")[2]
-    return None
+    return next((fields[2].partition(":")[2] for fields in mount_table() if fields[4] == str(path)), None)
+
+
+def mount_table() -> list[list[str]]:
+    """The fields of each line of the mount table, whose names may be no text."""
+    return [line.split(" ") for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]]
 
 
 def abort(connection: str) -> None:

@@ -27,7 +27,8 @@ class MountState(pyfuse3.Operations):
 
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
     attributes; longer while ``told()`` says that every change is told (`KernelMemory`). ``ownership``: by default that of this
-    process. ``settled()``: returns when all changes so far are told to `memory`. ``report(where, error)`` is told of every error that a user may want to look up later.
+    process. ``settled()``: returns when all changes so far are told to `memory`.
+    ``report(where, error)`` is told of every error that a user may want to look up later.
     """
 
     def __init__(
@@ -59,6 +60,12 @@ class MountState(pyfuse3.Operations):
         self._made: dict[int, int] = {}
         self._releasing = 0
         self._next_handle = 1
+        self.asked = 0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a file or a folder of it is open, or its last RELEASE is still at work."""
+        return bool(self.open_handles or self._directories)
 
     @property
     def open_handles(self) -> int:

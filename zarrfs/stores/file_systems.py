@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 _LOCAL = frozenset(
     (
         "bcachefs btrfs erofs exfat ext2 ext3 ext4 f2fs hfsplus iso9660 jfs nilfs2 ntfs3 "
@@ -18,11 +20,12 @@ def is_local(fd: int) -> bool:
     """
     try:
         with open(f"/proc/self/fdinfo/{fd}") as lines:
-            mount_id = next(line.split()[1] for line in lines if line.startswith("mnt_id:"))
-        # A mountpoint may have any name, and that of a stranger is no reason to mount nothing.
-        with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-            # proc_pid_mountinfo(5): the type is the first word after " - ", and the words before it vary in number.
-            kind = next(line.partition(" - ")[2].split()[0] for line in lines if line.split(maxsplit=1)[0] == mount_id)
-    except (OSError, StopIteration, IndexError):
+            mount_id = next(line.split()[1] for line in lines if line.startswith("mnt_id:")).encode()
+        # Bytes: anybody may mount something on a name that is no text, and only blanks and line feeds are escaped in it.
+        with open("/proc/self/mountinfo", "rb") as table:
+            fields = next(fields for line in table.read().split(b"\n") if (fields := line.split(b" "))[0] == mount_id)
+        # proc_pid_mountinfo(5): the type is the first word after "-", and the words before it vary in number.
+        kind = os.fsdecode(fields[fields.index(b"-", 6) + 1])
+    except (OSError, StopIteration, IndexError, ValueError):
         return False
     return kind in _LOCAL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT

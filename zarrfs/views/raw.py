@@ -8,7 +8,7 @@ of programs that write Zarr (`zarrfs.vfs.temporary`), which exist in the mount o
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 
 from zarrfs.errors import (
     AcrossViews,

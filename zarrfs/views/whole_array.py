@@ -6,7 +6,7 @@ replaces its array. Names that no array's file can have are temporary: a rename 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 from zarrfs import registry
