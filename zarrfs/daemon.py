@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pyfuse3
 import trio
@@ -14,13 +15,15 @@ from zarrfs import log_lines, registry, threads
 from zarrfs.allocator import keep_freed_memory
 from zarrfs.collector import collect_in_portions
 from zarrfs.config import MountConfig
+from zarrfs.detached import Detached
 from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
+from zarrfs.fuse.connection import Connection, abort
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.translation import Ownership
 from zarrfs.lifecycle import last_words, mountpoint, openers
-from zarrfs.lifecycle.mount_table import mount_at
+from zarrfs.lifecycle.mount_table import Mount, mount_at
 from zarrfs.redact import public_url, redact
 from zarrfs.service import NOBODY, ServiceManager
 from zarrfs.stores.opening import open_store
@@ -37,6 +40,8 @@ SWITCH_INTERVAL = 0.0005
 _NAMED = 20
 # In one READ several chunks may be got one after the other, each within the deadline of a store operation.
 _READ_DEADLINES = 2
+# Seconds for what is nearly done, when a signal ends the mount.
+_MOMENT = 1.0
 
 
 async def serve(
@@ -63,10 +68,13 @@ async def serve(
             # Codec libraries are loaded by now, rather than by the first reader.
             registry.plugins("zarrfs.codecs")
             collect_in_portions()
-            await _mounted(config, tree, background, ready, say, every, manager)
+            ending = await _mounted(config, tree, background, ready, say, every, manager)
+            ending.doing = "what goes on in the background"
             background.cancel_scope.cancel()
+        ending.doing = "the store to be closed"
     finally:
         await store.aclose()
+    ending.is_over()
     if tree.failures:
         raise NotPublished(_listed(tree.failures))
     return 0
@@ -80,7 +88,7 @@ async def _mounted(
     say: Say,
     every: float,
     manager: ServiceManager,
-) -> None:
+) -> Ending:
     notifier = Notifier()
     try:
         words = last_words.begin()
@@ -130,10 +138,18 @@ async def _mounted(
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Before, too: a signal that nobody waits for would leave a dead mount.
     ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout, manager=manager)
-    await background.start(ending.on_signal, pyfuse3.terminate)
+    serving = trio.CancelScope()
+
+    def finish() -> None:
+        """Take no more requests, and give those that are being answered a moment."""
+        if ending.is_serving:
+            serving.deadline = min(serving.deadline, trio.current_time() + _MOMENT)
+            pyfuse3.terminate()
+
+    await background.start(ending.on_signal, finish)
     try:
         mountpoint.prepare(config.mountpoint)
-        _mount(operations, config, tree.store.writable)
+        connection = Connection.made_by(lambda: _mount(operations, config, tree.store.writable))
     except BaseException:
         if words is not None:
             last_words.end(words)
@@ -141,18 +157,32 @@ async def _mounted(
     ending.mounted()
     ours = mount_at(place)
     notifier.start()
+    ending.is_bounded(lambda: ending.has_begun or (connection is not None and connection.is_gone))
     try:
         background.start_soon(ending.watch)
         background.start_soon(operations.reads.watch)
         background.start_soon(_announce, config, ready, manager, ending)
-        await pyfuse3.main()
+        if connection is not None:
+            background.start_soon(_ended_by, connection.gone, serving)
+        if ours is not None:
+            detached = Detached(ours.device, in_use=lambda: operations.in_use, asked=lambda: operations.asked, say=ending.tell)
+            background.start_soon(_ended_by, partial(detached.unused, every), serving)
+        with serving:
+            await pyfuse3.main()
     finally:
         with trio.CancelScope(shield=True):
+            # From here on nobody is told, and nobody waits for an answer.
             notifier.stop()
+            tree.ended()
             await ending.begun()
             failures = await tree.publish_all()
+            ending.doing = "what could not be stored to be taken back"
             await tree.staging.give_up()
             await ending.ended(redact(_listed(failures), config.store) if failures else "")
+            ending.doing = "the kernel to let go of the mount"
+            if connection is not None:
+                connection.close()
+            await _let_go(notifier, ours)
             # After a lazy umount something else may be mounted there by now.
             pyfuse3.close(unmount=ours is not None and mount_at(place) == ours)
     if words is not None:
@@ -160,6 +190,20 @@ async def _mounted(
             last_words.write(words, last_words.Outcome(7, _listed(failures)))
         else:
             last_words.end(words)
+    return ending
+
+
+async def _ended_by(event: Callable[[], Awaitable[None]], serving: trio.CancelScope) -> None:
+    """Serve no longer once ``event()`` has come: nobody waits for the answers that are still being made."""
+    await event()
+    serving.cancel()
+
+
+async def _let_go(notifier: Notifier, ours: Mount | None) -> None:
+    """A thread that waits in the kernel for an answer of ours keeps the connection, and this process beyond SIGKILL."""
+    if not notifier.has_stopped(0) and not await threads.io(notifier.has_stopped, _MOMENT) and ours is not None:
+        log.warning("the kernel does not take a change notice: the connection is aborted")
+        abort(ours.device)
 
 
 def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
@@ -191,7 +235,7 @@ def _listed(failures: list[tuple[str, str]]) -> str:
 async def _announce(config: MountConfig, ready: Callable[[], None], manager: ServiceManager, ending: Ending) -> None:
     """Ask the kernel, which asks us: when the answer comes the mount works."""
     try:
-        status = await threads.io(os.stat, config.mountpoint)
+        status = await threads.io(os.stat, config.mountpoint, abandon_on_cancel=True)
     except OSError:
         if ending.has_begun:
             # There will be no answer, and whoever waits for one sees this process end.

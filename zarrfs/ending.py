@@ -13,6 +13,7 @@ because a thread of the daemon that waits for the daemon could not be killed (se
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -21,7 +22,8 @@ from pathlib import Path
 import trio
 
 from zarrfs.lifecycle import last_words, programs
-from zarrfs.lifecycle.last_words import Left
+from zarrfs.lifecycle.last_words import Left, Outcome
+from zarrfs.overdue import Overdue
 from zarrfs.service import ServiceManager
 from zarrfs.tree import MountTree
 
@@ -65,24 +67,57 @@ class Ending:
         self._manager = manager
         self._begun = False
         self._mounted = trio.Event()
+        self.is_serving = False
+        """Whether the kernel's requests are being answered."""
+        self.doing = "the answers to requests"
+        """What is waited for, once it has begun."""
+        self._overdue: Overdue | None = None
 
     @property
     def has_begun(self) -> bool:
         """Whether the mount is ending."""
         return self._begun
 
+    @property
+    def progress(self) -> object:
+        """Another value whenever something went on. May be asked from any thread; raises RuntimeError while what is counted changes."""
+        left = self.left()
+        return self.doing, left.files, left.nbytes, self._tree.stats()["store_operations"], self._tree.stats()["bytes_written"]
+
+    def is_bounded(self, is_due: Callable[[], bool]) -> None:
+        """From now on the process ends when the mount is ending, or ``is_due()``, and nothing goes on for long."""
+        self._overdue = Overdue(self.step, progress=lambda: self.progress, is_due=is_due, give_up=self._give_up)
+        self._overdue.start()
+
+    def is_over(self) -> None:
+        """Nothing is waited for any more."""
+        if self._overdue is not None:
+            self._overdue.over()
+
+    async def tell(self, line: str) -> None:
+        """Tell whom it may concern."""
+        log.warning("%s: %s", self._mountpoint, line)
+        await self._manager.status(f"{self._mountpoint}: {line}")
+
     def mounted(self) -> None:
         """There is a mount now, which can be ended."""
+        self.is_serving = True
         self._mounted.set()
 
     async def begun(self) -> None:
         """From now on nobody uses the mount, and what is left is told."""
         self._begun = True
-        await self._manager.stopping(self._status(self.left()), self._step)
+        self.is_serving = False
+        if self._overdue is not None:
+            self._overdue.begin()
+        self.doing = "the service manager to be told"
+        await self._manager.stopping(self._status(self.left()), self.step)
+        self.doing = "what is written to be stored"
 
     async def ended(self, failure: str) -> None:
         """Everything is stored, except what ``failure`` names."""
-        await self._manager.progress(f"{self._mountpoint}: {failure or 'everything is stored'}", self._step)
+        self.doing = "the service manager to be told"
+        await self._manager.progress(f"{self._mountpoint}: {failure or 'everything is stored'}", self.step)
 
     def left(self) -> Left:
         """What is not published yet."""
@@ -94,9 +129,15 @@ class Ending:
     async def watch(self) -> None:
         """Tell what is left, as long as it is told to."""
         told, waited_for = Left(), None
+        progress, since = self.progress, trio.current_time()
         while True:
             await trio.sleep(self._every)
             left = self.left()
+            if not self._begun or self.progress != progress:
+                progress, since = self.progress, trio.current_time()
+            elif trio.current_time() - since >= self.step / 2:
+                since = float("inf")
+                await self.tell(f"the mount is ending, and waits for {self.doing}")
             if left != told and self._words is not None:
                 try:
                     last_words.tell(self._words, left)
@@ -107,14 +148,36 @@ class Ending:
                 self._say(f"{self._mountpoint}: {left}")
             if self._begun and left != waited_for:
                 # Only then: who makes no progress is not to be waited for.
-                await self._manager.progress(self._status(left), self._step)
+                await self._manager.progress(self._status(left), self.step)
                 waited_for = left
+
+    def _give_up(self, seconds: float) -> None:
+        """End the process, in another thread than that of the event loop: nothing went on for so many ``seconds``."""
+        line = f"{self._mountpoint}: ended, although it waits for {self.doing}: nothing went on for {seconds:.0f} s"
+        log.critical("%s", line)
+        for each in self._overdue.waits() if self._overdue is not None else ():
+            log.error("waiting: %s", each)
+        lost = dict(self._tree.failures)
+        try:
+            lost |= dict.fromkeys(self.left().names, "given up")
+        except RuntimeError as error:
+            log.error("what is left is not known: %s", error)
+        if lost:
+            line += "; not stored: " + "; ".join(f"{ident}: {reason}" for ident, reason in list(lost.items())[:_NAMED])
+        code = 7 if lost else 0
+        try:
+            self._say(line)
+            if self._words is not None and self._words.exists():
+                last_words.write(self._words, Outcome(code, line))
+        finally:
+            logging.shutdown()
+            os._exit(code)
 
     def _status(self, left: Left) -> str:
         return f"Unmounting {self._mountpoint}: {left}"
 
     @property
-    def _step(self) -> float:
+    def step(self) -> float:
         """Seconds within which something more is stored, or given up."""
         return self._patience + 2 * self._every + _SPARE_SECONDS
 
@@ -137,14 +200,17 @@ class Ending:
                         nursery.start_soon(self._end, terminate)
 
     async def _end(self, terminate: Callable[[], None]) -> None:
-        await self._manager.stopping(self._status(self.left()), self._step)
+        await self._manager.stopping(self._status(self.left()), self.step)
         await self._mounted.wait()
         try:
+            self.doing = "the kernel to hand over what was written"
             await self._written_back()
+            self.doing = "what is written to be stored"
             # What fails now is tried again, and counts then.
             for ident, error in await self._tree.staging.publish_all():
                 log.warning("publishing %r before unmounting: %s", ident, error)
         finally:
+            self.doing = "the answers to requests"
             terminate()
 
     async def _written_back(self) -> None:

@@ -1,4 +1,8 @@
-"""What stands between a handler and the kernel: an error of our tree becomes its errno, anything else EIO with a traceback in the log."""
+"""What stands between a handler and the kernel: an error of our tree becomes its errno, anything else EIO with a traceback in the log.
+
+When the mount has ended nobody waits for an answer: a handler that only looks is cancelled, wherever it is; one that changes something,
+or lets go of it, is not.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import pyfuse3
+import trio
 
 from zarrfs.errors import ZarrfsError
 from zarrfs.fuse.errno import QUIET, errno_of
@@ -18,12 +23,16 @@ log = logging.getLogger(__name__)
 # On ESTALE the kernel looks the name up again by itself, and opens what it finds: the program learns nothing of it.
 _TRIED_AGAIN = {("open", errno.ESTALE)}
 
+_ONLY_LOOKS = frozenset({"access", "getattr", "getxattr", "listxattr", "lookup", "open", "opendir", "read", "readdir", "statfs"})
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Reporting(Protocol):
-    """Who has handlers."""
+    """Who has handlers. ``asked``: how often."""
+
+    asked: int
 
     def report(self, where: str, error: BaseException) -> None:
         """Called with the handler's name and every error that a user may want to look up later."""
@@ -35,10 +44,16 @@ S = TypeVar("S", bound=Reporting)
 def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
     """``handler``, which lets nothing but an errno out: another exception would end the mount for everyone."""
     name = handler.__name__
+    only_looks = name in _ONLY_LOOKS
 
     async def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self.asked += 1
         try:
-            return await handler(self, *args, **kwargs)
+            if only_looks:
+                return await handler(self, *args, **kwargs)
+            with trio.CancelScope(shield=True):
+                result = await handler(self, *args, **kwargs)
+            return result
         except pyfuse3.FUSEError:
             raise
         except ZarrfsError as error:

@@ -65,6 +65,12 @@ class MountState(pyfuse3.Operations):
         self._made: dict[int, int] = {}
         self._releasing = 0
         self._next_handle = 1
+        self.asked = 0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a file or a folder of it is open, or its last RELEASE is still at work."""
+        return bool(self.open_handles or self._directories)
 
     @property
     def open_handles(self) -> int:

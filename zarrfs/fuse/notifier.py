@@ -82,10 +82,10 @@ class Notifier:
             if isinstance(each, _Mark):
                 each.reached.set()
 
-    @property
-    def is_in_kernel(self) -> bool:
-        """Whether, although it was stopped, the thread still waits for the kernel to take a notice."""
-        return self._stopped and self._thread.is_alive()
+    def has_stopped(self, seconds: float) -> bool:
+        """Whether the thread has ended, or does within so many seconds: the kernel may keep it waiting."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def inode(self, ino: int, *, attributes_only: bool = False) -> None:
         """Have the kernel forget the pages (and attributes) of an inode."""

@@ -29,7 +29,7 @@ def of(mountpoint: str) -> list[Holder]:
         process = Path("/proc", str(pid))
         place = next((place for path in paths(process) if (place := _below(mountpoint, path)) is not None), None)
         if place is not None:
-            found.append(Holder(pid, _name(process), printable(place)))
+            found.append(Holder(pid, name_of(process), printable(place)))
     return found
 
 
@@ -56,7 +56,8 @@ def _below(mountpoint: str, path: str) -> str | None:
     return inner if inner != path else None
 
 
-def _name(process: Path) -> str:
+def name_of(process: Path) -> str:
+    """The name of a process, for people."""
     try:
         return printable((process / "comm").read_text(errors="backslashreplace").rstrip("\n"))
     except OSError:

@@ -94,7 +94,7 @@ class FolderChanges:
         again = False
         try:
             while True:
-                self._watch = await threads.io(FolderWatch, self._tree)
+                self._watch = await threads.io(FolderWatch, self._tree, abandon_on_cancel=True)
                 log.info("%s: changes in %d folders are told", self._tree.path, len(self._watch))
                 told([EVERYTHING] if again else [])
                 try:
@@ -137,7 +137,8 @@ class FolderChanges:
             raise Overflow
         few = list(_parsed(pending)) if nbytes <= _INLINE_NBYTES else None
         if few is None or any(isinstance(each, Event) and each.lists_folders for each in few):
-            changes = await threads.io(self._understood, watch, few if few is not None else _parsed(pending))
+            every = few if few is not None else _parsed(pending)
+            changes = await threads.io(self._understood, watch, every, abandon_on_cancel=True)
         else:
             changes = self._understood(watch, few)
         until = time.perf_counter() + _SLICE_SECONDS
