@@ -28,6 +28,8 @@ LAYERS: dict[str, set[str]] = {
     "memory": set(),
     "durability": set(),
     "redact": set(),
+    "in_flight": set(),
+    "signals": set(),
     "logs": {"redact"},
     "ownership": set(),
     "standard_options": set(),
@@ -38,17 +40,18 @@ LAYERS: dict[str, set[str]] = {
     "dialects": {"codecs", "model"},
     "stores": {"threads", "durability"} | PLUGGED,
     "hierarchy": {"dialects", "stores.base", "codecs", "model", "threads", "memory"} | PLUGGED,
-    "transformers": {"hierarchy", "model", "stores.base", "stores.locks"},
+    "transformers": {"hierarchy", "model", "stores.base", "stores.locks", "in_flight"},
     "vfs": {"memory", "durability"},
     "views": {"vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,
-    "fuse": {"vfs"},
+    "fuse": {"vfs", "in_flight"},
     # A mount without a kernel: what daemon.py serves and what tests use.
     "tree": {"views", "vfs", "hierarchy", "model", "transformers", "stores.base", "config", "memory", "redact", "", *PLUGGED},
     "terminal": set(),
     # Commands that only look at a store, and what they print.
     "reports": {"hierarchy", "transformers", "stores", "model", "config", "redact", "terminal"},
     "service": {"threads", "terminal"},
-    "ending": {"tree", "lifecycle", "service"},
+    "waiting_for": {"in_flight", "terminal"},
+    "ending": {"tree", "lifecycle", "service", "signals", "logs", ""},
     "daemon": {
         "tree",
         "fuse",
@@ -60,6 +63,7 @@ LAYERS: dict[str, set[str]] = {
         "threads",
         "allocator",
         "redact",
+        "waiting_for",
         *PLUGGED,
     },
     # Starting and ending daemons from outside: it never imports one.

@@ -10,11 +10,12 @@ from collections.abc import Callable
 import pyfuse3
 import trio
 
-from zarrfs import registry, threads
+from zarrfs import registry, threads, waiting_for
 from zarrfs.allocator import keep_freed_memory
 from zarrfs.config import MountConfig
 from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
+from zarrfs.fuse import requests
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.translation import Ownership
@@ -118,7 +119,16 @@ async def _mounted(
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Before, too: a signal that nobody waits for would leave a dead mount.
-    ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout, manager=manager)
+    ending = Ending(
+        tree,
+        config.mountpoint,
+        words=words,
+        say=say,
+        every=every,
+        patience=config.timeout,
+        manager=manager,
+        waiting_for=lambda: waiting_for.report(requests.under_way(operations), tree.store_operations),
+    )
     await background.start(ending.on_signal, pyfuse3.terminate)
     try:
         mountpoint.prepare(config.mountpoint)

@@ -12,6 +12,7 @@ import pyfuse3
 
 from zarrfs.errors import ZarrfsError
 from zarrfs.fuse.errno import QUIET, errno_of
+from zarrfs.in_flight import InFlight
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,9 @@ R = TypeVar("R")
 
 
 class Reporting(Protocol):
-    """Who has handlers."""
+    """Who has handlers. ``requests``: those that are being answered, as the handler's name and its arguments."""
+
+    requests: InFlight
 
     def report(self, where: str, error: BaseException) -> None:
         """Called with the handler's name and every error that a user may want to look up later."""
@@ -37,6 +40,7 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
     name = handler.__name__
 
     async def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        begun = self.requests.begin(name, *args, *kwargs.values())
         try:
             return await handler(self, *args, **kwargs)
         except pyfuse3.FUSEError:
@@ -53,6 +57,8 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
             log.exception("%s failed in a way that zarrfs does not know", name)
             self.report(name, error)
             raise pyfuse3.FUSEError(errno.EIO) from error
+        finally:
+            self.requests.end(begun)
 
     functools.update_wrapper(guarded, handler)
     return guarded
