@@ -32,6 +32,8 @@ LAYERS: dict[str, set[str]] = {
     "slices": set(),
     "redact": set(),
     "own_files": set(),
+    "in_flight": set(),
+    "signals": set(),
     "logs": {"log_lines", "redact", "own_files"},
     "ownership": set(),
     "standard_options": set(),
@@ -42,10 +44,10 @@ LAYERS: dict[str, set[str]] = {
     "dialects": {"codecs", "model"},
     "stores": {"threads", "durability", "spill"} | PLUGGED,
     "hierarchy": {"dialects", "stores.base", "codecs", "model", "threads", "memory", "spill"} | PLUGGED,
-    "transformers": {"hierarchy", "model", "stores.base", "stores.locks"},
+    "transformers": {"hierarchy", "model", "stores.base", "stores.locks", "in_flight"},
     "vfs": {"memory", "spill", "durability"},
     "views": {"threads", "memory", "spill", "vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,
-    "fuse": {"vfs"},
+    "fuse": {"vfs", "in_flight"},
     # A mount without a kernel: what daemon.py serves and what tests use.
     "tree": {
         "views",
@@ -72,7 +74,8 @@ LAYERS: dict[str, set[str]] = {
     "service": {"threads"},
     "overdue": set(),
     "detached": {"lifecycle", "threads"},
-    "ending": {"tree", "lifecycle", "service", "overdue"},
+    "waiting_for": {"in_flight"},
+    "ending": {"tree", "lifecycle", "service", "overdue", "signals", "logs", ""},
     "daemon": {
         "tree",
         "fuse",
@@ -87,6 +90,7 @@ LAYERS: dict[str, set[str]] = {
         "collector",
         "redact",
         "log_lines",
+        "waiting_for",
         *PLUGGED,
     },
     # Starting and ending daemons from outside: it never imports one.

@@ -11,13 +11,14 @@ from functools import partial
 import pyfuse3
 import trio
 
-from zarrfs import log_lines, registry, threads
+from zarrfs import log_lines, registry, threads, waiting_for
 from zarrfs.allocator import keep_freed_memory
 from zarrfs.collector import collect_in_portions
 from zarrfs.config import MountConfig
 from zarrfs.detached import Detached
 from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
+from zarrfs.fuse import requests
 from zarrfs.fuse.connection import Connection, abort
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
@@ -137,7 +138,16 @@ async def _mounted(
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Before, too: a signal that nobody waits for would leave a dead mount.
-    ending = Ending(tree, config.mountpoint, words=words, say=say, every=every, patience=config.timeout, manager=manager)
+    ending = Ending(
+        tree,
+        config.mountpoint,
+        words=words,
+        say=say,
+        every=every,
+        patience=config.timeout,
+        manager=manager,
+        waiting_for=lambda: waiting_for.report(requests.under_way(operations), tree.store_operations),
+    )
     serving = trio.CancelScope()
 
     def finish() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import trio
 
+from zarrfs import logs, signals
 from zarrfs.lifecycle import last_words, programs
 from zarrfs.lifecycle.last_words import Left, Outcome
 from zarrfs.overdue import Overdue
@@ -33,9 +34,6 @@ Say = Callable[[str], None]
 """Tells one line to whoever runs the daemon."""
 
 EVERY = 2.0
-# Ctrl-C, and the terminal of a daemon in the foreground that is closed. Not where they are ignored: by nohup(1), or by a shell for what
-# it runs in the background.
-_IGNORABLE = (signal.SIGINT, signal.SIGHUP)
 _NAMED = 20
 _SYNCED_AT_ONCE = 500
 # Beyond the time that one operation of the store may take: for encoding, and for a machine that is busy.
@@ -44,8 +42,8 @@ _SPARE_SECONDS = 30.0
 
 class Ending:
     """The end of the mount of ``tree``. ``say`` is called every ``every`` seconds while it takes long; ``patience`` (seconds) is for
-    the kernel, to hand over what it has, and for one operation of the store. `watch` and `on_signal` run in the background until the
-    mount has ended."""
+    the kernel, to hand over what it has, and for one operation of the store; ``waiting_for()`` gives lines that tell what is under way.
+    `watch` and `on_signal` run in the background until the mount has ended."""
 
     def __init__(
         self,
@@ -57,6 +55,7 @@ class Ending:
         every: float,
         patience: float,
         manager: ServiceManager,
+        waiting_for: Callable[[], list[str]],
     ) -> None:
         self._tree = tree
         self._mountpoint = mountpoint
@@ -65,6 +64,7 @@ class Ending:
         self._every = every
         self._patience = patience
         self._manager = manager
+        self._waiting_for = waiting_for
         self._begun = False
         self._mounted = trio.Event()
         self.is_serving = False
@@ -182,17 +182,28 @@ class Ending:
         return self._patience + 2 * self._every + _SPARE_SECONDS
 
     async def on_signal(self, terminate: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """At the first SIGTERM, SIGINT or SIGHUP publish what is staged, and ``terminate()``, once there is a mount.
+        """At the first SIGTERM or SIGINT publish what is staged, and ``terminate()``, once there is a mount; in the foreground at SIGHUP,
+        too.
 
-        Further ones only hear what is left: what was written is not given up because somebody is impatient.
+        Further ones only hear what is left: what was written is not given up because somebody is impatient. SIGHUP has the log of a
+        daemon in the background opened again, and SIGUSR1 has what is waited for written to the log. No other signal ends the mount
+        but SIGKILL and those of a fault (SIGABRT, SIGSEGV, ...).
         """
-        heard = [number for number in _IGNORABLE if signal.getsignal(number) is not signal.SIG_IGN]
-        with trio.open_signal_receiver(signal.SIGTERM, *heard) as signals:
+        in_background = not self._tree.config.foreground
+        heard = signals.heard(in_background)
+        with signals.others_ignored(heard), trio.open_signal_receiver(*heard) as received:
             task_status.started()
             async with trio.open_nursery() as nursery:
-                async for number in signals:
+                async for number in received:
                     name = signal.Signals(number).name
-                    if self._begun:
+                    if number == signal.SIGUSR1:
+                        for line in self._waiting_for():
+                            # Whoever asks is answered, whatever the level.
+                            log.log(max(logging.INFO, log.getEffectiveLevel()), "%s: %s", name, line)
+                    elif number == signal.SIGHUP and in_background:
+                        logs.reopen()
+                        log.info("%s: the log was opened again", name)
+                    elif self._begun:
                         self._say(f"{self._mountpoint}: {name} again, and still publishing: {self.left()}; SIGKILL gives it up")
                     else:
                         self._begun = True

@@ -40,6 +40,7 @@ from zarrfs.slices import Slices, Work
 from zarrfs.spill import configure
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
+from zarrfs.transformers.noted import NotedStore
 from zarrfs.transformers.observed import ObservedStore
 from zarrfs.transformers.read_only import ReadOnlyStore
 from zarrfs.vfs.node import Directory
@@ -74,7 +75,9 @@ class MountTree:
     def __init__(self, config: MountConfig, store: Store, nursery: trio.Nursery) -> None:
         self.config = config
         self.observed = ObservedStore(store)
-        timely = DeadlineStore(self.observed, config.timeout, nursery)
+        noted = NotedStore(self.observed)
+        self.store_operations = noted.operations
+        timely = DeadlineStore(noted, config.timeout, nursery)
         self.store: Store = ReadOnlyStore(timely) if config.read_only or not store.writable else timely
         self.mounted_ns = time.time_ns()
         self.failures: list[tuple[str, str]] = []

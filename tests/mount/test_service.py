@@ -94,7 +94,7 @@ def test_who_waits_is_told_what_is_left_and_to_wait_while_it_gets_less(store: Pa
         lines = [process.stderr.readline() for _ in range(5)]
         assert all(b"2 files, 2.0 MiB left" in line for line in lines), lines
         assert manager.rest() == []
-        process.send_signal(signal.SIGUSR1)
+        process.send_signal(signal.SIGUSR2)
         for each in held:
             os.close(each)
         process.stderr.read()

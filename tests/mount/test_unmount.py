@@ -218,7 +218,7 @@ def test_a_foreground_daemon_tells_what_is_left_and_hears_a_second_signal(store:
                 pass
             assert "SIGTERM again" in line and "1 file, 2.9 KiB left" in line
             assert (store / "k").read_bytes() == OLD
-            mount.signal(signal.SIGUSR1)
+            mount.signal(signal.SIGUSR2)
             assert mount.end()[0] == 0
             assert (store / "k").read_bytes() == NEW
 
@@ -258,7 +258,7 @@ def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
             # The daemon learns of its end at the same time: the first line may come before it has said what is left.
             if "left" in line and "file" in line and not opened:
                 assert (store / "k").read_bytes() == OLD
-                mount.signal(signal.SIGUSR1)
+                mount.signal(signal.SIGUSR2)
                 opened.append(True)
 
         assert unmounting.unmount(str(mount.path), say=say, every=EVERY) == (0, "")
@@ -275,7 +275,7 @@ def test_the_command_tells_what_is_left(store: Path) -> None:
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as umount:
             assert umount.stderr is not None
             assert umount.stderr.readline() == f"zarrfs: {mount.path}: 1 file, 2.9 KiB left\n"
-            mount.signal(signal.SIGUSR1)
+            mount.signal(signal.SIGUSR2)
             umount.stderr.read()
         assert umount.returncode == 0
     assert (store / "k").read_bytes() == NEW

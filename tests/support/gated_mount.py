@@ -2,7 +2,7 @@
 
     python gated_mount.py CONFIG EVERY    # the MountConfig as JSON; seconds between two lines about what is left
 
-Prints a line on stdout when the mount answers. SIGUSR1 lets everything be stored that waits, and everything to come.
+Prints a line on stdout when the mount answers. SIGUSR2 lets everything be stored that waits, and everything to come.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(config_json: str, every: str) -> int:
             return store
 
         async def let_go() -> None:
-            with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+            with trio.open_signal_receiver(signal.SIGUSR2) as signals:
                 async for _ in signals:
                     store.let_go()
 

@@ -14,6 +14,7 @@ from zarrfs.stores.base import Store
 from zarrfs.stores.folder import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.deadline import DeadlineStore
+from zarrfs.transformers.noted import NotedStore
 from zarrfs.transformers.observed import ObservedStore
 from zarrfs.transformers.read_only import ReadOnlyStore
 
@@ -25,7 +26,7 @@ class TestTransformedStores(StoreConformance):
         async def opened(read_only: bool = False) -> AsyncIterator[Store]:
             inner = FolderStore(str(tmp_path)) if request.param == "folder" else MemoryStore()
             async with trio.open_nursery() as nursery:
-                store: Store = DeadlineStore(ObservedStore(inner), 60, nursery)
+                store: Store = DeadlineStore(NotedStore(ObservedStore(inner)), 60, nursery)
                 yield ReadOnlyStore(store) if read_only else store
             await store.aclose()
 

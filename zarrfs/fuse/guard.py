@@ -17,6 +17,7 @@ import trio
 
 from zarrfs.errors import ZarrfsError
 from zarrfs.fuse.errno import QUIET, errno_of
+from zarrfs.in_flight import InFlight
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +31,10 @@ R = TypeVar("R")
 
 
 class Reporting(Protocol):
-    """Who has handlers. ``asked``: how often."""
+    """Who has handlers. ``asked``: how often. ``requests``: those that are being answered, as the handler's name and its arguments."""
 
     asked: int
+    requests: InFlight
 
     def report(self, where: str, error: BaseException) -> None:
         """Called with the handler's name and every error that a user may want to look up later."""
@@ -48,6 +50,7 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
 
     async def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         self.asked += 1
+        begun = self.requests.begin(name, *args, *kwargs.values())
         try:
             if only_looks:
                 return await handler(self, *args, **kwargs)
@@ -68,6 +71,8 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
             log.exception("%s failed in a way that zarrfs does not know", name, extra=_about(name, error))
             self.report(name, error)
             raise pyfuse3.FUSEError(errno.EIO) from error
+        finally:
+            self.requests.end(begun)
 
     functools.update_wrapper(guarded, handler)
     return guarded

@@ -15,6 +15,7 @@ from zarrfs.fuse.memory import KernelMemory
 from zarrfs.fuse.notifier import PATIENCE, Notifier
 from zarrfs.fuse.reads import IsAbandoned, Reads
 from zarrfs.fuse.translation import Attributor, Ownership
+from zarrfs.in_flight import InFlight
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
 
 FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
@@ -51,6 +52,7 @@ class MountState(pyfuse3.Operations):
     ) -> None:
         super().__init__()
         self.inodes = InodeTable(root)
+        self.requests = InFlight()
         self.notifier = notifier
         self._hidden = dict(hidden or {})
         self.memory = KernelMemory(self.inodes, notifier, timeout=timeout, told=told)
@@ -76,6 +78,18 @@ class MountState(pyfuse3.Operations):
     def open_handles(self) -> int:
         """Files that are open, or whose last RELEASE is still at work."""
         return len(self._files) + self._releasing
+
+    def path_of_inode(self, ino: int) -> str:
+        """Where it is in the mount; empty where the number is not known."""
+        try:
+            return self.inodes[ino].path
+        except KeyError:
+            return ""
+
+    def path_of_handle(self, number: int, *, directory: bool) -> str:
+        """Where that is in the mount which is open under ``number``; empty where nothing is."""
+        opened = (self._directories if directory else self._files).get(number)
+        return opened.inode.path if opened is not None else ""
 
     # --- for the handlers ---------------------------------------------------------------------------------------------------
 
