@@ -242,7 +242,7 @@ def _in_namespace(call: Call, namespace: str) -> int:
         # nsenter(1) would say it, with the name as it is.
         os.stat(file)
     except OSError as error:
-        raise ZarrfsError(f"-N {namespace}: {error.strerror}") from error
+        raise UsageError(f"-N {namespace}: {error.strerror}") from error
     # There one begins in the root folder.
     *specs, folder = call.words
     words = [*map(_from_anywhere, specs), os.path.abspath(folder)]
