@@ -290,14 +290,14 @@ class ArrayReader:
         """Fill in these chunks; returns when they are there, whoever fills them."""
         wanted = [each for each in coords if not self._is_filled(slab, each)]
         while wanted:
-            batches = self._batches([each for each in wanted if each not in slab.filling])
-            for batch in batches:
-                slab.filling.update(dict.fromkeys(batch, Flight()))
+            batches = [(Flight(), batch) for batch in self._batches([each for each in wanted if each not in slab.filling])]
+            for flight, batch in batches:
+                slab.filling.update(dict.fromkeys(batch, flight))
             try:
-                await for_each(batches, lambda batch: self._fill_batch(slab, batch), _WIDTH)
+                await for_each(batches, lambda each: self._fill_batch(slab, *each), _WIDTH)
             finally:
-                for batch in batches:
-                    self._filled(slab, batch)
+                for flight, batch in batches:
+                    _landed(slab, flight, batch)
             for each in wanted:
                 while (underway := slab.filling.get(each)) is not None:
                     try:
@@ -319,38 +319,37 @@ class ArrayReader:
         size = max(1, min(-(-len(coords) // CPU_THREADS), _BATCH_NBYTES // chunk_nbytes, _BATCH_CHUNKS))
         return [coords[start : start + size] for start in range(0, len(coords), size)]
 
-    async def _fill_batch(self, slab: Slab, batch: Sequence[Coords]) -> None:
-        with slab.filling[batch[0]].under_way():
-            await self._fill_places(slab, batch)
+    async def _fill_batch(self, slab: Slab, flight: Flight, batch: Sequence[Coords]) -> None:
+        with flight.under_way():
+            try:
+                await self._fill_places(slab, [self._place(slab, each) for each in batch])
+            finally:
+                _landed(slab, flight, batch)
 
-    async def _fill_places(self, slab: Slab, batch: Sequence[Coords]) -> None:
-        try:
-            places = [self._place(slab, each) for each in batch]
-            unread: list[ChunkPart] = []
-            for place in places:
-                cached, elements = self._pool.cache.peek((self.array.serial, place.coords))
-                if not cached:
-                    unread.append(place)
-                elif elements is not None:
-                    place.out[...] = elements[place.selection]
-                else:
-                    fill(self.array.metadata, place.out)
-            read = dict(zip([place.coords for place in unread], await self._read_into(unread), strict=True))
-            failed: ZarrfsError | None = None
-            for place in places:
-                result = read.get(place.coords, True)
-                if isinstance(result, ZarrfsError):
-                    failed = failed or result
-                    continue
-                if not result:
-                    fill(self.array.metadata, place.out)
-                slab.filled.add(self._slab_grid.number_in(slab.key[1], place.coords))
-                slab.used(place.out.nbytes)
-            slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
-            if failed is not None:
-                raise failed
-        finally:
-            self._filled(slab, batch)
+    async def _fill_places(self, slab: Slab, places: Sequence[ChunkPart]) -> None:
+        unread: list[ChunkPart] = []
+        for place in places:
+            cached, elements = self._pool.cache.peek((self.array.serial, place.coords))
+            if not cached:
+                unread.append(place)
+            elif elements is not None:
+                place.out[...] = elements[place.selection]
+            else:
+                fill(self.array.metadata, place.out)
+        read = dict(zip([place.coords for place in unread], await self._read_into(unread), strict=True))
+        failed: ZarrfsError | None = None
+        for place in places:
+            result = read.get(place.coords, True)
+            if isinstance(result, ZarrfsError):
+                failed = failed or result
+                continue
+            if not result:
+                fill(self.array.metadata, place.out)
+            slab.filled.add(self._slab_grid.number_in(slab.key[1], place.coords))
+            slab.used(place.out.nbytes)
+        slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
+        if failed is not None:
+            raise failed
 
     async def _read_into(self, places: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """`Array.read_chunks_into`; where the store does not answer for all in time, one may be slow, and each is asked for by itself."""
@@ -369,13 +368,6 @@ class ArrayReader:
 
         await for_each(places, read, _SINGLY)
         return [results[place.coords] for place in places]
-
-    def _filled(self, slab: Slab, batch: Sequence[Coords]) -> None:
-        """A batch is over, or was not begun: its chunks are free to be filled by others."""
-        for each in batch:
-            underway = slab.filling.pop(each, None)
-            if underway is not None:
-                underway.land()
 
     def _place(self, slab: Slab, coords: Coords) -> ChunkPart:
         """Where in the slab's memory a chunk goes, and which part of it."""
@@ -469,3 +461,11 @@ def _run_length(metadata: ArrayMetadata) -> int:
     """Elements, consecutive in C order, that lie in one chunk."""
     shape = metadata.shape
     return max(1, min(metadata.chunk_grid.chunk_shape((0,) * len(shape))[-1], shape[-1])) if shape else 1
+
+
+def _landed(slab: Slab, flight: Flight, batch: Sequence[Coords]) -> None:
+    """A batch is over, or was not begun: its chunks are free to be filled by others, who may have begun already."""
+    for each in batch:
+        if slab.filling.get(each) is flight:
+            del slab.filling[each]
+    flight.land()
