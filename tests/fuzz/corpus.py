@@ -63,8 +63,8 @@ def archive(kind: str, case: str) -> dict[str, bytes]:
 def mutant(mutator: Mutator) -> Mutant:
     """A case, one value of which is mutated, gone, or another key's too."""
     name = mutator.random.choice(list(stores()))
-    values = dict(stores()[name])
-    key = mutator.random.choice(list(values))
+    key = mutator.random.choice(list(stores()[name]))
+    values = _near(key, stores()[name])
     chance = mutator.random.random()
     if chance < 0.03:
         del values[key]
@@ -80,6 +80,14 @@ def mutant(mutator: Mutator) -> Mutant:
         begin, end, checked = index
         return Mutant(name, key, values | {key: mutator.index(values[key], begin, end)}, node if checked else None)
     return Mutant(name, key, values | {key: mutator.chunk(values[key])}, node if _is_checked(document) else None)
+
+
+def _near(key: str, values: Mapping[str, bytes]) -> dict[str, bytes]:
+    """``key`` and what it has to do with: the root's documents, and the node below the root. Others would only be read once more."""
+    if any(each.startswith(("meta/", "data/")) for each in values):
+        return dict(values)
+    top = key.partition("/")[0]
+    return {each: value for each, value in values.items() if "/" not in each or each.partition("/")[0] == top}
 
 
 def is_document(key: str) -> bool:
