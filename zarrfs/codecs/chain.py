@@ -15,17 +15,19 @@ have `MAX_VARIABLE_NBYTES` once it is decompressed, and the array -> bytes codec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from zarrfs import spill
-from zarrfs.codecs import lookup
+from zarrfs.codecs import lookup, scratch
 from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
-from zarrfs.codecs.scratch import scratch
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, NotRepresentable
+from zarrfs.codecs.numpy_filter import NumpyFilter
+from zarrfs.codecs.streams import Made
+from zarrfs.codecs.vlen import ObjectCodec, is_much
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, NotRepresentable, TooLarge
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.codec_spec import CodecSpec
@@ -161,6 +163,55 @@ class CodecChain:
         """The elements of a whole chunk; may be a view of ``data``, and read-only. Raises `ChunkDecodeError`."""
         return self._elements(self._serialized(data, shape, None), shape)
 
+    def transcode(self, data: Buffer, shape: Shape, to: CodecChain, keep: Array | None = None, fill: Any = None) -> Buffer:
+        """What ``to``, a chain for the same elements without a fixed size, makes of the chunk that is stored here as ``data``.
+
+        With ``keep``, elements for which that (in C order) says no are replaced by ``fill``. Where all elements together would take much
+        memory, one is made after the other. Raises `ChunkDecodeError`, `ChunkEncodeError`, and `TooLarge` for what does not work so.
+        """
+        serialized = self._serialized(data, shape, None)
+        size = math.prod(shape)
+        if not is_much(size, memoryview(serialized).nbytes):
+            elements = self._elements(serialized, shape)
+            if keep is not None:
+                elements = elements.copy()
+                # An array of no dimensions: NumPy would take a list for elements.
+                one = np.empty((), object)
+                one[()] = fill
+                elements.reshape(-1)[~keep] = one
+            return to.encode(elements)
+        with scratch.alone(spill.large_nbytes()):
+            each = self._each(serialized, shape)
+            if keep is not None:
+                each = (element if kept else fill for element, kept in zip(each, keep, strict=True))
+            return to._encode_each(each, shape)
+
+    def _each(self, serialized: Buffer, shape: Shape) -> Iterator[Any]:
+        specs = self._sizes(shape).specs
+        if isinstance(self._serializer, ObjectCodec) and not self._array_codecs:
+            return self._serializer.each(serialized, specs[-1])
+        match self._array_codecs:
+            case (NumpyFilter() as codec,):
+                return codec.each(self._serializer.decode(serialized, specs[-1]))
+        raise TooLarge(f"{specs[0].size} elements without a fixed size, in a chain of several filters, are too many")
+
+    def _encode_each(self, elements: Iterator[Any], shape: Shape) -> Buffer:
+        sizes = self._sizes(shape)
+        data: Buffer
+        if isinstance(self._serializer, ObjectCodec) and not self._array_codecs:
+            made = Made(self._serializer.codec_name, sizes.limits[0], kind=ChunkEncodeError)
+            self._serializer.put(elements, shape, made)
+            data = made.whole()
+        else:
+            match self._array_codecs:
+                case (NumpyFilter() as codec,):
+                    data = self._serializer.encode(codec.put(elements, sizes.specs[0], sizes.specs[-1]))
+                case _:
+                    raise TooLarge(f"{math.prod(shape)} elements without a fixed size, in a chain of several filters, are too many")
+        for step in self._bytes_codecs:
+            data = step.encode(data)
+        return data
+
     def decode_into(self, data: Buffer, shape: Shape, out: Array, selection: Selection | None = None) -> None:
         """Decode a chunk of ``shape`` and put the part of it that ``selection`` names (None: all of it) into ``out``.
 
@@ -183,7 +234,7 @@ class CodecChain:
             index: Any = (...,) if selection is None else (*selection, ...)
             np.copyto(out, elements[index], casting="no")
             return
-        with scratch(sizes.limits[0]) as buffer:
+        with scratch.scratch(sizes.limits[0]) as buffer:
             elements = self._elements(self._serialized(data, shape, buffer), shape)
             np.copyto(out, elements if selection is None else elements[selection], casting="no")
 

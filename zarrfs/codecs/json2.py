@@ -12,14 +12,16 @@ goes (some hundred levels) is refused, and so is text of more than `MAX_VALUES` 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from zarrfs.codecs.base import Buffer
+from zarrfs.codecs.base import Buffer, ChunkSpec
 from zarrfs.codecs.configuration import boolean, choice, only, short
+from zarrfs.codecs.json_elements import elements_of, put_elements
 from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
+from zarrfs.codecs.streams import Made
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
 
 _DEFAULTS: dict[str, Any] = {
@@ -37,6 +39,9 @@ _ENCODINGS = ("utf-8", "utf8", "ascii", "latin-1", "utf-16", "utf-32")
 _MAX_INDENT = 16
 # Before each value, and each key, of a list or an object stands one of these.
 _MARKS = (b",", b":", b"[", b"{")
+_PIECE_NBYTES = 1 << 20
+# In which the marks of JSON are single bytes.
+_BYTE_ENCODINGS = ("utf-8", "utf8", "ascii", "latin-1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,28 @@ class Json2(ObjectTextCodec):
             (str(separators[0]), str(separators[1])),
         )
 
+    def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
+        if self.text not in _BYTE_ENCODINGS:
+            raise TooLarge(f"json2: {memoryview(data).nbytes} bytes of text in {self.text} are more than zarrfs has memory for")
+        view = memoryview(data).cast("B")
+        _check_values(view)
+        return elements_of(view, self.text, json.JSONDecoder(strict=self.strict), spec.size)
+
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
+        put_elements(elements, shape, made, self._dumped, self.separators[0])
+
+    def _dumped(self, value: Any) -> bytes:
+        try:
+            return json.dumps(
+                value,
+                ensure_ascii=self.ensure_ascii,
+                allow_nan=self.allow_nan,
+                sort_keys=self.sort_keys,
+                separators=self.separators,
+            ).encode(self.text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ChunkEncodeError(f"json2: {error}") from error
+
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
         try:
             text = json.dumps(
@@ -97,14 +124,20 @@ class Json2(ObjectTextCodec):
             raise ChunkEncodeError(f"json2: {error}") from error
 
     def decoded(self, data: Buffer, size: int) -> list[Any]:
-        raw = bytes(data)
-        if sum(map(raw.count, _MARKS)) > MAX_VALUES:
-            raise ChunkDecodeError(f"json2: the text holds more than {MAX_VALUES} values")
+        _check_values(memoryview(data))
         try:
-            items = json.loads(raw.decode(self.text), strict=self.strict)
+            items = json.loads(str(memoryview(data), self.text), strict=self.strict)
         except (ValueError, RecursionError) as error:
             raise ChunkDecodeError(f"json2: {error}") from error
         return unpacked("json2", items, size)
+
+
+def _check_values(view: memoryview) -> None:
+    count = 0
+    for start in range(0, view.nbytes, _PIECE_NBYTES):
+        count += sum(map(bytes(view[start : start + _PIECE_NBYTES]).count, _MARKS))
+        if count > MAX_VALUES:
+            raise ChunkDecodeError(f"json2: the text holds more than {MAX_VALUES} values")
 
 
 PLUGIN = Json2

@@ -10,20 +10,25 @@ show them as what they are. The data is gone through once without making anythin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import msgpack
 
-from zarrfs.codecs.base import Buffer
+from zarrfs.codecs.base import Buffer, ChunkSpec
 from zarrfs.codecs.configuration import boolean, only, short
 from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataUnsupported
+from zarrfs.codecs.streams import Made
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataUnsupported, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
 
 _DEFAULTS: dict[str, Any] = {"raw": False, "use_bin_type": True, "use_single_float": False}
 _PIECE_NBYTES = 64 * 1024
+# Of one element, where they are made one after the other.
+_ALONE_NBYTES = 24 << 20
+_ALONE_VALUES = 2**19
 _LIBRARY_ERRORS = (ValueError, TypeError, RecursionError, OverflowError, MemoryError, msgpack.UnpackException)
 
 
@@ -57,6 +62,63 @@ class Msgpack2(ObjectTextCodec):
         except _LIBRARY_ERRORS as error:
             raise ChunkEncodeError(f"msgpack2: {error}") from error
         return data
+
+    def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
+        left = [0]
+        unpacker = msgpack.Unpacker(
+            _Reader(data),
+            read_size=_PIECE_NBYTES,
+            max_buffer_size=_ALONE_NBYTES,
+            raw=False,
+            strict_map_key=True,
+            max_array_len=_ALONE_VALUES,
+            max_map_len=_ALONE_VALUES // 2,
+            max_bin_len=0,
+            max_ext_len=0,
+            list_hook=lambda found: _counted(left, found, len(found)),
+            object_pairs_hook=lambda pairs: dict(_counted(left, _checked(pairs), 2 * len(pairs))),
+        )
+
+        def listed(shape: tuple[int, ...], more: int) -> Iterator[Any]:
+            count = unpacker.read_array_header()
+            if count != shape[0] + more:
+                raise ChunkDecodeError(f"msgpack2: {count - more} elements along a dimension that has {shape[0]}")
+            for _ in range(shape[0]):
+                if len(shape) > 1:
+                    yield from listed(shape[1:], 0)
+                else:
+                    left[0] = _ALONE_VALUES
+                    yield unpacker.unpack()
+
+        try:
+            yield from listed(spec.shape, 2)
+            left[0] = _ALONE_VALUES
+            if not isinstance(unpacker.unpack(), str) or math.prod(unpacker.unpack()) != spec.size:
+                raise ChunkDecodeError("msgpack2: no list of elements that ends with their type and shape")
+            if unpacker.tell() != memoryview(data).nbytes:
+                raise ChunkDecodeError(f"msgpack2: {memoryview(data).nbytes - unpacker.tell()} bytes follow the elements")
+        except msgpack.BufferFull as error:
+            raise TooLarge(f"msgpack2: an element of more than {_ALONE_NBYTES} bytes is more than zarrfs has memory for") from error
+        except _LIBRARY_ERRORS as error:
+            raise ChunkDecodeError(f"msgpack2: {str(error) or type(error).__name__}") from error
+
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
+        packer = msgpack.Packer(use_bin_type=self.use_bin_type, use_single_float=self.use_single_float)
+        values = iter(elements)
+
+        def add(shape: tuple[int, ...], more: int) -> None:
+            made.add(packer.pack_array_header(shape[0] + more))
+            for _ in range(shape[0]):
+                if len(shape) > 1:
+                    add(shape[1:], 0)
+                else:
+                    made.add(packer.pack(next(values)))
+
+        try:
+            add(shape, 2)
+            made.add(packer.pack("|O") + packer.pack(list(shape)))
+        except _LIBRARY_ERRORS as error:
+            raise ChunkEncodeError(f"msgpack2: {error}") from error
 
     def decoded(self, data: Buffer, size: int) -> list[Any]:
         nbytes = memoryview(data).nbytes

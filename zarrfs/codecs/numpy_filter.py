@@ -11,6 +11,8 @@ have in memory, so that behind `transpose` it does not read back what it wrote.)
 from __future__ import annotations
 
 import abc
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -112,6 +114,25 @@ class NumpyFilter(ArrayArrayCodec):
                 return self.run_decode(flat) if not self._is_large(flat) else self._decode_large(flat)
         except _LIBRARY_ERRORS as error:
             raise ChunkDecodeError(f"{self.filter_name}: {error}") from error
+
+    # --- elements without a fixed size, of which not all fit into memory ------------------------------------------------------
+
+    def each(self, array: Array) -> Iterator[Any]:
+        """The decoded elements of ``array``, one after the other. Raises `ChunkDecodeError`."""
+        _, encoded = self.types(np.dtype(object))
+        flat = _as_type(spill.contiguous(array).reshape(-1), encoded)
+        for start in range(0, flat.size, _BLOCK):
+            yield from self.checked_decode(flat[start : start + _BLOCK]).tolist()
+
+    def put(self, elements: Iterator[Any], spec: ChunkSpec, encoded_spec: ChunkSpec) -> Array:
+        """The array that `each` makes ``elements`` of. Raises `ChunkEncodeError`."""
+        out = spill.array(encoded_spec.shape, encoded_spec.dtype)
+        flat = out.reshape(-1)
+        for start in range(0, spec.size, _BLOCK):
+            block = np.empty(min(_BLOCK, spec.size - start), object)
+            block[:] = list(itertools.islice(elements, block.size))
+            flat[start : start + block.size] = self.checked_encode(block)
+        return out
 
     # --- what is large, block by block, into a file --------------------------------------------------------------------------
 

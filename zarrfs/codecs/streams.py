@@ -10,7 +10,7 @@ from typing import Protocol
 
 from zarrfs import spill
 from zarrfs.codecs.base import Buffer
-from zarrfs.errors import ChunkDecodeError
+from zarrfs.errors import ChunkDecodeError, ChunkError
 
 # Between two streams, a library copies what it has not used. One that is fed all of a value made of very many tiny streams would copy
 # for minutes.
@@ -98,9 +98,10 @@ def encode_stream(codec: str, data: Buffer, limit: int, compressor: Compressor) 
 
 
 class Made:
-    """At most ``limit`` decoded bytes: pieces, and from where they are many, in ``out`` or a buffer of its own."""
+    """At most ``limit`` bytes that are being made: pieces, and from where they are many, in ``out`` or a buffer of its own."""
 
-    def __init__(self, codec: str, limit: int, out: memoryview | None = None) -> None:
+    def __init__(self, codec: str, limit: int, out: memoryview | None = None, kind: type[ChunkError] = ChunkDecodeError) -> None:
+        self._kind = kind
         self.nbytes = 0
         self._codec = codec
         self._limit = limit
@@ -108,10 +109,10 @@ class Made:
         self._buffer = out
 
     def add(self, piece: bytes) -> None:
-        """The next decoded bytes. Raises `ChunkDecodeError` when they are too many."""
+        """The next bytes. Raises ``kind`` when they are too many."""
         end = self.nbytes + len(piece)
         if end > self._limit:
-            raise ChunkDecodeError(f"{self._codec}: decodes to more than the {self._limit} bytes that a chunk has at most")
+            raise self._kind(f"{self._codec}: more than the {self._limit} bytes that a chunk has at most")
         if self._buffer is None and self._pieces and spill.is_large(end):
             self._buffer = spill.buffer(self._limit)
             self._buffer[: self.nbytes] = b"".join(self._pieces)

@@ -12,16 +12,27 @@ from __future__ import annotations
 
 import abc
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from zarrfs import spill
 from zarrfs.codecs.base import BYTE, Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
+from zarrfs.codecs.streams import Made
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 
+OBJECT_NBYTES = 100
+"""What a small object takes in memory, about."""
+TEXT_TO_MEMORY = 4
+"""Bytes of memory for a byte of text, at most."""
+ALONE_NBYTES = 96 << 20
+"""The most that one element may take."""
+
 _NUMBER = struct.Struct("<I")
+_PIECES = 8192
+_PIECE_NBYTES = 1 << 20
 
 
 def split(codec: str, data: Buffer, count: int) -> Iterator[memoryview]:
@@ -58,6 +69,26 @@ def join(codec: str, items: Sequence[Buffer]) -> bytes:
     return b"".join(pieces)
 
 
+def put_items(items: Iterable[Buffer], count: int, made: Made) -> None:
+    """`join`, piece by piece."""
+    made.add(_NUMBER.pack(count))
+    pieces: list[Buffer] = []
+    nbytes = 0
+    for item in items:
+        pieces += (_NUMBER.pack(len(item)), item)
+        nbytes += len(item)
+        if len(pieces) >= _PIECES or nbytes >= _PIECE_NBYTES:
+            made.add(b"".join(pieces))
+            pieces.clear()
+            nbytes = 0
+    made.add(b"".join(pieces))
+
+
+def is_much(count: int, nbytes: int) -> bool:
+    """Whether ``count`` elements in ``nbytes`` bytes may take much memory as objects: then one is made after the other."""
+    return count * OBJECT_NBYTES + TEXT_TO_MEMORY * nbytes > 2 * spill.large_nbytes()
+
+
 class ObjectCodec(ArrayBytesCodec):
     """What codecs of elements without a fixed size share: `decoded` and `encoded` are between bytes and a list of elements in C order."""
 
@@ -83,6 +114,15 @@ class ObjectCodec(ArrayBytesCodec):
         for index, each in enumerate(elements):
             array[index] = each
         return array.reshape(spec.shape)
+
+    def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
+        """The elements one after the other, for a chunk of which not all fit into memory. Raises `ChunkDecodeError`, and `TooLarge` for
+        one that does not fit alone."""
+        return iter(self.decoded(data, spec.size))
+
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
+        """`encoded`, piece by piece. Raises `ChunkEncodeError`."""
+        made.add(self.encoded(list(elements), shape))
 
     @abc.abstractmethod
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:

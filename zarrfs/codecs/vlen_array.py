@@ -10,16 +10,22 @@ refused. An element that is null, or 0, which older software left as fill values
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zarrfs.codecs.base import Buffer, Dtype
+from zarrfs.codecs.base import Buffer, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import only, plain_dtype, short
-from zarrfs.codecs.vlen import ObjectCodec, join, split
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.codecs.streams import Made
+from zarrfs.codecs.vlen import ALONE_NBYTES, ObjectCodec, join, put_items, split
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
+
+# A number in a list.
+_NUMBER_NBYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,15 @@ class VlenArray(ObjectCodec):
 
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
         return join("vlen-array", [self._item(each) for each in elements])
+
+    def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
+        for item in split("vlen-array", data, spec.size):
+            if item.nbytes // self.dtype.itemsize * _NUMBER_NBYTES > ALONE_NBYTES:
+                raise TooLarge(f"vlen-array: an element of {item.nbytes} bytes is more than zarrfs has memory for")
+            yield self._numbers(item)
+
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
+        put_items(map(self._item, elements), math.prod(shape), made)
 
     def decoded(self, data: Buffer, size: int) -> list[Any]:
         return [self._numbers(item) for item in split("vlen-array", data, size)]

@@ -8,12 +8,15 @@ Source: zarr-extensions, codec ``vlen-bytes``; numcodecs ``vlen-bytes``. `zarrfs
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from zarrfs.codecs.base import Buffer
+from zarrfs.codecs.base import Buffer, ChunkSpec
 from zarrfs.codecs.configuration import only, short
-from zarrfs.codecs.vlen import ObjectCodec, join, split
+from zarrfs.codecs.streams import Made
+from zarrfs.codecs.vlen import ObjectCodec, join, put_items, split
 from zarrfs.errors import ChunkEncodeError
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -39,8 +42,20 @@ class VlenBytes(ObjectCodec):
                 raise ChunkEncodeError(f"vlen-bytes: {short(each)} is no byte string")
         return join("vlen-bytes", elements)
 
+    def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
+        return split("vlen-bytes", data, spec.size)
+
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
+        put_items(map(_checked, elements), math.prod(shape), made)
+
     def decoded(self, data: Buffer, size: int) -> list[Any]:
         return [bytes(item) for item in split("vlen-bytes", data, size)]
+
+
+def _checked(element: Any) -> Buffer:
+    if not isinstance(element, bytes | memoryview):
+        raise ChunkEncodeError(f"vlen-bytes: {short(element)} is no byte string")
+    return element
 
 
 PLUGIN = VlenBytes

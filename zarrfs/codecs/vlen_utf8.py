@@ -8,14 +8,35 @@ Source: zarr-extensions, codec ``vlen-utf8``; numcodecs ``vlen-utf8``. `zarrfs.c
 
 from __future__ import annotations
 
+import codecs
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from zarrfs.codecs.base import Buffer
+from zarrfs.codecs.base import Buffer, ChunkSpec
 from zarrfs.codecs.configuration import only, short
-from zarrfs.codecs.vlen import ObjectCodec, join, split
+from zarrfs.codecs.streams import Made
+from zarrfs.codecs.vlen import ObjectCodec, join, put_items, split
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.model.codec_spec import CodecSpec
+
+# A longer text is not made a string, which may take four times its bytes.
+_LONG_NBYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LongText:
+    """A text as the bytes that it is stored in."""
+
+    utf8: memoryview
+
+    def __str__(self) -> str:
+        return str(self.utf8[:_LONG_NBYTES], "utf-8", "replace")
+
+    def encode(self) -> memoryview:
+        """As `str.encode`."""
+        return self.utf8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +61,42 @@ class VlenUtf8(ObjectCodec):
             bad = next(each for each in elements if not _is_text(each))
             raise ChunkEncodeError(f"vlen-utf8: {short(bad)} is no text") from error
 
+    def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
+        try:
+            for item in split("vlen-utf8", data, spec.size):
+                if len(item) <= _LONG_NBYTES:
+                    yield str(item, "utf-8")
+                else:
+                    yield _long(item)
+        except UnicodeDecodeError as error:
+            raise ChunkDecodeError(f"vlen-utf8: an element is not UTF-8: {error.reason}") from error
+
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
+        put_items(map(_bytes_of, elements), math.prod(shape), made)
+
     def decoded(self, data: Buffer, size: int) -> list[Any]:
         try:
             return [str(item, "utf-8") for item in split("vlen-utf8", data, size)]
         except UnicodeDecodeError as error:
             raise ChunkDecodeError(f"vlen-utf8: an element is not UTF-8: {error.reason}") from error
+
+
+def _long(item: memoryview) -> LongText:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(item), _LONG_NBYTES):
+        decoder.decode(item[start : start + _LONG_NBYTES])
+    decoder.decode(b"", True)
+    return LongText(item)
+
+
+def _bytes_of(element: Any) -> Buffer:
+    if isinstance(element, LongText):
+        return element.utf8
+    try:
+        encoded: bytes = element.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise ChunkEncodeError(f"vlen-utf8: {short(element)} is no text") from error
+    return encoded
 
 
 def _is_text(value: Any) -> bool:

@@ -183,12 +183,12 @@ class Array:
         return elements if self.plain is None else np.frombuffer(self.plain.encode(elements), np.uint8)
 
     def _decode(self, data: Buffer, shape: Shape) -> Elements:
-        elements: Elements = self.chain.decode(data, shape)
         if self.plain is None:
+            elements: Elements = self.chain.decode(data, shape)
             # Copies of what is large are for a thread.
             return spill.contiguous(elements) if spill.is_large(elements.nbytes) else elements
         try:
-            return np.frombuffer(self.plain.encode(elements), np.uint8)
+            return np.frombuffer(self.chain.transcode(data, shape, self.plain), np.uint8)
         except ChunkEncodeError as error:
             raise ChunkDecodeError(str(error)) from error
 
@@ -244,20 +244,26 @@ class Array:
     def _encode(self, coords: Coords, data: Buffer) -> Buffer:
         metadata = self.metadata
         shape = metadata.chunk_grid.chunk_shape(coords)
-        elements: Elements
-        if self.plain is not None:
-            elements = self.plain.decode(data, shape)
-        else:
-            elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
         spans = [metadata.chunk_grid.span(axis, index) for axis, index in enumerate(coords)]
         inside = tuple(slice(0, min(end, extent) - begin) for (begin, end), extent in zip(spans, metadata.shape, strict=True))
-        if any(part.stop < length for part, length in zip(inside, shape, strict=True)):
+        is_padded = any(part.stop < length for part, length in zip(inside, shape, strict=True))
+        if self.plain is not None:
+            keep, padding = None, None
+            if is_padded:
+                padding = element(metadata.data_type, metadata.fill_bytes)
+                keep = spill.array(shape, np.dtype(bool))
+                keep[...] = False
+                keep[inside] = True
+                keep = keep.reshape(-1)
+            return self.plain.transcode(data, shape, self.chain, keep, padding)
+        elements: Elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
+        if is_padded:
             padded = spill.array(shape, elements.dtype)
             fill(metadata, padded)
             padded[inside] = elements[inside]
             elements = padded
-        # The staging buffer may change again as soon as this returns: the encoded form must not be a view of it.
         encoded = self.chain.encode(elements)
+        # The staging buffer may change again as soon as this returns: the encoded form must not be a view of it.
         return spill.copied(encoded) if isinstance(encoded, memoryview) and _shares(encoded, data) else encoded
 
     def _naming(self, error: E, doing: str, coords: Coords) -> E:

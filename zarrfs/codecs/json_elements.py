@@ -1,0 +1,155 @@
+"""The elements in the text of `json2`, one after the other, for chunks of which not all fit into memory as objects.
+
+Only a window of the text is looked at. It is as long as the element that begins in it needs.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from zarrfs.codecs.streams import Made
+from zarrfs.codecs.vlen import ALONE_NBYTES, TEXT_TO_MEMORY
+from zarrfs.errors import ChunkDecodeError, TooLarge
+
+_WINDOW = 1 << 20
+# A list or an object of one value, which has some bytes of text.
+_VALUE_NBYTES = 232
+_SHAPE_NBYTES = 4096
+_BATCH = 1024
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def elements_of(data: memoryview, encoding: str, decoder: json.JSONDecoder, size: int) -> Iterator[Any]:
+    """The ``size`` elements in ``data``. Raises `ChunkDecodeError`, and `TooLarge` for one that takes too much memory."""
+    shape = _shape_of(data, size)
+    window = _Window(data, encoding, decoder)
+    window.expect("[")
+    if not shape:
+        yield window.value()
+    else:
+        yield from _row(window, shape)
+    window.expect(",")
+    if not isinstance(window.value(), str):
+        raise ChunkDecodeError("json2: no list of elements that ends with their type and shape")
+    window.expect(",")
+    window.value()
+    window.expect("]")
+    window.end()
+
+
+def put_elements(
+    elements: Iterable[Any], shape: tuple[int, ...], made: Made, dumped: Callable[[Any], bytes], separator: str
+) -> None:
+    """The text of a list of ``elements`` of a chunk of ``shape``, with their type and the shape behind them."""
+    comma = separator.encode()
+    values = iter(elements)
+
+    def row(lengths: tuple[int, ...]) -> None:
+        if len(lengths) > 1:
+            for index in range(lengths[0]):
+                made.add((comma if index else b"") + b"[")
+                row(lengths[1:])
+                made.add(b"]")
+            return
+        for start in range(0, lengths[0], _BATCH):
+            batch = [dumped(next(values)) for _ in range(min(_BATCH, lengths[0] - start))]
+            made.add((comma if start else b"") + comma.join(batch))
+
+    made.add(b"[")
+    row(shape or (1,))
+    made.add(comma + dumped("|O") + comma + dumped(list(shape)) + b"]")
+
+
+def _row(window: _Window, shape: tuple[int, ...]) -> Iterator[Any]:
+    for index in range(shape[0]):
+        if index:
+            window.expect(",")
+        if len(shape) == 1:
+            yield window.value()
+        else:
+            window.expect("[")
+            yield from _row(window, shape[1:])
+            window.expect("]")
+
+
+def _shape_of(data: memoryview, size: int) -> tuple[int, ...]:
+    """The shape at the end of the text."""
+    tail = bytes(data[-_SHAPE_NBYTES:])
+    try:
+        shape = json.loads(tail[tail.rindex(b"[") :].rstrip().removesuffix(b"]"))
+    except ValueError as error:
+        raise ChunkDecodeError("json2: no list of elements that ends with their type and shape") from error
+    if not isinstance(shape, list) or any(type(each) is not int or each < 0 for each in shape) or math.prod(shape) != size:
+        raise ChunkDecodeError(f"json2: not the {size} elements that a chunk has")
+    return tuple(shape)
+
+
+class _Window:
+    def __init__(self, data: memoryview, encoding: str, decoder: json.JSONDecoder) -> None:
+        self._data = data
+        self._next = 0
+        self._text = ""
+        self._at = 0
+        self._decode = codecs.getincrementaldecoder(encoding)()
+        self._decoder = decoder
+
+    def expect(self, mark: str) -> None:
+        if not self._skip() or self._text[self._at] != mark:
+            raise ChunkDecodeError(f"json2: no {mark!r} where one has to be")
+        self._at += 1
+
+    def value(self) -> Any:
+        self._skip()
+        step = _WINDOW
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+            except RecursionError as error:
+                raise ChunkDecodeError(f"json2: {error}") from error
+            except ValueError as error:
+                if not self._more(step):
+                    raise ChunkDecodeError(f"json2: {error}") from error
+            else:
+                # A number may go on.
+                if end < len(self._text) or not self._more(step):
+                    self._at = end
+                    return value
+            step *= 2
+
+    def end(self) -> None:
+        if self._skip():
+            raise ChunkDecodeError("json2: something follows the elements")
+
+    def _skip(self) -> bool:
+        """Pass over white space; whether anything is left."""
+        while True:
+            found = _SPACE.match(self._text, self._at)
+            assert found is not None
+            self._at = found.end()
+            if self._at < len(self._text):
+                return True
+            if not self._more(_WINDOW):
+                return False
+
+    def _more(self, nbytes: int) -> bool:
+        """Look at more of the text, and no longer at what was passed; whether there is more."""
+        if self._next >= len(self._data):
+            return False
+        rest = self._text[self._at :]
+        if len(rest) > _WINDOW:
+            values = sum(map(rest.count, ",:[{"))
+            if values * _VALUE_NBYTES + TEXT_TO_MEMORY * len(rest) > ALONE_NBYTES:
+                raise TooLarge(f"json2: an element of {values} values and more is more than zarrfs has memory for")
+        piece = self._data[self._next : self._next + nbytes]
+        self._next += len(piece)
+        try:
+            self._text = rest + self._decode.decode(piece, self._next >= len(self._data))
+        except UnicodeDecodeError as error:
+            raise ChunkDecodeError(f"json2: {error}") from error
+        self._at = 0
+        return True
