@@ -25,7 +25,7 @@ from zarrfs.dialects.base import Edit
 from zarrfs.errors import AcrossViews, EntryExists, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
-from zarrfs.hierarchy.readers import Position
+from zarrfs.hierarchy.position import Position
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.data_type import from_name
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from zarrfs.errors import NameInvalid
 from zarrfs.hierarchy.arrays import Array
+from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.hierarchy.readers import ArrayReader
-from zarrfs.keys import NodePath
+from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.model.unparsed import nbytes_of
 
@@ -33,6 +35,11 @@ class OpenArray:
     reader: ArrayReader
     superseded: bool = False
 
+    def is_of(self, node: Node | None) -> bool:
+        """Whether ``node`` is this array still: other attributes make no other array."""
+        before = self.array.node
+        return isinstance(node, ArrayNode) and (node.metadata, node.chunk_prefix) == (before.metadata, before.chunk_prefix)
+
 
 @dataclass(slots=True)
 class KnownNode:
@@ -49,12 +56,18 @@ class KnownNode:
 
 
 class KnownNodes:
-    """`KnownNode` by path."""
+    """`KnownNode` by path. ``paths``: of all of them; ``open_paths``: of arrays that were handed out."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[NodePath, KnownNode] = OrderedDict()
         self._large: OrderedDict[NodePath, int] = OrderedDict()
         self._large_nbytes = 0
+        self.paths = PathIndex()
+        self.open_paths = PathIndex()
+        self._by_chunk_prefix: dict[Prefix, NodePath] = {}
+        # Arrays whose chunks lie elsewhere than the node, by where these are.
+        self._apart: dict[NodePath, NodePath] = {}
+        self._chunk_places = PathIndex()
 
     def get(self, path: NodePath) -> KnownNode | None:
         """What is known at ``path``."""
@@ -80,23 +93,73 @@ class KnownNodes:
         """The same, with paths."""
         return iter(self._known.items())
 
-    def put(self, path: NodePath, known: KnownNode) -> list[tuple[NodePath, KnownNode]]:
-        """Remember ``known``; what was forgotten for it."""
+    def put(self, path: NodePath, known: KnownNode) -> None:
+        """Remember ``known``, and forget what there is no more room for."""
+        self._index(path, known)
         self._known[path] = known
         self._known.move_to_end(path)
         self._measure(path, known.node)
-        forgotten = []
         while len(self._known) > MAX_NODES:
-            dropped, oldest = self._known.popitem(last=False)
+            dropped, forgotten = self._known.popitem(last=False)
             self._measure(dropped, None)
-            forgotten.append((dropped, oldest))
+            self._unindex(dropped, forgotten)
         while self._large_nbytes > MAX_ATTRIBUTES_NBYTES and len(self._large) > 1:
             oldest_path = next(iter(self._large))
             self._measure(oldest_path, None)
             oldest = self._known[oldest_path]
             oldest.node = without_large_attributes(oldest.node) if oldest.node is not None else None
             oldest.digest, oldest.expires = b"", float("-inf")
-        return forgotten
+
+    def opened(self, path: NodePath, chunk_prefix: Prefix) -> None:
+        """The array at ``path`` was handed out."""
+        self.open_paths.add(path)
+        self._by_chunk_prefix[chunk_prefix] = path
+
+    def is_open(self, path: NodePath) -> bool:
+        """Whether the array at ``path`` was handed out, and may be open."""
+        known = self._known.get(path)
+        return known is not None and known.opened is not None
+
+    def discard(self, path: NodePath) -> None:
+        """Forget what was decoded of the array at ``path``, if it was handed out."""
+        known = self._known.get(path)
+        if known is not None and known.opened is not None:
+            known.opened.reader.discard()
+
+    def with_chunk_prefix(self, prefix: Prefix) -> NodePath | None:
+        """The array, of those that were handed out, whose chunks lie there."""
+        return self._by_chunk_prefix.get(prefix)
+
+    def with_chunks_at(self, prefix: Prefix) -> Iterator[NodePath]:
+        """Arrays with chunks below ``prefix``, or for which it may be that of a chunk, where that does not show by their paths."""
+        if not self._apart:
+            return
+        try:
+            place = NodePath(f"/{prefix[:-1]}")
+        except NameInvalid:
+            return
+        for each in (*place.ancestors(), *self._chunk_places.at_and_below(place)):
+            if each in self._apart:
+                yield self._apart[each]
+
+    def _index(self, path: NodePath, known: KnownNode) -> None:
+        self.paths.add(path)
+        if known.opened is None:
+            self.open_paths.discard(path)
+        if isinstance(known.node, ArrayNode) and known.node.chunk_prefix != path.prefix:
+            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
+            self._apart[place] = path
+            self._chunk_places.add(place)
+
+    def _unindex(self, path: NodePath, known: KnownNode) -> None:
+        self.paths.discard(path)
+        self.open_paths.discard(path)
+        if isinstance(known.node, ArrayNode):
+            self._by_chunk_prefix.pop(known.node.chunk_prefix, None)
+            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
+            if self._apart.get(place) == path:
+                del self._apart[place]
+                self._chunk_places.discard(place)
 
     def _measure(self, path: NodePath, node: Node | None) -> None:
         self._large_nbytes -= self._large.pop(path, 0)

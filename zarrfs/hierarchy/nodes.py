@@ -19,7 +19,7 @@ import trio
 from zarrfs import threads
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
-from zarrfs.errors import MetadataError, NameInvalid, StoreTimeout, ZarrfsError
+from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.chunk_layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each, in_order
@@ -29,7 +29,6 @@ from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, OpenArray, without_large_attributes
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
-from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.hierarchy.roots import Roots
@@ -69,14 +68,8 @@ class Hierarchy:
         self._ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
         self._known = KnownNodes()
-        self._paths = PathIndex()
-        self._opened = PathIndex()
-        # Arrays whose chunks lie elsewhere than the node, by where these are.
-        self._apart: dict[NodePath, NodePath] = {}
-        self._chunk_places = PathIndex()
         self._forgotten = Forgotten()
         self._underway: dict[NodePath, Flight] = {}
-        self._by_chunk_prefix: dict[Prefix, NodePath] = {}
         self._stored = StoredDocuments(store)
         self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored, ttl=ttl)
         self._hidden: set[NodePath] = set()
@@ -98,13 +91,12 @@ class Hierarchy:
             except Exception as error:
                 raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
             known.opened = OpenArray(array, ArrayReader(array, self._readers))
-            self._opened.add(path)
-            self._by_chunk_prefix[known.node.chunk_prefix] = path
+            self._known.opened(path, known.node.chunk_prefix)
         return known.opened
 
     async def layouts(self, path: NodePath) -> list[Layout]:
         """The layouts that a node at ``path`` may have, in the order in which they are asked."""
-        # Which hierarchy a folder belongs to is found by looking it up; what is hidden is not looked up, but what it lies in is.
+        # Which hierarchy a folder belongs to is found by looking it up; of what is hidden, by looking up what it lies in.
         await self._lookup(path.parent)
         await self._lookup(path)
         return await self._roots.layouts_at(path)
@@ -180,7 +172,7 @@ class Hierarchy:
 
     async def children(self, path: NodePath) -> list[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
-        names = await self.child_names(path)
+        ordered = await in_order(await self.child_names(path))
         found: dict[str, Node] = {}
         unanswered: list[StoreTimeout] = []
 
@@ -194,7 +186,6 @@ class Hierarchy:
             if node is not None:
                 found[name] = node
 
-        ordered = await in_order(names)
         await for_each(ordered, add, _WIDTH)
         if len(unanswered) > 1:
             # One may be slow; several are a store that does not answer, and say nothing of what is there.
@@ -212,12 +203,11 @@ class Hierarchy:
 
     def is_open(self, path: NodePath) -> bool:
         """Whether the array at ``path`` was handed out, and may be open."""
-        known = self._known.get(path)
-        return known is not None and known.opened is not None
+        return self._known.is_open(path)
 
     def open_below(self, path: NodePath) -> Iterator[NodePath]:
         """The arrays at ``path`` and below it that were handed out, and may be open."""
-        return filter(self.is_open, self._opened.at_and_below(path))
+        return filter(self._known.is_open, self._known.open_paths.at_and_below(path))
 
     def came_or_went(self, prefix: Prefix) -> NodeChanges:
         """Forget what is no longer so, now that ``prefix`` came or went while there was no key below it; the nodes concerned."""
@@ -245,8 +235,7 @@ class Hierarchy:
                 self.forget_all()
         nodes: list[NodeChange] = []
         chunks: list[tuple[NodePath, ChunkBox | Sequence[Coords]]] = []
-        owner = self._roots.owner_of(key)
-        if owner is not None:
+        if (owner := self._roots.owner_of(key)) is not None:
             # With another hierarchy there, or none, its nodes are others.
             self._expire_below(ROOT)
             nodes.append(NodeChange(owner))
@@ -260,7 +249,7 @@ class Hierarchy:
         # A chunk's key may be its array's prefix without the slash.
         prefix = Prefix(f"{key}/")
         while True:
-            path = self._by_chunk_prefix.get(prefix)
+            path = self._known.with_chunk_prefix(prefix)
             known = self._known.get(path) if path is not None else None
             if path is not None and known is not None and known.opened is not None:
                 metadata = known.opened.array.metadata
@@ -276,7 +265,7 @@ class Hierarchy:
 
     def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> NodeChanges:
         """Chunks of the array with this chunk prefix are other ones, although no key is; the nodes concerned."""
-        path = self._by_chunk_prefix.get(prefix)
+        path = self._known.with_chunk_prefix(prefix)
         known = self._known.get(path) if path is not None else None
         if path is None or known is None:
             return NodeChanges()
@@ -298,43 +287,26 @@ class Hierarchy:
         tops = self._roots.tops_at(prefix)
         # What a folder is told of itself, and of what it lies in, may have been otherwise without what came or went in it.
         above = dict.fromkeys(each for top in tops for each in top.ancestors() if each in self._known)
-        apart = list(itertools.islice(self._with_chunks_at(prefix), _FEW_ARRAYS + 1))
+        apart = list(itertools.islice(self._known.with_chunks_at(prefix), _FEW_ARRAYS + 1))
         if len(apart) > _FEW_ARRAYS:
             tops = [ROOT]
         for path in (*above, *apart):
             self._expire(path)
-            self._discard(path)
+            self._known.discard(path)
         for top in tops:
             self._expire_below(top)
             self._discard_below(top)
         self._roots.forget_below(prefix)
-        return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._paths)
-
-    def _with_chunks_at(self, prefix: Prefix) -> Iterator[NodePath]:
-        """Arrays with chunks below ``prefix``, or for which it may be that of a chunk, where that does not show by their paths."""
-        if not self._apart:
-            return
-        try:
-            place = NodePath(f"/{prefix[:-1]}")
-        except NameInvalid:
-            return
-        for each in (*place.ancestors(), *self._chunk_places.at_and_below(place)):
-            if each in self._apart:
-                yield self._apart[each]
-
-    def _discard(self, path: NodePath) -> None:
-        known = self._known.get(path)
-        if known is not None and known.opened is not None:
-            known.opened.reader.discard()
+        return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._known.paths)
 
     def _discard_below(self, path: NodePath) -> None:
         """Forget what was decoded of the arrays there; of all arrays, where these are many."""
-        opened = list(itertools.islice(self._opened.at_and_below(path), _FEW_ARRAYS + 1))
+        opened = list(itertools.islice(self._known.open_paths.at_and_below(path), _FEW_ARRAYS + 1))
         if len(opened) > _FEW_ARRAYS:
             self._readers.discard_all()
         else:
             for each in opened:
-                self._discard(each)
+                self._known.discard(each)
 
     def _expire(self, path: NodePath) -> None:
         known = self._known.get(path)
@@ -389,35 +361,14 @@ class Hierarchy:
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)
         opened = before.opened if before is not None else None
-        if opened is not None and not _is_same_array(opened.array.node, node):
+        if opened is not None and not opened.is_of(node):
             opened.superseded = True
             opened.reader.discard()
             opened = None
         chunks_ns = before.chunks_ns if before is not None else None
         known = KnownNode(node, digest, expires, self._forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns)
-        self._index(path, known)
-        for forgotten_path, forgotten in self._known.put(path, known):
-            self._unindex(forgotten_path, forgotten)
+        self._known.put(path, known)
         return known
-
-    def _index(self, path: NodePath, known: KnownNode) -> None:
-        self._paths.add(path)
-        if known.opened is None:
-            self._opened.discard(path)
-        if isinstance(known.node, ArrayNode) and known.node.chunk_prefix != path.prefix:
-            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
-            self._apart[place] = path
-            self._chunk_places.add(place)
-
-    def _unindex(self, path: NodePath, known: KnownNode) -> None:
-        self._paths.discard(path)
-        self._opened.discard(path)
-        if isinstance(known.node, ArrayNode):
-            self._by_chunk_prefix.pop(known.node.chunk_prefix, None)
-            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
-            if self._apart.get(place) == path:
-                del self._apart[place]
-                self._chunk_places.discard(place)
 
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None]:
         """The node, a digest of its documents, and the newest time of them."""
@@ -495,10 +446,5 @@ class Hierarchy:
 
     def _expected(self, path: NodePath) -> str | None:
         """The dialect that a node at ``path`` probably has."""
-        parent = self._known.get(path.parent)
-        return parent.node.dialect if parent is not None and parent.node is not None else None
-
-
-def _is_same_array(before: ArrayNode, now: Node | None) -> bool:
-    """Whether the chunks are what they were: other attributes make no other array."""
-    return isinstance(now, ArrayNode) and (now.metadata, now.chunk_prefix) == (before.metadata, before.chunk_prefix)
+        parent = known.node if (known := self._known.get(path.parent)) is not None else None
+        return parent.dialect if parent is not None else None

@@ -27,6 +27,7 @@ from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.flight import Flight
+from zarrfs.hierarchy.position import SLABS_AHEAD, WINDOW_NBYTES, Position
 from zarrfs.hierarchy.slabs import Slab, SlabKey, SlabPool
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
@@ -39,9 +40,6 @@ log = logging.getLogger(__name__)
 
 # One slab is worth a buffer of this size at least, where the array has so much.
 SLAB_NBYTES = 8 * 1024 * 1024
-# The kernel's readahead sends requests ahead and out of order within about this window: two of them, of 2 MiB, for each of two programs
-# that read the same file. With 4 MiB some of them passed for jumps.
-WINDOW_NBYTES = 8 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
 # Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 8 * 1024 * 1024
@@ -52,55 +50,7 @@ _PORTION = 1024
 # Chunks that are asked for one by one at the same time, to find which of them the store does not answer for.
 _SINGLY = 64
 
-# So many slabs are filled ahead, one after the other: while the kernel is answered from one, the next is always being filled.
-_SLABS_AHEAD = 1
-# The slab before, since the kernel's requests come out of order; the one being read; those ahead.
-_SLABS_HELD = 2 + _SLABS_AHEAD
-
 StartSoon = Callable[..., None]
-
-
-class Position:
-    """Where one open file has been read, to tell a pass from jumps. Starts as a pass from the beginning. Holds the last few slabs that
-    the pass went through, which are not displaced meanwhile. ``slab``: the one being read ahead of; None between passes."""
-
-    __slots__ = ("_end", "_held", "_window_nbytes", "reads", "slab")
-
-    def __init__(self, window_nbytes: int = WINDOW_NBYTES) -> None:
-        self._window_nbytes = window_nbytes
-        self._end = 0
-        self._held: list[Slab] = []
-        self.reads = 0
-        self.slab: int | None = None
-
-    def goes_on(self, start: int, stop: int) -> bool:
-        """Note a read of bytes ``start`` to ``stop``; whether it continues the pass."""
-        self.reads += 1
-        if abs(start - self._end) <= self._window_nbytes:
-            self._end = max(self._end, stop)
-            return True
-        self._end = stop
-        return False
-
-    def hold(self, slab: Slab) -> Slab | None:
-        """The pass goes through this slab, or soon will; the slab that it is done with, if any."""
-        if slab in self._held:
-            return None
-        slab.readers += 1
-        self._held.append(slab)
-        if len(self._held) <= _SLABS_HELD:
-            return None
-        passed = self._held.pop(0)
-        passed.readers -= 1
-        return passed
-
-    def let_go(self) -> list[Slab]:
-        """The pass is over; the slabs that it held."""
-        held, self._held = self._held, []
-        self.slab = None
-        for slab in held:
-            slab.readers -= 1
-        return held
 
 
 class ReaderPool:
@@ -386,7 +336,7 @@ class ArrayReader:
         start_soon = self._pool.start_soon
         if start_soon is None or self._slab_grid.chunks(index) > SlabGrid.MAX_CHUNKS:
             return
-        for number in range(index, min(index + _SLABS_AHEAD + 1, self._slab_grid.slabs)):
+        for number in range(index, min(index + SLABS_AHEAD + 1, self._slab_grid.slabs)):
             extent = self._extent(number)
             slab = self._pool.slabs.get(extent[0]) or self._pool.slabs.add_in_memory(*extent)
             if slab is None or slab.spilled:

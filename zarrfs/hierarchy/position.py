@@ -1,0 +1,56 @@
+"""Where an open file is being read: going forward, or jumping (`zarrfs.hierarchy.readers`)."""
+
+from __future__ import annotations
+
+from zarrfs.hierarchy.slabs import Slab
+
+# The kernel's readahead sends requests ahead and out of order within about this window: two of them, of 2 MiB, for each of two programs
+# that read the same file. With 4 MiB some of them passed for jumps.
+WINDOW_NBYTES = 8 * 1024 * 1024
+# So many slabs are filled ahead, one after the other: while the kernel is answered from one, the next is always being filled.
+SLABS_AHEAD = 1
+# The slab before, since the kernel's requests come out of order; the one being read; those ahead.
+_SLABS_HELD = 2 + SLABS_AHEAD
+
+
+class Position:
+    """Where one open file has been read, to tell a pass from jumps. Starts as a pass from the beginning. Holds the last few slabs that
+    the pass went through, which are not displaced meanwhile. ``slab``: the one being read ahead of; None between passes."""
+
+    __slots__ = ("_end", "_held", "_window_nbytes", "reads", "slab")
+
+    def __init__(self, window_nbytes: int = WINDOW_NBYTES) -> None:
+        self._window_nbytes = window_nbytes
+        self._end = 0
+        self._held: list[Slab] = []
+        self.reads = 0
+        self.slab: int | None = None
+
+    def goes_on(self, start: int, stop: int) -> bool:
+        """Note a read of bytes ``start`` to ``stop``; whether it continues the pass."""
+        self.reads += 1
+        if abs(start - self._end) <= self._window_nbytes:
+            self._end = max(self._end, stop)
+            return True
+        self._end = stop
+        return False
+
+    def hold(self, slab: Slab) -> Slab | None:
+        """The pass goes through this slab, or soon will; the slab that it is done with, if any."""
+        if slab in self._held:
+            return None
+        slab.readers += 1
+        self._held.append(slab)
+        if len(self._held) <= _SLABS_HELD:
+            return None
+        passed = self._held.pop(0)
+        passed.readers -= 1
+        return passed
+
+    def let_go(self) -> list[Slab]:
+        """The pass is over; the slabs that it held."""
+        held, self._held = self._held, []
+        self.slab = None
+        for slab in held:
+            slab.readers -= 1
+        return held
