@@ -190,6 +190,14 @@ def test_what_does_not_answer_can_be_detached(store: Path) -> None:
         assert "did not answer" in done.stderr
 
 
+def test_what_does_not_answer_is_unmounted_with_an_error(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        os.kill(mount.pid, signal.SIGSTOP)
+        done = zarrfs("umount", str(mount.path))
+        assert (done.returncode, number_of_mounts(mount.path)) == (1, 0)
+        assert "did not answer" in done.stderr
+
+
 def test_life_is_told_without_waiting_for_a_daemon_that_hangs(store: Path) -> None:
     with mounted(store) as mount:
         there = mount_at(str(mount.path))

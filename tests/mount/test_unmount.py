@@ -296,6 +296,25 @@ def test_a_daemon_that_is_killed_at_its_end_leaves_the_names_of_what_is_lost(sto
     assert (store / "k").read_bytes() == OLD
 
 
+def test_a_daemon_that_makes_no_progress_is_waited_for_for_some_time(store: Path) -> None:
+    with foreground(store, gated=True, timeout=1) as mount:
+        with changed_mapping(mount.path / "raw/k"):
+            pass
+
+        def say(line: str) -> None:
+            if "file" in line:
+                mount.signal(signal.SIGSTOP)
+
+        pid = mount.process.pid
+        outcome = unmounting.unmount(str(mount.path), say=say, every=EVERY, spare=0.5)
+        mount.signal(signal.SIGCONT)
+        assert outcome.exit_code == 1
+        assert outcome.message.startswith(
+            f"{mount.path} is unmounted, but its daemon (pid {pid}) has made no progress for 1.5 s: 1 file, 2.9 KiB left; "
+        )
+        assert f"`tail --pid={pid} -f /dev/null` waits for its end, `kill -9 {pid}` gives up" in outcome.message
+
+
 # --- what cannot be stored -----------------------------------------------------------------------------------------------------
 
 
