@@ -176,8 +176,7 @@ class DeadlineStore(ForwardingStore):
             try:
                 result = await operation()
             except StoreTimeout:
-                # The backend has a deadline of its own.
-                self._health.missed(kind, places, began)
+                self._health.given_up(kind, places, began)
                 raise
             except Exception:
                 self._health.answered(kind, places)
@@ -252,7 +251,7 @@ class DeadlineStore(ForwardingStore):
         except Exception as error:  # noqa: BLE001 (given to the caller)
             write.error = error
             if isinstance(error, StoreTimeout):
-                self._health.missed(Kind.CHANGES, write.places, write.began)
+                self._health.given_up(Kind.CHANGES, write.places, write.began)
             else:
                 self._health.answered(Kind.CHANGES, write.places)
         finally:

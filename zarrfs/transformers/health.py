@@ -150,6 +150,13 @@ class StoreHealth:
         if len(self._changes.unanswered) >= _ENOUGH_CHANGES:
             self._suspect(Kind.CHANGES, began, now + self._pause)
 
+    def given_up(self, kind: Kind, places: tuple[Place, ...], began: float) -> None:
+        """Note that the backend, which has a deadline of its own, gave a request up. That it is busy, said at once, is an answer."""
+        if trio.current_time() - began < self._pause:
+            self.answered(kind, places)
+        else:
+            self.missed(kind, places, began)
+
     # --- one key ------------------------------------------------------------------------------------------------------------
 
     def _patience(self, kind: Kind, places: tuple[Place, ...]) -> float | None:
