@@ -15,6 +15,7 @@ have `MAX_VARIABLE_NBYTES` once it is decompressed, and the array -> bytes codec
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -182,6 +183,10 @@ class CodecChain:
             return to.encode(elements)
         with scratch.alone(spill.large_nbytes()):
             each = self._each(serialized, shape)
+            if keep is None and self._is_same_as(to):
+                # They are looked at, and need not be made again.
+                deque(each, maxlen=0)
+                return to._encode_bytes(serialized)
             if keep is not None:
                 each = (element if kept else fill for element, kept in zip(each, keep, strict=True))
             return to._encode_each(each, shape)
@@ -208,9 +213,19 @@ class CodecChain:
                     data = self._serializer.encode(codec.put(elements, sizes.specs[0], sizes.specs[-1]))
                 case _:
                     raise TooLarge(f"{math.prod(shape)} elements without a fixed size, in a chain of several filters, are too many")
+        return self._encode_bytes(data)
+
+    def _encode_bytes(self, data: Buffer) -> Buffer:
         for step in self._bytes_codecs:
             data = step.encode(data)
         return data
+
+    def _is_same_as(self, other: CodecChain) -> bool:
+        """Whether both make the same bytes of the same elements, but for the bytes codecs."""
+        mine = self._serializer
+        if self._array_codecs or other._array_codecs:
+            return False
+        return isinstance(mine, ObjectCodec) and mine.exact and mine == other._serializer
 
     def decode_into(self, data: Buffer, shape: Shape, out: Array, selection: Selection | None = None) -> None:
         """Decode a chunk of ``shape`` and put the part of it that ``selection`` names (None: all of it) into ``out``.

@@ -6,6 +6,7 @@ Only a window of the text is looked at. It is as long as the element that begins
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import math
 import re
@@ -21,6 +22,9 @@ _WINDOW = 1 << 20
 _VALUE_NBYTES = 232
 _SHAPE_NBYTES = 4096
 _BATCH = 1024
+_BATCH_TEXT = 1 << 16
+# So many values are taken one by one before many at once are tried again.
+_PATIENCE = 256
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -57,8 +61,8 @@ def put_elements(
                 made.add(b"]")
             return
         for start in range(0, lengths[0], _BATCH):
-            batch = [dumped(next(values)) for _ in range(min(_BATCH, lengths[0] - start))]
-            made.add((comma if start else b"") + comma.join(batch))
+            batch = list(itertools.islice(values, min(_BATCH, lengths[0] - start)))
+            made.add((comma if start else b"") + dumped(batch)[1:-1])
 
     made.add(b"[")
     row(shape or (1,))
@@ -66,15 +70,31 @@ def put_elements(
 
 
 def _row(window: _Window, shape: tuple[int, ...]) -> Iterator[Any]:
+    if len(shape) == 1:
+        yield from _values(window, shape[0])
+        return
     for index in range(shape[0]):
         if index:
             window.expect(",")
-        if len(shape) == 1:
-            yield window.value()
-        else:
-            window.expect("[")
-            yield from _row(window, shape[1:])
-            window.expect("]")
+        window.expect("[")
+        yield from _row(window, shape[1:])
+        window.expect("]")
+
+
+def _values(window: _Window, count: int) -> Iterator[Any]:
+    """The elements of a row: many at once as far as that goes."""
+    patience = 0
+    while count:
+        batch = window.batch(count - 1) if count > _BATCH and not patience else []
+        if batch:
+            yield from batch
+            count -= len(batch)
+            continue
+        patience = patience - 1 if patience else _PATIENCE
+        yield window.value()
+        count -= 1
+        if count:
+            window.expect(",")
 
 
 def _shape_of(data: memoryview, size: int) -> tuple[int, ...]:
@@ -120,6 +140,33 @@ class _Window:
                     self._at = end
                     return value
             step *= 2
+
+    def batch(self, most: int) -> list[Any]:
+        """Values up to a comma that is not within one, and past it; none where that is not found at once, or there are more."""
+        if len(self._text) - self._at < _BATCH_TEXT:
+            self._more(_WINDOW)
+        # Text that ends within a value is none that can be parsed.
+        cut = self._text.rfind(",", self._at, self._at + _BATCH_TEXT)
+        for mark in ("],", "},"):
+            batch = self._parsed(cut)
+            if batch is not None:
+                break
+            cut = self._text.rfind(mark, self._at, self._at + _BATCH_TEXT) + 1
+        else:
+            batch = self._parsed(cut)
+        if batch is None or len(batch) > most:
+            return []
+        self._at = cut + 1
+        return batch
+
+    def _parsed(self, cut: int) -> list[Any] | None:
+        if cut <= self._at:
+            return None
+        try:
+            values: list[Any] = self._decoder.decode(f"[{self._text[self._at : cut]}]")
+        except (ValueError, RecursionError):
+            return None
+        return values
 
     def end(self) -> None:
         if self._skip():

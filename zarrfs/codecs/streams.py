@@ -17,6 +17,8 @@ from zarrfs.errors import ChunkDecodeError, ChunkError
 _FOLLOWING_NBYTES = 64 * 1024
 # What may be large is fed and taken in such pieces.
 _PIECE_NBYTES = 1024 * 1024
+# The first buffer for what is being made, if there is more than pieces.
+_FIRST_NBYTES = 256 * 1024 * 1024
 
 
 class Decompressor(Protocol):
@@ -114,14 +116,20 @@ class Made:
         if end > self._limit:
             raise self._kind(f"{self._codec}: more than the {self._limit} bytes that a chunk has at most")
         if self._buffer is None and self._pieces and spill.is_large(end):
-            self._buffer = spill.buffer(self._limit)
-            self._buffer[: self.nbytes] = b"".join(self._pieces)
+            self._grow(max(end, _FIRST_NBYTES), b"".join(self._pieces))
             self._pieces.clear()
+        elif self._buffer is not None and end > len(self._buffer):
+            self._grow(2 * end, self._buffer[: self.nbytes])
         if self._buffer is None:
             self._pieces.append(piece)
         else:
             self._buffer[self.nbytes : end] = piece
         self.nbytes = end
+
+    def _grow(self, nbytes: int, before: Buffer) -> None:
+        """The limit may be much more than there is."""
+        self._buffer = spill.buffer(max(min(nbytes, self._limit), spill.large_nbytes()))
+        self._buffer[: len(before)] = before
 
     def whole(self) -> Buffer:
         """All of them."""

@@ -93,6 +93,8 @@ class ObjectCodec(ArrayBytesCodec):
     """What codecs of elements without a fixed size share: `decoded` and `encoded` are between bytes and a list of elements in C order."""
 
     codec_name: ClassVar[str]
+    exact: ClassVar[bool] = False
+    """Whether the same elements are always the same bytes."""
 
     def encoded_nbytes(self, spec: ChunkSpec) -> int | None:
         self.encoded_dtype(spec.dtype)

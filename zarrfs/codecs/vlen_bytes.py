@@ -28,6 +28,7 @@ class VlenBytes(ObjectCodec):
     names: ClassVar[tuple[str, ...]] = ("vlen-bytes",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("vlen-bytes",)
     holds: ClassVar[tuple[str, ...]] = ("variable_length_bytes", "bytes")
+    exact: ClassVar[bool] = True
     codec_name: ClassVar[str] = "vlen-bytes"
     examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("vlen-bytes"),)
 

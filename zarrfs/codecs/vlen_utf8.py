@@ -46,6 +46,7 @@ class VlenUtf8(ObjectCodec):
     names: ClassVar[tuple[str, ...]] = ("vlen-utf8",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("vlen-utf8",)
     holds: ClassVar[tuple[str, ...]] = ("string",)
+    exact: ClassVar[bool] = True
     codec_name: ClassVar[str] = "vlen-utf8"
     examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("vlen-utf8"),)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from zarrfs.fuse.inodes import Inode
 from zarrfs.vfs.node import Entry, Handle
+
+# Entries of a listing. What the kernel has no room for in one answer it asks for again; a program may go back anywhere, and rarely does.
+_KEPT = 4096
 
 
 class OpenFile:
@@ -21,22 +25,27 @@ class OpenFile:
 
 
 class OpenDirectory:
-    """A listing under way. Entries that were read from the tree are kept, since the kernel may ask for any position again; so is the
+    """A listing under way. The last entries that were read from the tree are kept, since the kernel asks for some again; so is the
     error that ended it, which must not be taken for its end. ``epoch``: of the kernel's memory, when it began."""
 
-    __slots__ = ("entries", "epoch", "error", "inode", "iterator", "listed")
+    __slots__ = ("_passed", "entries", "epoch", "error", "inode", "iterator", "listed")
 
     def __init__(self, inode: Inode, iterator: AsyncIterator[Entry], epoch: int) -> None:
         self.inode = inode
         self.epoch = epoch
         self.iterator: AsyncIterator[Entry] | None = iterator
-        self.entries: list[Entry] = []
+        self.entries: deque[Entry] = deque()
+        self._passed = 0
         self.error: Exception | None = None
         self.listed = False
 
+    def has_dropped(self, position: int) -> bool:
+        """Whether the entry at ``position`` is no longer kept: then the listing has to begin anew."""
+        return position < self._passed
+
     async def entry(self, position: int) -> Entry | None:
         """The entry at ``position``; None behind the last."""
-        while position >= len(self.entries):
+        while position >= self._passed + len(self.entries):
             if self.error is not None:
                 raise self.error
             if self.iterator is None:
@@ -50,12 +59,16 @@ class OpenDirectory:
                 self.iterator = None
                 return None
             self.entries.append(entry)
-        return self.entries[position]
+            if len(self.entries) > _KEPT:
+                self.entries.popleft()
+                self._passed += 1
+        return self.entries[position - self._passed]
 
     async def restart(self, iterator: AsyncIterator[Entry] | None, epoch: int = 0) -> None:
         """Begin anew with ``iterator``, or end."""
         self.epoch = epoch
         before, self.iterator, self.error = self.iterator, iterator, None
         self.entries.clear()
+        self._passed = 0
         if isinstance(before, AsyncGenerator):
             await before.aclose()

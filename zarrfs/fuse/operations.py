@@ -190,7 +190,7 @@ class Operations(XattrOperations):
     @guarded
     async def readdir(self, fh: pyfuse3.FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         listing = self._directories[fh]
-        if start_id == 0 and listing.listed:
+        if (start_id == 0 and listing.listed) or listing.has_dropped(start_id):
             # rewinddir(3): POSIX wants what is there now.
             await listing.restart((await self._directory(listing.inode)).entries(), self.memory.epoch)
         listing.listed = True

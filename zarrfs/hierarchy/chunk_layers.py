@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.hierarchy.chunks import ChunkStore, StoredChunks
 from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.encoded_shards import EncodedShards
+from zarrfs.hierarchy.encoded_shards import DecodedShards, EncodedShards
 from zarrfs.hierarchy.pending_chunks import PendingChunks
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.shard_indexes import ShardIndexes
@@ -31,6 +31,7 @@ class ShardLayers:
     counters: HierarchyCounters
     budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(UNLIMITED))
     indexes: ShardIndexes = field(default_factory=lambda: ShardIndexes(INDEXES_NBYTES))
+    decoded: DecodedShards = field(default_factory=DecodedShards)
     pending: PendingShards | None = None
 
 
@@ -45,7 +46,7 @@ def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers) -> ChunkStore:
         for inner in reversed(metadata.shards[level + 1 :]):
             grid_shape = inner.grid_of_shards(grid_shape)
         if spec.codecs:
-            chunks = EncodedShards(chunks, spec.codecs, _shard_limit(metadata, level))
+            chunks = EncodedShards(chunks, spec.codecs, _shard_limit(metadata, level), layers.decoded, layers.indexes.turns)
         chunks = ShardedChunks(chunks, spec, grid_shape, layers.indexes, layers.counters)
     if layers.pending is None:
         return chunks

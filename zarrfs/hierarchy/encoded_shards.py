@@ -6,6 +6,7 @@ by itself, so that the last ones that were decoded are remembered.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -13,15 +14,49 @@ from contextlib import AbstractAsyncContextManager
 from zarrfs import threads
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
-from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError
+from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, TooLarge
 from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written
+from zarrfs.hierarchy.turns import Turns
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.spill import in_memory
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
-# Of each array: readers go through shards one after the other.
-_REMEMBERED = 2
+# Readers go through the shards of an array one after the other. What is large lies in files.
+_REMEMBERED = 8
+_REMEMBERED_NBYTES = 16 << 20
+
+
+class DecodedShards:
+    """Shards that were decoded, of all arrays of a mount; the least recently used go first."""
+
+    def __init__(self) -> None:
+        self._decoded: OrderedDict[tuple[int, Coords], tuple[Buffer, KeyStat]] = OrderedDict()
+        self._serials = itertools.count(1)
+
+    def serial(self) -> int:
+        """A number of one's own, for places."""
+        return next(self._serials)
+
+    def get(self, place: tuple[int, Coords]) -> tuple[Buffer, KeyStat] | None:
+        """A shard, of whatever generation."""
+        found = self._decoded.get(place)
+        if found is not None:
+            self._decoded.move_to_end(place)
+        return found
+
+    def put(self, place: tuple[int, Coords], decoded: tuple[Buffer, KeyStat]) -> None:
+        """Remember a shard."""
+        self._decoded[place] = decoded
+        while len(self._decoded) > _REMEMBERED or (
+            len(self._decoded) > 1 and sum(in_memory(len(data)) for data, _ in self._decoded.values()) > _REMEMBERED_NBYTES
+        ):
+            self._decoded.popitem(last=False)
+
+    def discard(self, place: tuple[int, Coords]) -> None:
+        """Forget a shard."""
+        self._decoded.pop(place, None)
 
 
 class EncodedShards(ChunkStore):
@@ -30,7 +65,7 @@ class EncodedShards(ChunkStore):
     Sizes that `list` tells are those before decoding.
     """
 
-    def __init__(self, parent: ChunkStore, codecs: Sequence[CodecSpec], limit: int) -> None:
+    def __init__(self, parent: ChunkStore, codecs: Sequence[CodecSpec], limit: int, decoded: DecodedShards, turns: Turns) -> None:
         self._parent = self.below = parent
         self._codecs: list[BytesBytesCodec] = []
         self._limits = [limit]
@@ -40,7 +75,9 @@ class EncodedShards(ChunkStore):
                 raise MetadataError(f"codec {spec.name!r} cannot follow sharding")
             self._codecs.append(codec)
             self._limits.append(codec.encoded_limit(self._limits[-1]))
-        self._decoded: OrderedDict[Coords, tuple[Buffer, KeyStat]] = OrderedDict()
+        self._decoded = decoded
+        self._serial = decoded.serial()
+        self._turns = turns
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
         return self._parent.keys(coords)
@@ -79,7 +116,7 @@ class EncodedShards(ChunkStore):
         stat = await self._parent.stat(coords)
         if stat is None:
             return None
-        known = self._decoded.get(coords)
+        known = self._decoded.get((self._serial, coords))
         if known is not None and known[1].generation == stat.generation:
             return known[1]
         # What matters to shards is the generation; the size before encoding is known when the value is read.
@@ -100,30 +137,37 @@ class EncodedShards(ChunkStore):
         for coords, written in chunks.items():
             data = written.data
             encoded[coords] = written._replace(data=None if data is None else await threads.cpu(len(data), self._encode, data))
-            self._decoded.pop(coords, None)
+            self._decoded.discard((self._serial, coords))
         return await self._parent.merge(encoded)
 
     async def _whole(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
         stat = await self._parent.stat(coords)
-        known = self._decoded.get(coords)
+        place = (self._serial, coords)
+        known = self._decoded.get(place)
         if known is not None and stat is not None and known[1].generation == stat.generation:
-            self._decoded.move_to_end(coords)
             return known
-        # One byte more than may be: what is too long is refused, and not read whole.
-        found = await self._parent.get_with_stat(coords, ByteRange(0, self._limits[-1] + 1)) if stat is not None else None
-        if found is None:
-            self._decoded.pop(coords, None)
+        if stat is None:
+            self._decoded.discard(place)
             return None
-        data, stat = found
-        try:
-            whole = await threads.cpu(len(data), self._decode, data)
-        except ChunkDecodeError as error:
-            key = self.keys(coords)[0]
-            raise type(error)(f"decoding the shard {key!r}: {error}", key=key) from error
-        self._decoded[coords] = decoded = whole, stat._replace(size=len(whole))
-        while len(self._decoded) > _REMEMBERED:
-            self._decoded.popitem(last=False)
-        return decoded
+        async with self._turns.take():
+            # Somebody else may have decoded it meanwhile.
+            known = self._decoded.get(place)
+            if known is not None and known[1].generation == stat.generation:
+                return known
+            # One byte more than may be: what is too long is refused, and not read whole.
+            found = await self._parent.get_with_stat(coords, ByteRange(0, self._limits[-1] + 1))
+            if found is None:
+                self._decoded.discard(place)
+                return None
+            data, stat = found
+            try:
+                whole = await threads.cpu(len(data), self._decode, data)
+            except (ChunkDecodeError, TooLarge) as error:
+                key = self.keys(coords)[0]
+                raise type(error)(f"decoding the shard {key!r}: {error}", key=key) from error
+            decoded = whole, stat._replace(size=len(whole))
+            self._decoded.put(place, decoded)
+            return decoded
 
     def _decode(self, data: Buffer) -> Buffer:
         if len(data) > self._limits[-1]:

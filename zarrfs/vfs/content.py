@@ -6,6 +6,7 @@ Views implement `Content` for store values and decoded chunks; `zarrfs.vfs.stagi
 from __future__ import annotations
 
 import abc
+from collections.abc import AsyncIterator
 
 from zarrfs.errors import FileTooLarge
 from zarrfs.vfs.node import Attributes, Buffer
@@ -90,7 +91,23 @@ class WholeContent(Content):
         Raises `ContentInvalid` and `ChunkSizeMismatch` before the store is touched when ``data`` is not a value of this kind.
         """
 
+    async def load_in_pieces(self) -> tuple[int, AsyncIterator[tuple[int, Buffer]]] | None:
+        """As `load`, for a value that is too large to be got whole: its size, and pieces with their offsets; what no piece has is zeros.
+        None for one that is not."""
+        return None
+
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        pieces = None if empty else await self.load_in_pieces()
+        if pieces is not None:
+            stage = ValueStage(room, b"", self.publish)
+            try:
+                await stage.truncate(pieces[0])
+                async for offset, piece in pieces[1]:
+                    await stage.write(offset, piece)
+            except BaseException:
+                await stage.aclose()
+                raise
+            return stage
         data = b"" if empty else await self.load()
         return ValueStage(room, data if data is not None else b"", self.publish)
 

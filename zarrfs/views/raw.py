@@ -35,6 +35,8 @@ from zarrfs.views.raw_value import VIEW, RawValue, ident, names_of
 
 log = logging.getLogger(__name__)
 
+_LISTED_ONCE = 50_000
+
 
 class RawView(View):
     """See the module's text."""
@@ -347,12 +349,30 @@ class RawDirectory(Directory):
         raise no_such_entry(name)
 
     async def _without_shadowed(self, listing: AsyncIterator[DirEntry]) -> AsyncIterator[DirEntry]:
-        entries = [entry async for entry in listing]
-        folders = {entry[0] for entry in entries if entry[1]}
-        for entry in entries:
-            if not entry[1] and entry[0] in folders:
-                log.warning("the key %r is hidden by the folder of the same name", f"{self.prefix}{entry[0]}")
-            else:
+        entries: list[DirEntry] = []
+        folders: set[str] = set()
+        more = False
+        async for entry in listing:
+            if entry[1]:
+                folders.add(entry[0])
+            more = more or len(entries) == _LISTED_ONCE
+            if not more:
+                entries.append(entry)
+
+        def is_shown(entry: DirEntry) -> bool:
+            if entry[1] or entry[0] not in folders:
+                return True
+            log.warning("the key %r is hidden by the folder of the same name", f"{self.prefix}{entry[0]}")
+            return False
+
+        if not more:
+            for entry in filter(is_shown, entries):
+                yield entry
+            return
+        # So many are not held: they are listed a second time.
+        entries.clear()
+        async for entry in self._store.list_dir(self.prefix):
+            if is_shown(entry):
                 yield entry
 
 

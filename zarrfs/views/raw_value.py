@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory import MemoryBudget
@@ -18,6 +20,9 @@ VIEW = "raw"
 WHOLE_NBYTES = 8 * 1024 * 1024
 # One up to this size is got when it is opened for reading: it takes no more than to look whether it is still there.
 _AT_ONCE_NBYTES = 64 * 1024
+# A larger value is loaded, to be changed, in such pieces.
+_PIECE_NBYTES = 1024 * 1024
+_ZEROS = bytes(_PIECE_NBYTES)
 
 
 class RawValue(WholeContent):
@@ -57,6 +62,27 @@ class RawValue(WholeContent):
 
     async def load(self) -> Buffer | None:
         return await self._store.get(self.key)
+
+    async def load_in_pieces(self) -> tuple[int, AsyncIterator[tuple[int, Buffer]]] | None:
+        # A small one is got in one request, and what is new has no size.
+        if self._size is None or self._size <= WHOLE_NBYTES:
+            return None
+        stat = await self._store.stat(self.key)
+        if stat is None or stat.size <= WHOLE_NBYTES:
+            return None
+        return stat.size, self._pieces(stat)
+
+    async def _pieces(self, stat: KeyStat) -> AsyncIterator[tuple[int, Buffer]]:
+        """The value without what is zeros: holes stay holes."""
+        for start in range(0, stat.size, _PIECE_NBYTES):
+            asked = [(self.key, ByteRange(start, _PIECE_NBYTES))]
+            try:
+                data = (await self._store.get_partial_values(asked, if_generation=stat.generation))[0]
+            except GenerationMismatch as error:
+                raise StaleEntry(f"{self.key!r} was replaced while it was being read", key=self.key) from error
+            assert data is not None
+            if data != _ZEROS[: len(data)]:
+                yield start, data
 
     async def publish(self, data: Buffer) -> None:
         await self._context.settle(self.key)
