@@ -94,7 +94,7 @@ LAYERS: dict[str, set[str]] = {
         *PLUGGED,
     },
     # Starting and ending daemons from outside: it never imports one.
-    "lifecycle": {"config", "redact", "logs"},
+    "lifecycle": {"config", "own_files", "redact", "logs"},
     "outcomes": {"lifecycle", "redact"},
     "cli": {
         "daemon",

@@ -24,6 +24,7 @@ from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.translation import Ownership
 from zarrfs.lifecycle import last_words, mountpoint, openers
+from zarrfs.lifecycle.detaching import detach
 from zarrfs.lifecycle.mount_table import Mount, mount_at
 from zarrfs.redact import public_url, redact
 from zarrfs.service import NOBODY, ServiceManager
@@ -159,7 +160,8 @@ async def _mounted(
     await background.start(ending.on_signal, finish)
     try:
         mountpoint.prepare(config.mountpoint)
-        connection = Connection.made_by(lambda: _mount(operations, config, tree.store.writable))
+        with mountpoint.held(config.mountpoint) as name:
+            connection = Connection.made_by(lambda: _mount(operations, config, name, tree.store.writable))
     except BaseException:
         if words is not None:
             last_words.end(words)
@@ -194,7 +196,11 @@ async def _mounted(
                 connection.close()
             await _let_go(notifier, ours)
             # After a lazy umount something else may be mounted there by now.
-            pyfuse3.close(unmount=ours is not None and mount_at(place) == ours)
+            is_mounted = ours is not None and mount_at(place) == ours
+            # Root did not mount on a name that is still good (`mountpoint.held`).
+            pyfuse3.close(unmount=is_mounted and os.geteuid() != 0)
+            if is_mounted and os.geteuid() == 0:
+                await threads.io(partial(detach, place, lazy=True, patience=config.timeout))
     if words is not None:
         if failures:
             last_words.write(words, last_words.Outcome(7, _listed(failures)))
@@ -216,14 +222,14 @@ async def _let_go(notifier: Notifier, ours: Mount | None) -> None:
         abort(ours.device)
 
 
-def _mount(operations: Operations, config: MountConfig, writable: bool) -> None:
+def _mount(operations: Operations, config: MountConfig, place: str, writable: bool) -> None:
     # Whoever lists mounts sees it as it is; the kernel escapes white space and backslashes alone.
     name = _escaped(printable(public_url(config.source or config.store)))
     options = {f"fsname={name}", "subtype=zarrfs", "nosuid", "nodev", "noatime", "default_permissions"}
     asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
     options.update(option for option, so in asked.items() if so)
     try:
-        pyfuse3.init(operations, config.mountpoint, options)
+        pyfuse3.init(operations, place, options)
     except RuntimeError as error:
         # What can be foreseen was checked by `zarrfs.lifecycle.mountpoint`; libfuse tells the rest on stderr, which the parent relays.
         raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error

@@ -32,6 +32,15 @@ def make_folder(path: str, mode: int = 0o777) -> None:
         walk.enter_last(mode)
 
 
+def open_folder(path: str) -> int:
+    """An O_PATH descriptor of the folder ``path``. Raises `OSError` as `open_file` does; ELOOP where the last name is a link."""
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    with _Walk(path, make=False) as walk:
+        walk.enter_last(0)
+        return walk.taken()
+
+
 class _Walk:
     """The folder that was reached: ``at``, a descriptor; and the last name, which is in it."""
 
@@ -87,6 +96,10 @@ class _Walk:
         while self._names:
             name = self._names.popleft()
             self._enter(name, 0o777 if self._names else mode)
+
+    def taken(self) -> int:
+        """A descriptor of the folder that was reached, for the caller to close."""
+        return os.dup(self._at)
 
     def _enter(self, name: str, mode: int) -> None:
         """Go to the folder ``name``, or begin to follow a link of that name."""

@@ -11,9 +11,11 @@ import logging
 import os
 import shlex
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from zarrfs import own_files
 from zarrfs.config import MountConfig
 from zarrfs.errors import FuseUnavailable, MountpointUnusable
 from zarrfs.lifecycle import dead_mounts, programs
@@ -50,6 +52,31 @@ def prepare(mountpoint: str) -> None:
     if cleared := dead_mounts.clear(resolved(mountpoint)):
         log.warning("%s: took off %d mount(s) of zarrfs whose daemon had died", mountpoint, cleared)
     check_mountpoint(mountpoint)
+
+
+@contextmanager
+def held(mountpoint: str) -> Iterator[str]:
+    """A name of ``mountpoint`` that goes on to mean the very folder that was looked at, whatever its owner puts in its place.
+
+    Root mounts in folders of others, who may exchange theirs for a link into one of root's at any time. Everybody else has fusermount3
+    mount, which sees to that. Raises `MountpointUnusable`.
+    """
+    if os.geteuid() != 0:
+        yield mountpoint
+        return
+    try:
+        folder = own_files.open_folder(mountpoint)
+    except OSError as error:
+        raise _unusable(mountpoint, f"cannot be mounted on ({_reason(error)}): choose a folder of your own") from error
+    try:
+        # /proc/self would be that of whichever program mounts.
+        name = f"/proc/{os.getpid()}/fd/{folder}"
+        with os.scandir(name) as entries:
+            if next(entries, None) is not None:
+                raise _unusable(mountpoint, "is not empty: choose an empty folder, since a mount would hide what is in this one")
+        yield name
+    finally:
+        os.close(folder)
 
 
 def holds_dead_mount(mountpoint: str) -> bool:

@@ -1,0 +1,66 @@
+"""Root mounts on a folder in somebody's home, who puts a link to another one in its place."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.attackers import EVE, act, home, needs_root, repeating
+from tests.support.mounting import mount_table, zarrfs
+from zarrfs.errors import MountpointUnusable
+from zarrfs.lifecycle import mountpoint
+
+TRIES = 12
+
+
+@needs_root
+def test_the_folder_that_was_looked_at_is_the_one_that_is_mounted_on() -> None:
+    with home() as eve:
+        victim = eve.parent / "root"
+        act(EVE, 'mkdir "$1/m"', eve)
+        with mountpoint.held(str(eve / "m")) as name:
+            act(EVE, 'mv "$1/m" "$1/gone"; ln -s "$2" "$1/m"', eve, victim)
+            assert os.path.samestat(os.stat(name), os.stat(eve / "gone"))
+        with pytest.raises(MountpointUnusable, match="cannot be mounted on"), mountpoint.held(str(eve / "m")):
+            pass
+        act(EVE, 'ln -s "$2" "$1/way"', eve, victim.parent)
+        with pytest.raises(MountpointUnusable, match="symbolic link of somebody else"), mountpoint.held(str(eve / "way" / "root")):
+            pass
+
+
+@needs_root
+def test_a_folder_that_is_filled_at_the_last_moment_is_not_mounted_on(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(MountpointUnusable, match="is not empty"), mountpoint.held(str(tmp_path)):
+        pass
+
+
+@needs_root
+@pytest.mark.fuse
+@pytest.mark.timeout(300)
+def test_nothing_is_mounted_on_a_folder_of_roots_however_quick_the_owner_is(tmp_path: Path) -> None:
+    with home() as eve:
+        victim = eve.parent / "root"
+        store = eve / "s"
+        act(EVE, 'mkdir "$1/m" "$1/s"', eve)
+        place, aside, link = (str(eve / name) for name in ("m", "aside", "link"))
+
+        def exchange() -> None:
+            os.symlink(victim, link)
+            os.rename(place, aside)
+            os.rename(link, place)
+            os.rename(place, link)
+            os.rename(aside, place)
+            os.unlink(link)
+
+        with repeating(EVE, exchange):
+            for _ in range(TRIES):
+                done = zarrfs("mount", str(store), place, "-o", "allow_other")
+                here = [fields[4] for fields in mount_table() if fields[4].startswith(str(eve.parent))]
+                assert str(victim) not in here, "root's own folder is eve's now"
+                assert done.returncode in (0, 1, 5)
+                for each in here:
+                    subprocess.run(["umount", "-l", each], check=True)
