@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import trio
 
 from zarrfs.dialects.base import Dialect, Layout
-from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, ZarrfsError
-from zarrfs.hierarchy.arrays import Array
+from zarrfs.errors import MetadataError, MetadataUnsupported, ZarrfsError
+from zarrfs.hierarchy.arrays import Array, is_same_array
 from zarrfs.hierarchy.chunk_layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
-from zarrfs.hierarchy.path_index import PathIndex
+from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.hierarchy.roots import Roots
@@ -86,11 +86,7 @@ class Hierarchy:
         self._ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
         self._known: OrderedDict[NodePath, _Known] = OrderedDict()
-        self._paths = PathIndex()
-        self._opened = PathIndex()
-        # Arrays whose chunks lie elsewhere than the node, by where these are.
-        self._apart: dict[NodePath, NodePath] = {}
-        self._chunk_places = PathIndex()
+        self._index = NodeIndex()
         self._forgotten = Forgotten()
         self._underway: dict[NodePath, trio.Event] = {}
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
@@ -112,7 +108,7 @@ class Hierarchy:
         if known.opened is None:
             array = self.array_of(known.node)
             known.opened = OpenArray(array, ArrayReader(array, self._readers))
-            self._opened.add(path)
+            self._index.opened.add(path)
             self._by_chunk_prefix[known.node.chunk_prefix] = path
         return known.opened
 
@@ -178,8 +174,7 @@ class Hierarchy:
 
     def documents_mtime_ns(self, path: NodePath) -> int | None:
         """When the newest document of a node that was looked up was written, where the store keeps times."""
-        known = self._known.get(path)
-        return known.documents_ns if known is not None else None
+        return known.documents_ns if (known := self._known.get(path)) is not None else None
 
     async def mtime_ns(self, path: NodePath) -> int | None:
         """The newest time that is known of the array at ``path`` without asking for every chunk: of its documents, of the names in its
@@ -212,12 +207,11 @@ class Hierarchy:
 
     def is_open(self, path: NodePath) -> bool:
         """Whether the array at ``path`` was handed out, and may be open."""
-        known = self._known.get(path)
-        return known is not None and known.opened is not None
+        return (known := self._known.get(path)) is not None and known.opened is not None
 
     def open_below(self, path: NodePath) -> Iterator[NodePath]:
         """The arrays at ``path`` and below it that were handed out, and may be open."""
-        return filter(self.is_open, self._opened.at_and_below(path))
+        return filter(self.is_open, self._index.opened.at_and_below(path))
 
     def came_or_went(self, prefix: Prefix) -> NodeChanges:
         """Forget what is no longer so, now that ``prefix`` came or went while there was no key below it; the nodes concerned."""
@@ -232,7 +226,7 @@ class Hierarchy:
         """Forget everything that was learnt of the store."""
         self._epoch += 1
         self._roots.expire()
-        self._expire_below(ROOT)
+        self._forgotten.add(ROOT)
         self._readers.discard_all()
 
     # --- change -------------------------------------------------------------------------------------------------------------
@@ -248,14 +242,14 @@ class Hierarchy:
         owner = self._roots.owner_of(key)
         if owner is not None:
             # With another hierarchy there, or none, its nodes are others.
-            self._expire_below(ROOT)
+            self._forgotten.add(ROOT)
             nodes.append(NodeChange(owner))
         for layout in list(self._roots.over(key)):
             path = layout.node_of_document(key)
             if path is not None:
                 self._expire(path)
                 if self._roots.forget(path):
-                    self._expire_below(path)
+                    self._forgotten.add(path)
                 nodes.append(NodeChange(path))
         # A chunk's key may be its array's prefix without the slash.
         prefix = Prefix(f"{key}/")
@@ -298,29 +292,17 @@ class Hierarchy:
         tops = self._roots.tops_at(prefix)
         # What a folder is told of itself, and of what it lies in, may have been otherwise without what came or went in it.
         above = dict.fromkeys(each for top in tops for each in top.ancestors() if each in self._known)
-        apart = list(itertools.islice(self._with_chunks_at(prefix), _FEW_ARRAYS + 1))
+        apart = list(itertools.islice(self._index.with_chunks_at(prefix), _FEW_ARRAYS + 1))
         if len(apart) > _FEW_ARRAYS:
             tops = [ROOT]
         for path in (*above, *apart):
             self._expire(path)
             self._discard(path)
         for top in tops:
-            self._expire_below(top)
+            self._forgotten.add(top)
             self._discard_below(top)
         self._roots.forget_below(prefix)
-        return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._paths)
-
-    def _with_chunks_at(self, prefix: Prefix) -> Iterator[NodePath]:
-        """Arrays with chunks below ``prefix``, or for which it may be that of a chunk, where that does not show by their paths."""
-        if not self._apart:
-            return
-        try:
-            place = NodePath(f"/{prefix[:-1]}")
-        except NameInvalid:
-            return
-        for each in (*place.ancestors(), *self._chunk_places.at_and_below(place)):
-            if each in self._apart:
-                yield self._apart[each]
+        return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._index.known)
 
     def _discard(self, path: NodePath) -> None:
         known = self._known.get(path)
@@ -329,7 +311,7 @@ class Hierarchy:
 
     def _discard_below(self, path: NodePath) -> None:
         """Forget what was decoded of the arrays there; of all arrays, where these are many."""
-        opened = list(itertools.islice(self._opened.at_and_below(path), _FEW_ARRAYS + 1))
+        opened = list(itertools.islice(self._index.opened.at_and_below(path), _FEW_ARRAYS + 1))
         if len(opened) > _FEW_ARRAYS:
             self._readers.discard_all()
         else:
@@ -343,10 +325,6 @@ class Hierarchy:
         if path == ROOT:
             # The root's documents may carry a consolidated copy of all the others.
             self._roots.expire()
-
-    def _expire_below(self, path: NodePath) -> None:
-        """Nothing that was learnt of what is at ``path`` and below it counts any more. However much that is, it is not touched."""
-        self._forgotten.add(path)
 
     def _expire_implied(self, prefix: Prefix) -> None:
         """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
@@ -389,7 +367,7 @@ class Hierarchy:
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)
         opened = before.opened if before is not None else None
-        if opened is not None and not _is_same_array(opened.array.node, node):
+        if opened is not None and not is_same_array(opened.array.node, node):
             opened.superseded = True
             opened.reader.discard()
             opened = None
@@ -398,29 +376,13 @@ class Hierarchy:
             node, digest, expires, self._forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns
         )
         self._known.move_to_end(path)
-        self._index(path, known)
+        self._index.add(path, node, is_open=opened is not None)
         while len(self._known) > _MAX_NODES:
-            self._unindex(*self._known.popitem(last=False))
+            forgotten, least = self._known.popitem(last=False)
+            self._index.discard(forgotten, least.node)
+            if isinstance(least.node, ArrayNode):
+                self._by_chunk_prefix.pop(least.node.chunk_prefix, None)
         return known
-
-    def _index(self, path: NodePath, known: _Known) -> None:
-        self._paths.add(path)
-        if known.opened is None:
-            self._opened.discard(path)
-        if isinstance(known.node, ArrayNode) and known.node.chunk_prefix != path.prefix:
-            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
-            self._apart[place] = path
-            self._chunk_places.add(place)
-
-    def _unindex(self, path: NodePath, known: _Known) -> None:
-        self._paths.discard(path)
-        self._opened.discard(path)
-        if isinstance(known.node, ArrayNode):
-            self._by_chunk_prefix.pop(known.node.chunk_prefix, None)
-            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
-            if self._apart.get(place) == path:
-                del self._apart[place]
-                self._chunk_places.discard(place)
 
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None]:
         """The node, a digest of its documents, and the newest time of them."""
@@ -478,7 +440,7 @@ class Hierarchy:
                 break
         if await self._roots.look_at(path, read):
             # What was taken for nodes in its folders is something else.
-            self._expire_below(path)
+            self._forgotten.add(path)
             return True
         return len(self._roots.known) > found
 
@@ -486,8 +448,3 @@ class Hierarchy:
         """The dialect that a node at ``path`` probably has."""
         parent = self._known.get(path.parent)
         return parent.node.dialect if parent is not None and parent.node is not None else None
-
-
-def _is_same_array(before: ArrayNode, now: Node | None) -> bool:
-    """Whether the chunks are what they were: other attributes make no other array."""
-    return isinstance(now, ArrayNode) and (now.metadata, now.chunk_prefix) == (before.metadata, before.chunk_prefix)
