@@ -17,9 +17,10 @@ import trio
 log = logging.getLogger(__name__)
 
 SECONDS = 0.002
-"""Of one slice; one step of the work may come on top of it."""
+"""Of computing, for one slice; some steps of the work may come on top of it."""
 AT_ONCE = 64
 """Steps that are done before `Slices.run` returns, however long they take."""
+_BETWEEN_LOOKS = 8
 
 Work = Iterator[object]
 
@@ -48,7 +49,7 @@ class Slices:
         if self._ended or (name is not None and name in self._named):
             return
         waits = in_turn and self._running
-        if not waits and _is_over(work, 0 if in_turn else AT_ONCE):
+        if not waits and _is_over(work, AT_ONCE):
             return
         self._left.append((name if waits else None, work))
         if waits and name is not None:
@@ -92,12 +93,11 @@ class Slices:
 
 def _is_over(work: Work, at_once: int = 0) -> bool:
     """Go on with ``work`` for a slice, and at least for so many steps; whether that was all of it."""
-    until = time.perf_counter() + SECONDS
-    steps = 0
+    # Computing, not waiting for a busy machine: what is short is told at once there, too.
+    until = time.thread_time() + SECONDS
     try:
-        for _ in work:
-            steps += 1
-            if steps >= at_once and time.perf_counter() >= until:
+        for step, _ in enumerate(work, 1):
+            if not step % _BETWEEN_LOOKS and step >= at_once and time.thread_time() >= until:
                 return False
     except Exception:
         # As little of the loop's business as a subscriber's mistake is of the store's.

@@ -19,7 +19,7 @@ from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, Node
 from zarrfs.model.variable_fill import element
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
@@ -301,3 +301,8 @@ def fill(metadata: ArrayMetadata, out: Elements) -> None:
         out.view(np.uint8).reshape(-1)[...] = 0
         return
     out[...] = np.frombuffer(metadata.fill_bytes, f"|V{pattern.size}").view(out.dtype)[0]
+
+
+def is_same_array(before: ArrayNode, now: Node | None) -> bool:
+    """Whether the chunks are what they were: other attributes make no other array."""
+    return isinstance(now, ArrayNode) and (now.metadata, now.chunk_prefix) == (before.metadata, before.chunk_prefix)

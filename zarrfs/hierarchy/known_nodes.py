@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from zarrfs.errors import NameInvalid
 from zarrfs.hierarchy.arrays import Array
-from zarrfs.hierarchy.path_index import PathIndex
+from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.hierarchy.readers import ArrayReader
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
@@ -35,11 +34,6 @@ class OpenArray:
     reader: ArrayReader
     superseded: bool = False
 
-    def is_of(self, node: Node | None) -> bool:
-        """Whether ``node`` is this array still: other attributes make no other array."""
-        before = self.array.node
-        return isinstance(node, ArrayNode) and (node.metadata, node.chunk_prefix) == (before.metadata, before.chunk_prefix)
-
 
 @dataclass(slots=True)
 class KnownNode:
@@ -56,18 +50,14 @@ class KnownNode:
 
 
 class KnownNodes:
-    """`KnownNode` by path. ``paths``: of all of them; ``open_paths``: of arrays that were handed out."""
+    """`KnownNode` by path. ``index``: which of them lie where."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[NodePath, KnownNode] = OrderedDict()
         self._large: OrderedDict[NodePath, int] = OrderedDict()
         self._large_nbytes = 0
-        self.paths = PathIndex()
-        self.open_paths = PathIndex()
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
-        # Arrays whose chunks lie elsewhere than the node, by where these are.
-        self._apart: dict[NodePath, NodePath] = {}
-        self._chunk_places = PathIndex()
+        self.index = NodeIndex()
 
     def get(self, path: NodePath) -> KnownNode | None:
         """What is known at ``path``."""
@@ -95,14 +85,16 @@ class KnownNodes:
 
     def put(self, path: NodePath, known: KnownNode) -> None:
         """Remember ``known``, and forget what there is no more room for."""
-        self._index(path, known)
+        self.index.add(path, known.node, is_open=known.opened is not None)
         self._known[path] = known
         self._known.move_to_end(path)
         self._measure(path, known.node)
         while len(self._known) > MAX_NODES:
             dropped, forgotten = self._known.popitem(last=False)
             self._measure(dropped, None)
-            self._unindex(dropped, forgotten)
+            self.index.discard(dropped, forgotten.node)
+            if isinstance(forgotten.node, ArrayNode):
+                self._by_chunk_prefix.pop(forgotten.node.chunk_prefix, None)
         while self._large_nbytes > MAX_ATTRIBUTES_NBYTES and len(self._large) > 1:
             oldest_path = next(iter(self._large))
             self._measure(oldest_path, None)
@@ -112,7 +104,7 @@ class KnownNodes:
 
     def opened(self, path: NodePath, chunk_prefix: Prefix) -> None:
         """The array at ``path`` was handed out."""
-        self.open_paths.add(path)
+        self.index.opened.add(path)
         self._by_chunk_prefix[chunk_prefix] = path
 
     def is_open(self, path: NodePath) -> bool:
@@ -129,37 +121,6 @@ class KnownNodes:
     def with_chunk_prefix(self, prefix: Prefix) -> NodePath | None:
         """The array, of those that were handed out, whose chunks lie there."""
         return self._by_chunk_prefix.get(prefix)
-
-    def with_chunks_at(self, prefix: Prefix) -> Iterator[NodePath]:
-        """Arrays with chunks below ``prefix``, or for which it may be that of a chunk, where that does not show by their paths."""
-        if not self._apart:
-            return
-        try:
-            place = NodePath(f"/{prefix[:-1]}")
-        except NameInvalid:
-            return
-        for each in (*place.ancestors(), *self._chunk_places.at_and_below(place)):
-            if each in self._apart:
-                yield self._apart[each]
-
-    def _index(self, path: NodePath, known: KnownNode) -> None:
-        self.paths.add(path)
-        if known.opened is None:
-            self.open_paths.discard(path)
-        if isinstance(known.node, ArrayNode) and known.node.chunk_prefix != path.prefix:
-            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
-            self._apart[place] = path
-            self._chunk_places.add(place)
-
-    def _unindex(self, path: NodePath, known: KnownNode) -> None:
-        self.paths.discard(path)
-        self.open_paths.discard(path)
-        if isinstance(known.node, ArrayNode):
-            self._by_chunk_prefix.pop(known.node.chunk_prefix, None)
-            place = NodePath(f"/{known.node.chunk_prefix[:-1]}")
-            if self._apart.get(place) == path:
-                del self._apart[place]
-                self._chunk_places.discard(place)
 
     def _measure(self, path: NodePath, node: Node | None) -> None:
         self._large_nbytes -= self._large.pop(path, 0)

@@ -20,7 +20,7 @@ from zarrfs import threads
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
-from zarrfs.hierarchy.arrays import Array
+from zarrfs.hierarchy.arrays import Array, is_same_array
 from zarrfs.hierarchy.chunk_layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
 from zarrfs.hierarchy.concurrency import for_each, in_order
 from zarrfs.hierarchy.counters import HierarchyCounters
@@ -207,7 +207,7 @@ class Hierarchy:
 
     def open_below(self, path: NodePath) -> Iterator[NodePath]:
         """The arrays at ``path`` and below it that were handed out, and may be open."""
-        return filter(self._known.is_open, self._known.open_paths.at_and_below(path))
+        return filter(self._known.is_open, self._known.index.opened.at_and_below(path))
 
     def came_or_went(self, prefix: Prefix) -> NodeChanges:
         """Forget what is no longer so, now that ``prefix`` came or went while there was no key below it; the nodes concerned."""
@@ -287,7 +287,7 @@ class Hierarchy:
         tops = self._roots.tops_at(prefix)
         # What a folder is told of itself, and of what it lies in, may have been otherwise without what came or went in it.
         above = dict.fromkeys(each for top in tops for each in top.ancestors() if each in self._known)
-        apart = list(itertools.islice(self._known.with_chunks_at(prefix), _FEW_ARRAYS + 1))
+        apart = list(itertools.islice(self._known.index.with_chunks_at(prefix), _FEW_ARRAYS + 1))
         if len(apart) > _FEW_ARRAYS:
             tops = [ROOT]
         for path in (*above, *apart):
@@ -297,11 +297,11 @@ class Hierarchy:
             self._expire_below(top)
             self._discard_below(top)
         self._roots.forget_below(prefix)
-        return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._known.paths)
+        return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._known.index.known)
 
     def _discard_below(self, path: NodePath) -> None:
         """Forget what was decoded of the arrays there; of all arrays, where these are many."""
-        opened = list(itertools.islice(self._known.open_paths.at_and_below(path), _FEW_ARRAYS + 1))
+        opened = list(itertools.islice(self._known.index.opened.at_and_below(path), _FEW_ARRAYS + 1))
         if len(opened) > _FEW_ARRAYS:
             self._readers.discard_all()
         else:
@@ -361,7 +361,7 @@ class Hierarchy:
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)
         opened = before.opened if before is not None else None
-        if opened is not None and not opened.is_of(node):
+        if opened is not None and not is_same_array(opened.array.node, node):
             opened.superseded = True
             opened.reader.discard()
             opened = None

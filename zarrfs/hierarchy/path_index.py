@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
-from zarrfs.keys import ROOT, NodePath
+from zarrfs.errors import NameInvalid
+from zarrfs.keys import ROOT, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode, Node
 
 
 class PathIndex:
@@ -53,3 +56,50 @@ class PathIndex:
             if path in self._paths:
                 yield path
             pending.extend(self._below.get(path, ()))
+
+
+class NodeIndex:
+    """The nodes that are ``known``, and of these the arrays that were ``opened``."""
+
+    def __init__(self) -> None:
+        self.known = PathIndex()
+        self.opened = PathIndex()
+        # Arrays whose chunks lie elsewhere than the node, by where these are.
+        self._apart: dict[NodePath, NodePath] = {}
+        self._chunk_places = PathIndex()
+
+    def add(self, path: NodePath, node: Node | None, *, is_open: bool) -> None:
+        """``node`` is known to be at ``path``."""
+        self.known.add(path)
+        if not is_open:
+            self.opened.discard(path)
+        if (place := _place_apart(path, node)) is not None:
+            self._apart[place] = path
+            self._chunk_places.add(place)
+
+    def discard(self, path: NodePath, node: Node | None) -> None:
+        """It is known no longer."""
+        self.known.discard(path)
+        self.opened.discard(path)
+        place = _place_apart(path, node)
+        if place is not None and self._apart.get(place) == path:
+            del self._apart[place]
+            self._chunk_places.discard(place)
+
+    def with_chunks_at(self, prefix: Prefix) -> Iterator[NodePath]:
+        """Arrays with chunks below ``prefix``, or for which it may be that of a chunk, where that does not show by their paths."""
+        if not self._apart:
+            return
+        try:
+            place = NodePath(f"/{prefix[:-1]}")
+        except NameInvalid:
+            return
+        for each in itertools.chain(place.ancestors(), self._chunk_places.at_and_below(place)):
+            if each in self._apart:
+                yield self._apart[each]
+
+
+def _place_apart(path: NodePath, node: Node | None) -> NodePath | None:
+    if not isinstance(node, ArrayNode) or node.chunk_prefix == path.prefix:
+        return None
+    return NodePath(f"/{node.chunk_prefix[:-1]}")

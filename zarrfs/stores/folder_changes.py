@@ -34,7 +34,7 @@ Found = dict[tuple[Parts, bool], Kind]
 EVERYTHING = Change(Prefix(""), "unknown", behind=True)
 
 _SLICE_SECONDS = 0.005
-"""Changes are told for so long at once; others have a turn in between."""
+"""Of computing, in which changes are told at once; others have a turn in between."""
 _INLINE_NBYTES = 4 * 1024
 """Events understood inline: at most 128, at about 10 microseconds each."""
 _MOST_PENDING_NBYTES = 16 * 1024 * 1024
@@ -141,12 +141,12 @@ class FolderChanges:
             changes = await threads.io(self._understood, watch, every, abandon_on_cancel=True)
         else:
             changes = self._understood(watch, few)
-        until = time.perf_counter() + _SLICE_SECONDS
+        until = time.thread_time() + _SLICE_SECONDS
         for change in changes:
             told((change,))
-            if time.perf_counter() >= until:
+            if time.thread_time() >= until:
                 await trio.lowlevel.checkpoint()
-                until = time.perf_counter() + _SLICE_SECONDS
+                until = time.thread_time() + _SLICE_SECONDS
 
     async def _read_on(self, watch: FolderWatch) -> None:
         while True:

@@ -1,0 +1,120 @@
+"""The queue of what the kernel has to forget: bounded by what it knows, in order, and never waited for at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyfuse3
+import pytest
+import trio
+from trio.testing import trio_test
+
+from zarrfs.fuse import notifier as module
+from zarrfs.fuse.notifier import Notifier
+
+
+class Kernel:
+    """Takes notices, one at a time; while it is ``closed`` it takes none."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.open = threading.Event()
+        self.open.set()
+
+    def entry(self, parent: int, name: bytes, deleted: int = 0) -> None:
+        self.open.wait()
+        self.told.append((parent, name))
+
+    def inode(self, ino: int, attr_only: bool = False) -> None:
+        self.open.wait()
+        self.told.append((ino, attr_only))
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
+    kernel = Kernel()
+    monkeypatch.setattr(pyfuse3, "invalidate_entry", kernel.entry)
+    monkeypatch.setattr(pyfuse3, "invalidate_inode", kernel.inode)
+    yield kernel
+    kernel.open.set()
+
+
+def test_notices_are_given_in_order(kernel: Kernel) -> None:
+    @trio_test
+    async def main() -> None:
+        notifier = Notifier()
+        notifier.start()
+        for number in range(100):
+            notifier.entry(number, "a")
+            notifier.inode(number, attributes_only=bool(number % 2))
+        await notifier.drained()
+        notifier.stop()
+
+    main()
+    assert kernel.told == [each for number in range(100) for each in ((number, b"a"), (number, bool(number % 2)))]
+
+
+def test_a_notice_that_waits_stands_for_later_ones(kernel: Kernel) -> None:
+    @trio_test
+    async def main() -> None:
+        notifier = Notifier()
+        kernel.open.clear()
+        notifier.start()
+        for _ in range(10_000):
+            for number in range(3):
+                notifier.entry(number, "a")
+                notifier.inode(number)
+        # One more round than waits may be with the thread already.
+        assert len(notifier) <= 12
+        kernel.open.set()
+        await notifier.drained()
+        notifier.stop()
+
+    main()
+    assert set(kernel.told) == {each for number in range(3) for each in ((number, b"a"), (number, False))}
+
+
+def test_who_has_many_waits_for_room(kernel: Kernel) -> None:
+    @trio_test
+    async def main() -> None:
+        notifier = Notifier()
+        kernel.open.clear()
+        notifier.start()
+        with trio.move_on_after(0) as scope:
+            await notifier.room()
+        assert not scope.cancelled_caught
+        for number in range(module._MANY + 100):
+            notifier.inode(number)
+        with trio.move_on_after(0) as scope:
+            await notifier.room()
+        assert scope.cancelled_caught
+        kernel.open.set()
+        await notifier.room()
+        assert len(notifier) <= module._MANY
+        notifier.stop()
+
+    main()
+
+
+def test_at_the_end_nobody_waits_for_what_is_left(kernel: Kernel) -> None:
+    @trio_test
+    async def main() -> None:
+        notifier = Notifier()
+        kernel.open.clear()
+        notifier.start()
+        for number in range(module._MANY + 100):
+            notifier.inode(number)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(notifier.room)
+            nursery.start_soon(notifier.drained)
+            await trio.testing.wait_all_tasks_blocked()
+            notifier.stop()
+        await notifier.drained()
+        await notifier.room()
+        assert not notifier.has_stopped(0), "the kernel keeps the one notice"
+        kernel.open.set()
+        assert notifier.has_stopped(60)
+
+    main()
+    assert len(kernel.told) == 1

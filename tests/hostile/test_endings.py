@@ -1,0 +1,364 @@
+"""Endings: what a store, its owner or other users of the machine can do to the end of a mount, and to what a change behind it costs.
+
+Threats: a hierarchy of many nodes, an owner who renames and touches it faster than anybody can tell, readers who are killed, a mount that
+somebody else keeps in a mount namespace of theirs, parts that never come back. Promised: the daemon ends, and says what it waited for; no
+step of its event loop takes longer than 50 ms, whatever the number of nodes; the work grows as the nodes do.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.support.drivers import direct
+from tests.support.loop_steps import stepped
+from tests.support.mounting import ROOT, Mounted, abort, connection_of, killed_at_last, mounted, mountpoint, run, watchdog
+from tests.support.small_stores import array_document, write
+from zarrfs.config import MountConfig
+from zarrfs.keys import Prefix
+from zarrfs.lifecycle.mount_table import mount_at
+from zarrfs.stores.base import Change
+from zarrfs.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.fuse
+
+LONGEST_STEP = 0.05
+ROUNDS = int(os.environ.get("ZARRFS_ENDINGS", "24"))
+# One process imports zarrfs, once, and forks the daemons: starting Python three hundred times would take minutes.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["zarrfs.daemon", "zarrfs.stores.folder", "zarrfs.views.chunks", "zarrfs.views.whole_array"])
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def groups(folder: Path, count: int) -> Path:
+    """A hierarchy of so many groups, all in the root."""
+    write(folder, {".zgroup": b'{"zarr_format":2}'})
+    for number in range(count):
+        (folder / f"g{number:05}").mkdir()
+        (folder / f"g{number:05}/.zgroup").write_bytes(b'{"zarr_format":2}')
+    return folder
+
+
+def damaged(folder: Path) -> Path:
+    """Arrays of which every other chunk cannot be decoded."""
+    write(folder, {".zgroup": b'{"zarr_format":2}'})
+    document = json.loads(array_document((64,), (8,), "<i4"))
+    document["compressor"] = {"id": "zlib", "level": 1}
+    import zlib
+
+    good, bad = zlib.compress(bytes(32)), b"not zlib"
+    for number in range(20):
+        chunks = {str(index): (good, bad)[index % 2] for index in range(8)}
+        write(folder / f"a{number}", {".zarray": json.dumps(document).encode(), **chunks})
+    return folder
+
+
+# --- what many nodes cost ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_many_nodes_keep_the_event_loop_neither_while_others_change_them_nor_at_the_end(tmp_path: Path) -> None:
+    count = 2000
+    store = groups(tmp_path / "store", count)
+    with stepped(store, cache_dir=str(tmp_path)) as (mount, steps):
+        run("ls", "-R", mount.path / "chunks")
+        assert mount.stats()["nodes_parsed"] > count
+        # A listing is another matter.
+        steps.report()
+        for number in range(2 * count):
+            name = store / f"g{number % count:05}"
+            name.rename(store / "away")
+            (store / "away").rename(name)
+        (store / "last").write_bytes(b"seen")
+        while not (mount.path / "raw/last").exists():
+            pass
+        assert steps.longest() < LONGEST_STEP, steps.last
+        for number in range(10 * count):
+            os.utime(store / f"g{number % count:05}/.zgroup")
+        (store / "later").write_bytes(b"seen")
+        while not (mount.path / "raw/later").exists():
+            pass
+        run("ls", "-R", mount.path / "chunks")
+        steps.report()
+    assert max(steps.last["longest"].values()) < LONGEST_STEP, steps.last
+
+
+def calls(function: Callable[[], None]) -> int:
+    """How many functions ``function`` calls, those of C included."""
+    count = 0
+
+    def profile(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("kind", ["everything", "a folder", "a rename among others", "an own folder"])
+def test_the_work_grows_as_what_is_concerned(kind: str) -> None:
+    async def work(count: int) -> int:
+        store = MemoryStore()
+        async with direct(store) as driver:
+            driver.prefix = ""
+            await driver.put(".zgroup", b'{"zarr_format":2}')
+            await driver.put("alone/.zgroup", b'{"zarr_format":2}')
+            for number in range(count):
+                await driver.put(f"g/g{number}/.zgroup", b'{"zarr_format":2}')
+            await driver.put("g/.zgroup", b'{"zarr_format":2}')
+            for view in ("chunks", "raw"):
+                for number in range(count):
+                    await driver.stat(f"{view}/g/g{number}/.zgroup")
+                await driver.stat(f"{view}/alone/.zgroup")
+            place = {"everything": "", "a rename among others": "alone/"}.get(kind, "g/")
+            change = Change(Prefix(place), "erase", behind=kind != "an own folder")
+            told = driver.notifier.entries
+            told.clear()
+            found = calls(lambda: driver.tree.observed.announce(change))
+            sliced = calls_of_tasks()
+            with sliced:
+                await driver.tree.slices.done()
+            assert told, "the kernel is told"
+            return found + sliced.count
+
+    small, large = trio.run(work, 200), trio.run(work, 800)
+    if kind == "a rename among others":
+        assert large <= small * 1.2, "nothing else is looked at"
+    else:
+        assert large <= small * 6
+
+
+class calls_of_tasks:
+    """Counts the calls of whatever runs meanwhile in this thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> None:
+        sys.setprofile(self._profile)
+
+    def __exit__(self, *exc: object) -> None:
+        sys.setprofile(None)
+
+    def _profile(self, frame: object, event: str, argument: object) -> None:
+        self.count += event in ("call", "c_call")
+
+
+def test_a_shard_of_very_many_chunks_is_not_told_chunk_by_chunk() -> None:
+    from zarrfs.hierarchy.chunk_layers import ChunkBox
+    from zarrfs.hierarchy.node_changes import NodeChanges
+    from zarrfs.keys import NodePath
+
+    small = NodeChanges(chunks=((NodePath("/a"), ChunkBox((range(2, 4), range(5, 8)))),))
+    assert [node.coords for node in small] == [(i, j) for i in (2, 3) for j in (5, 6, 7)] and not small.whole
+    large = NodeChanges(chunks=((NodePath("/a"), ChunkBox((range(2**40), range(2**40)))),))
+    assert list(large) == [] and large.whole == ["/a"]
+
+
+# --- what an end waits for --------------------------------------------------------------------------------------------------------
+
+
+@only_root
+def test_a_copy_in_another_mount_namespace_keeps_no_daemon(tmp_path: Path) -> None:
+    """A container, a service or an `unshare` that began while it was mounted: the umount does not reach it."""
+    store = write(tmp_path / "store", {"k": b"value"})
+    with mounted(store, "--cache-dir", str(tmp_path), ends_with=None) as mount:
+        script = "echo ready; exec sleep 600"
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as elsewhere:
+            assert elsewhere.stdout is not None and elsewhere.stdout.readline() == b"ready\n"
+            try:
+                ended = mount.umount()
+            finally:
+                elsewhere.kill()
+        assert ended.returncode == 0, ended.stderr
+        assert f"mount namespace of sleep ({elsewhere.pid})" in mount.log()
+
+
+@contextmanager
+def stuck(store: Path, where: str, **options: object) -> Iterator[tuple[Mounted, subprocess.Popen[bytes]]]:
+    with mountpoint() as path:
+        log_file = path.with_name("log")
+        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), **options)  # type: ignore[arg-type]
+        command = [sys.executable, "-P", str(ROOT / "tests/support/stuck_mount.py"), config.to_json(), where]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+            with killed_at_last(process.pid, path), watchdog(60, process.kill):
+                assert process.stdout is not None and process.stdout.readline() == b"mounted\n", log_file.read_text()
+                yield Mounted(path, store, log_file, process.pid), process
+                process.wait()
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("close", "the store to be closed"),
+        ("thread", "what goes on in the background"),
+        ("lock", "what is written to be stored"),
+    ],
+)
+def test_what_never_comes_back_is_told_and_the_daemon_ends(tmp_path: Path, where: str, what: str) -> None:
+    store = write(tmp_path / "store", {"k": b"value"})
+    with stuck(store, where, timeout=1.0, cache_dir=str(tmp_path)) as (mount, process):
+        ended = mount.umount()
+        assert process.wait() == 0 and ended.returncode == 0, "nothing is lost"
+        assert f"ended, although it waits for {what}" in mount.log()
+        assert "waiting: thread MainThread in " in mount.log()
+
+
+ENDINGS: dict[str, Callable[[Path, int], object]] = {
+    "umount -l": lambda path, pid: run("umount", "-i", "-l", path),
+    "umount -f": lambda path, pid: run("umount", "-i", "-f", "-l", path),
+    "abort": lambda path, pid: abort(str(connection_of(path))),
+    "SIGTERM": lambda path, pid: os.kill(pid, signal.SIGTERM),
+}
+
+
+@only_root
+@pytest.mark.parametrize("how", ENDINGS)
+def test_readers_whom_nobody_waits_for_keep_no_daemon(tmp_path: Path, how: str) -> None:
+    """The store never answers, and has all the time in the world: 120 readers wait, more than there are workers."""
+    store = write(tmp_path / "store", {".zgroup": b'{"zarr_format":2}'})
+    write(store / "a", {".zarray": array_document((4, 4), (4, 4), "|u1"), "0.0": bytes(16)})
+    with stuck(store, "read", timeout=100_000.0, cache_dir=str(tmp_path)) as (mount, process):
+        readers = [subprocess.Popen(["cat", mount.path / "raw/a/0.0"], stdout=-3, stderr=-3) for _ in range(120)]
+        while not mount.stats()["open_handles"]:
+            pass
+        for reader in readers[::2]:
+            reader.kill()
+        ENDINGS[how](mount.path, process.pid)
+        if how == "umount -l":
+            # The kernel keeps what is open: those who wait for it have to be let go of.
+            abort(str(os.minor(0)) if (connection := _fuse_connection(process.pid)) is None else connection)
+        process.wait()
+        for reader in readers:
+            reader.wait()
+        if how == "abort":
+            run("umount", "-i", "-l", mount.path)
+
+
+def _fuse_connection(pid: int) -> str | None:
+    """The number of the one connection that nobody has mounted any more and that has requests waiting."""
+    table = Path("/proc/self/mountinfo").read_bytes()
+    for folder in Path("/sys/fs/fuse/connections").iterdir():
+        if f" 0:{folder.name} ".encode() not in table and int((folder / "waiting").read_text()) > 50:
+            return folder.name
+    return None
+
+
+# --- again and again --------------------------------------------------------------------------------------------------------------
+
+
+def daemon(config: str, ready: Connection) -> None:
+    """What the command runs in its background process."""
+    from zarrfs import logs
+    from zarrfs.daemon import serve
+
+    parsed = MountConfig.from_json(config)
+    os.setsid()
+    logs.configure(parsed.log_level, parsed.log_file)
+    trio.run(serve, parsed, lambda: ready.send(True))
+
+
+@contextmanager
+def running(config: MountConfig) -> Iterator[BaseProcess]:
+    ready, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=daemon, args=(config.to_json(), theirs))
+    process.start()
+    assert process.pid is not None
+    with killed_at_last(process.pid, Path(config.mountpoint)):
+        assert ready.recv()
+        yield process
+
+
+READER = """
+import os, random, sys
+chance = random.Random(int(sys.argv[2]))
+while True:
+    name = f"a{chance.randrange(20)}"
+    path = chance.choice([f"chunks/{name}/{chance.randrange(8)}", f"npy/{name}.npy", f"zarr3/{name}/c/{chance.randrange(8)}"])
+    try:
+        with open(f"{sys.argv[1]}/{path}", "rb") as file:
+            file.read()
+        os.listdir(f"{sys.argv[1]}/chunks/{name}")
+    except OSError as error:
+        if error.errno in (103, 107):
+            break
+"""
+
+
+def detached(path: Path, *command: str) -> None:
+    """Unmount what nobody should be using any more: the last RELEASE may be under way."""
+    while subprocess.run([*command, str(path)], capture_output=True, check=False).returncode and mount_at(str(path)) is not None:
+        pass
+
+
+HOW: dict[str, Callable[[Path, int], object]] = {
+    "umount": lambda path, pid: detached(path, "umount", "-i"),
+    "umount -l": lambda path, pid: detached(path, "umount", "-i", "-l"),
+    "umount -f": lambda path, pid: detached(path, "umount", "-i", "-f", "-l"),
+    "fusermount3 -u": lambda path, pid: detached(path, "fusermount3", "-u"),
+    "SIGTERM": lambda path, pid: os.kill(pid, signal.SIGTERM),
+    "abort": lambda path, pid: abort(str(connection_of(path))),
+}
+
+
+@only_root
+@pytest.mark.timeout(60 + 20 * ROUNDS)
+def test_a_mount_ends_however_it_is_ended_and_whatever_goes_on(tmp_path: Path) -> None:
+    """More rounds: ZARRFS_ENDINGS=300. Each has a store with bad chunks, readers of which some are killed, and another end."""
+    store = damaged(tmp_path / "store")
+    for round_ in range(ROUNDS):
+        chance = random.Random(round_)
+        how = list(HOW)[round_ % len(HOW)]
+        with mountpoint() as path:
+            log_file = path.with_name("log")
+            config = MountConfig(
+                store=str(store),
+                mountpoint=str(path),
+                cache_dir=str(tmp_path),
+                read_only=chance.random() < 0.7,
+                watch=chance.random() < 0.7,
+                log_file=str(log_file),
+            )
+            with running(config) as process:
+                pid = process.pid
+                assert pid is not None
+                command = [sys.executable, "-S", "-c", READER, str(path)]
+                readers = [subprocess.Popen([*command, str(number)], stderr=subprocess.DEVNULL) for number in range(6)]
+                for _ in range(chance.randrange(40)):
+                    with suppress(OSError):
+                        (path / "npy" / f"a{chance.randrange(20)}.npy").read_bytes()
+                leaving = readers if how in ("umount", "fusermount3 -u") else readers[:: chance.choice([1, 2, 3])]
+                for reader in leaving:
+                    reader.kill()
+                killers = [threading.Timer(chance.random() / 2, reader.kill) for reader in readers if reader not in leaving]
+                for killer in killers:
+                    killer.start()
+                HOW[how](path, pid)
+                process.join(45)
+                ended = process.exitcode
+                for killer in killers:
+                    killer.join()
+                for reader in readers:
+                    reader.wait()
+                assert ended == 0, f"round {round_}, {how}: {ended}\n{log_file.read_text()[-3000:]}"
+                if how == "abort":
+                    detached(path, "umount", "-i", "-l")

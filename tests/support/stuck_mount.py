@@ -1,0 +1,73 @@
+"""The daemon in the foreground, over a store that sticks for ever at one point of its life.
+
+    python stuck_mount.py CONFIG WHERE    # the MountConfig as JSON; "read", "close", "thread" or "lock"
+
+"read": what is read never comes, and there is no deadline. "close": the store cannot be closed. "thread": a task in the background waits
+for a thread that never ends. "lock": what is staged waits for a lock that nobody lets go of. Prints a line on stdout when the mount
+answers. What the end of a mount is given beyond ``timeout`` is one second here.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import trio
+
+# Run as a script, from anywhere: the checkout is not on the path.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.support.stores import InterruptedStore
+from zarrfs import daemon, ending, logs
+from zarrfs.config import MountConfig
+from zarrfs.stores.base import Store
+from zarrfs.stores.opening import open_store
+from zarrfs.tree import MountTree
+
+
+class StuckStore(InterruptedStore):
+    def __init__(self, inner: Store, where: str) -> None:
+        super().__init__(inner)
+        self._where = where
+
+    async def interrupt(self, operation: str, place: str) -> None:
+        if self._where == "read" and operation in ("get", "get_partial_values", "get_with_stat") and place.endswith("0.0"):
+            await trio.sleep_forever()
+
+    async def aclose(self) -> None:
+        if self._where == "close":
+            await trio.sleep_forever()
+        await super().aclose()
+
+
+async def _in_a_thread() -> None:
+    await trio.to_thread.run_sync(threading.Event().wait)
+
+
+def main(config_json: str, where: str) -> int:
+    config = MountConfig.from_json(config_json)
+    logs.configure(config.log_level, config.log_file)
+    ending._SPARE_SECONDS = 1.0
+
+    async def open_stuck(url: str, read_only: bool = False) -> Store:
+        return StuckStore(await open_store(url, read_only), where)
+
+    class StuckTree(MountTree):
+        def __init__(self, config: MountConfig, store: Store, nursery: trio.Nursery) -> None:
+            super().__init__(config, store, nursery)
+            if where == "thread":
+                nursery.start_soon(_in_a_thread)
+
+        async def publish_all(self) -> list[tuple[str, str]]:
+            if where == "lock":
+                await trio.sleep_forever()
+            return await super().publish_all()
+
+    daemon.open_store = open_stuck
+    daemon.MountTree = StuckTree  # type: ignore[misc]
+    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True), logs.log.info, 0.1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
