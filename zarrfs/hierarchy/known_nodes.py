@@ -16,14 +16,12 @@ from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.hierarchy.readers import ArrayReader
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
-from zarrfs.model.unparsed import nbytes_of
+from zarrfs.model.unparsed import are_large, nbytes_of
 
 N = TypeVar("N", bound=Node)
 
 MAX_NODES = 50_000
 MAX_ATTRIBUTES_NBYTES = 32 << 20
-# Attributes of fewer bytes are not counted: most nodes have some.
-_LARGE_NBYTES = 64 << 10
 
 
 @dataclass(slots=True)
@@ -124,14 +122,13 @@ class KnownNodes:
 
     def _measure(self, path: NodePath, node: Node | None) -> None:
         self._large_nbytes -= self._large.pop(path, 0)
-        nbytes = nbytes_of(node.attributes) if isinstance(node, ArrayNode | GroupNode) else 0
-        if nbytes > _LARGE_NBYTES:
-            self._large[path] = nbytes
-            self._large_nbytes += nbytes
+        if isinstance(node, ArrayNode | GroupNode) and are_large(node.attributes):
+            self._large[path] = nbytes_of(node.attributes)
+            self._large_nbytes += self._large[path]
 
 
 def without_large_attributes(node: N) -> N:
     """``node`` for somebody who keeps it and has no use for its attributes."""
-    if isinstance(node, ArrayNode | GroupNode) and nbytes_of(node.attributes) > _LARGE_NBYTES:
+    if isinstance(node, ArrayNode | GroupNode) and are_large(node.attributes):
         return replace(node, attributes={})
     return node

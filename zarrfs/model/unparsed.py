@@ -31,6 +31,17 @@ class Unparsed:
         return f"<{len(self.data)} bytes of JSON, {hashlib.blake2b(self.data, digest_size=8).hexdigest()}>"
 
 
+LARGE_NBYTES = 64 << 10
+"""Attributes of fewer bytes are not worth counting: most nodes have some."""
+
+
+def are_large(attributes: Mapping[str, object]) -> bool:
+    """Whether attributes take more than `LARGE_NBYTES`; found without going through all of them."""
+    if len(attributes) * _MEMBER_NBYTES > LARGE_NBYTES:
+        return True
+    return bool(attributes) and nbytes_of(attributes) > LARGE_NBYTES
+
+
 def nbytes_of(attributes: Mapping[str, object]) -> int:
     """Bytes of memory that attributes take, about. Those that were parsed count little: all of them together are few."""
     return sum(

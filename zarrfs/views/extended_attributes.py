@@ -18,7 +18,7 @@ from zarrfs.hierarchy.known_nodes import without_large_attributes
 from zarrfs.keys import NodePath
 from zarrfs.model import metadata_values
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
-from zarrfs.model.unparsed import Unparsed, nbytes_of
+from zarrfs.model.unparsed import Unparsed, are_large, nbytes_of
 from zarrfs.vfs.extended_attributes import MAX_NBYTES, ExtendedAttributes, attributes_of
 
 PREFIX = "user.zarr."
@@ -79,7 +79,7 @@ def _text(value: Any) -> bytes:
 
 
 def _attributes(node: ArrayNode | GroupNode) -> Any:
-    if nbytes_of(node.attributes) > 2 * MAX_NBYTES:
+    if are_large(node.attributes) and nbytes_of(node.attributes) > 2 * MAX_NBYTES:
         # Too large for an extended attribute in any case: not worth formatting at each write(2), before which the kernel asks.
         return " " * (MAX_NBYTES + 1)
     return {name: each if isinstance(each, Unparsed) else metadata_values.plain(each) for name, each in node.attributes.items()}

@@ -97,18 +97,22 @@ class NodeDocument(DocumentContent):
 
     async def _shown(self) -> tuple[bytes, int] | None:
         node = await self._found()
-        return None if node is None else _shown_document(self._form, node, self.name, self._form.made(node).get(self.name))
+        return (
+            None
+            if node is None
+            else _shown_document(self._form, node, self.name, (await self._form.documents_of(node)).get(self.name))
+        )
 
     async def _made(self) -> bytes | None:
         node = await self._found()
-        return self._form.made(node).get(self.name) if node is not None else None
+        return (await self._form.documents_of(node)).get(self.name) if node is not None else None
 
 
-def shown_documents(form: NodeForm, node: ArrayNode | GroupNode) -> list[Shown]:
+async def shown_documents(form: NodeForm, node: ArrayNode | GroupNode) -> list[Shown]:
     """The documents of a node that have a name now: made from it, or just created and not yet published."""
     context, path = form.context, node.path
     sizes: dict[str, tuple[int, int | None]] = {}
-    made = form.made(node)
+    made = await form.documents_of(node)
     for name in form.documents:
         shown = _shown_document(form, node, name, made.get(name))
         if shown is not None:

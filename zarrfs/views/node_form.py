@@ -10,12 +10,14 @@ import abc
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zarrfs.hierarchy.known_nodes import OpenArray
+from zarrfs import threads
+from zarrfs.hierarchy.known_nodes import OpenArray, without_large_attributes
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode
+from zarrfs.model.unparsed import are_large, nbytes_of
 from zarrfs.vfs.content import WholeContent
 from zarrfs.views.base import ViewContext
 from zarrfs.views.node_state import NodeState
@@ -92,6 +94,10 @@ class NodeForm(abc.ABC):
     async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
         """Bytes of the file of a chunk that is stored in ``stored_nbytes``."""
 
+    async def documents_of(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
+        """As `made`, beside the event loop where that takes long."""
+        return await threads.cpu(nbytes_of(node.attributes), self.made, node) if are_large(node.attributes) else self.made(node)
+
     def is_hollow(self, node: GroupNode) -> bool:
         """Whether a folder with nothing but its ``group_document`` holds nothing that somebody put there."""
         return True
@@ -99,7 +105,7 @@ class NodeForm(abc.ABC):
     def reason_against(self, node: ArrayNode) -> str | None:
         """Why the view cannot show an array; None when it can."""
         try:
-            self.made(node)
+            self.made(without_large_attributes(node))
         except Exception as error:  # noqa: BLE001 - an array that a view fails on is one that it cannot show
             return reason_of(node.path, error)
         return None

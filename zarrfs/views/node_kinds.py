@@ -61,7 +61,7 @@ class GroupKind(GroupDirectory, Kind):
         self._folder = folder
 
     async def documents(self) -> Sequence[Shown]:
-        return shown_documents(self._form, self.node)
+        return await shown_documents(self._form, self.node)
 
     async def lookup(self, name: str) -> Node:
         path = self._waiting_called(name)
@@ -120,7 +120,7 @@ class ArrayKind(Kind):
 
     async def look(self, name: str) -> tuple[Node, Attributes | None]:
         if not self.inside and name in self._form.documents:
-            for shown in shown_documents(self._form, self._node):
+            for shown in await shown_documents(self._form, self._node):
                 if shown.name == name:
                     return shown.make(), None
             raise no_such_entry(name)
@@ -149,7 +149,7 @@ class ArrayKind(Kind):
 
     async def entries(self) -> AsyncIterator[Entry]:
         if not self.inside:
-            for shown in shown_documents(self._form, self._node):
+            for shown in await shown_documents(self._form, self._node):
                 yield shown.entry
         staged, folders = self._staged()
         # Where all keys begin with the name of one folder, that it holds any is all that matters.

@@ -1,0 +1,108 @@
+"""No step of the event loop takes longer than 50 ms, whatever the store or a writer chooses the size of.
+
+Measured from inside, in processor time of the loop's own thread (`tests.support.loop_steps`): a busy machine makes no difference. What
+threads do meanwhile is seen from outside (`test_stores.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import hostile_stores as stores
+from tests.support.loop_steps import stepped
+from tests.support.mounting import Mounted, run, watchdog
+from tests.support.small_stores import array_document, write
+
+pytestmark = [pytest.mark.fuse, pytest.mark.timeout(240)]
+
+LONGEST_STEP = 0.05
+GROUP = b'{"zarr_format":2}'
+READ = 'timeout -s KILL 3 dd if="$1" of=/dev/null bs=1M count=1'
+
+
+def large_documents(folder: Path) -> Path:
+    """Attributes of each shape that may be large, and one set that is refused."""
+    attributes = {
+        "objects": '{"a": [' + ",".join(["{}"] * 400_000) + "]}",
+        "numbers": json.dumps({"a": list(range(700_000))}),
+        "members": json.dumps({f"k{number}": number for number in range(100_000)}),
+        "lists": json.dumps({f"k{number}": ["x"] * 40 for number in range(10_000)}),
+        "text": json.dumps({"a": "x" * 8_000_000}),
+        "many": '{"a": [' + ",".join(["{}"] * 5_000_000) + "]}",
+    }
+    values = {f"{name}/.zattrs": text.encode() for name, text in attributes.items()}
+    values |= {f"{name}/.zarray": array_document((4,), (4,), "<i4") for name in attributes}
+    return write(folder / "s", {".zgroup": GROUP, **values})
+
+
+def groups(folder: Path) -> Path:
+    return write(folder / "s", {".zgroup": GROUP, **{f"g{number}/.zgroup": GROUP for number in range(8000)}})
+
+
+def read_documents(mount: Mounted) -> None:
+    for name in ("objects", "numbers", "members", "lists", "text"):
+        assert json.loads((mount.path / f"chunks/{name}/.zattrs").read_bytes()) == json.loads(
+            (mount.path / f"raw/{name}/.zattrs").read_bytes()
+        )
+        assert "attributes" in json.loads((mount.path / f"zarr3/{name}/zarr.json").read_bytes())
+    assert "more than 2000000 values" in (mount.path / "chunks/many.unsupported.txt").read_text()
+
+
+def write_documents(mount: Mounted) -> None:
+    attributes = {"a": [[number, {}] for number in range(150_000)], "b": "x" * 1_000_000}
+    (mount.path / "chunks/objects/.zattrs").write_text(json.dumps(attributes))
+    assert json.loads((mount.path / "raw/objects/.zattrs").read_bytes()) == attributes
+
+
+def read_one(path: str) -> Callable[[Mounted], None]:
+    def ask(mount: Mounted) -> None:
+        subprocess.run(["bash", "-c", READ, "bash", mount.path / path], check=False, capture_output=True)
+
+    return ask
+
+
+def list_views(mount: Mounted) -> None:
+    for view in ("chunks", "zarr3", "npy", "raw"):
+        run("ls", "-l", mount.path / view)
+
+
+@pytest.mark.parametrize(
+    ("make", "ask"),
+    [
+        pytest.param(large_documents, read_documents, id="large documents are read"),
+        pytest.param(large_documents, write_documents, id="a large document is written"),
+        pytest.param(stores.one_element_chunks, read_one("npy/a.npy"), id="chunks of one element"),
+        pytest.param(stores.many_chunks, read_one("npy/row.npy"), id="2^40 chunks"),
+        pytest.param(stores.many_dimensions, read_one("npy/d31.npy"), id="many dimensions"),
+        pytest.param(groups, list_views, id="8,000 groups"),
+    ],
+)
+def test_every_step_is_short(make: Callable[[Path], Path], ask: Callable[[Mounted], None], tmp_path: Path) -> None:
+    store = make(tmp_path)
+    with stepped(store, cache_dir=str(tmp_path / "cache"), timeout=20.0) as (mount, steps), watchdog(200):
+        # What the start takes nobody waits for.
+        steps.report()
+        ask(mount)
+    longest = steps.last["longest"]
+    assert max(longest.values()) < LONGEST_STEP, longest
+
+
+def test_readers_that_are_killed_leave_no_work(tmp_path: Path) -> None:
+    store = stores.one_element_chunks(tmp_path)
+    with stepped(store) as (mount, _), watchdog(100):
+        readers = [subprocess.Popen(["dd", f"if={mount.path}/npy/a.npy", "of=/dev/null", "bs=1M", f"skip={n}"]) for n in range(4)]
+        decoded = mount.stats()["store_operations"]
+        while mount.stats()["store_operations"] == decoded:
+            os.sched_yield()
+        for reader in readers:
+            reader.send_signal(signal.SIGKILL)
+        for reader in readers:
+            # By the second second; without being told, after two deadlines of a minute each.
+            reader.wait(30)
