@@ -62,7 +62,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "terminal": set(),
     # Commands that only look at a store, and what they print.
-    "reports": {"hierarchy", "transformers", "stores", "model", "config", "redact", "terminal"},
+    "reports": {"memory", "spill", "hierarchy", "transformers", "stores", "model", "config", "redact", "terminal"},
     "service": {"threads", "terminal"},
     "ending": {"tree", "lifecycle", "service"},
     "daemon": {
