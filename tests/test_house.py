@@ -70,7 +70,7 @@ LAYERS: dict[str, set[str]] = {
     "terminal": set(),
     "log_lines": set(),
     # Commands that only look at a store, and what they print.
-    "reports": {"hierarchy", "transformers", "stores", "model", "config", "redact"},
+    "reports": {"memory", "spill", "hierarchy", "transformers", "stores", "model", "config", "redact"},
     "service": {"threads"},
     "overdue": set(),
     "detached": {"lifecycle", "threads"},

@@ -14,13 +14,15 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 
-from zarrfs.vfs.node import Attributes, Directory, Node
+from zarrfs.vfs.node import Attributes, Directory, File, Node
 
 ROOT_INO = 1
 _RESERVED = 16
 _NAMELESS = "\0"
+_NODES_KEPT = 20_000
 
 
 class Inode:
@@ -89,6 +91,7 @@ class InodeTable:
         self.root.lookups = 1
         self._inodes: dict[int, Inode | _Listed] = {ROOT_INO: self.root}
         self._displaced: dict[tuple[int, str], int] = {}
+        self._with_nodes: deque[Inode] = deque()
 
     def __len__(self) -> int:
         return len(self._inodes)
@@ -135,6 +138,20 @@ class InodeTable:
             return self.refer(parent, name, stamp=stamp).ino
         self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
+
+    def attach(self, inode: Inode, node: Node) -> None:
+        """``node`` is what ``inode`` stands for. Of very many files that nobody has open the nodes are forgotten, which are found again
+        by their names."""
+        if inode.node is None:
+            self._with_nodes.append(inode)
+        inode.node = node
+        if len(self._with_nodes) > _NODES_KEPT:
+            oldest = self._with_nodes.popleft()
+            if oldest.open_handles or oldest.nameless or not isinstance(oldest.node, File):
+                if oldest.node is not None and oldest.lookups > 0:
+                    self._with_nodes.append(oldest)
+            else:
+                oldest.node = None
 
     def number(self, path: str) -> int:
         """The number that the entry at ``path`` has or would get."""

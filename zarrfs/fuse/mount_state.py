@@ -114,9 +114,11 @@ class MountState(pyfuse3.Operations):
             if inode.parent is None:
                 raise NoSuchEntry("the root is gone")
             if inode.stamp:
-                inode.node = await (await self._directory(inode.parent)).listed_file(inode.name)
+                node = await (await self._directory(inode.parent)).listed_file(inode.name)
             else:
-                inode.node = await self._child(inode.parent, inode.name)
+                node = await self._child(inode.parent, inode.name)
+            self.inodes.attach(inode, node)
+            return node
         return inode.node
 
     async def _directory(self, inode: Inode) -> Directory:
@@ -146,7 +148,7 @@ class MountState(pyfuse3.Operations):
 
     def _refer(self, parent: Inode, name: str, node: Node, attributes: Attributes, epoch: int | None) -> pyfuse3.EntryAttributes:
         inode = self.inodes.refer(parent, name, stamp=stamp_of(attributes))
-        inode.node = node
+        self.inodes.attach(inode, node)
         return self._attributor.entry(inode.ino, attributes, epoch)
 
     def _opened(self, inode: Inode, handle: Handle, *, keep_cache: bool, opener: int = 0) -> pyfuse3.FileInfo:

@@ -172,7 +172,7 @@ class Operations(XattrOperations):
         parent, text = self.inodes[parent_inode], text_of(name)
         file, handle = await (await self._directory(parent)).create(text, OpenFlags(read=False, write=True))
         entry = self.inodes.refer(parent, text)
-        entry.node = file
+        self.inodes.attach(entry, file)
         self._made[entry.ino] = self._opened(entry, handle, keep_cache=False).fh
         return self._attributor.entry(entry.ino, await handle.attributes())
 
@@ -278,7 +278,7 @@ class Operations(XattrOperations):
                 raise IsADirectory(f"{text!r} is a folder", key=text) from None
             file, handle = node, await node.open(how)
         entry = self.inodes.refer(parent, text)
-        entry.node = file
+        self.inodes.attach(entry, file)
         return self._opened(entry, handle, keep_cache=False, opener=ctx.pid), self._attributor.entry(
             entry.ino, await handle.attributes()
         )

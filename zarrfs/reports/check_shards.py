@@ -8,8 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Callable
 
-import numpy as np
-
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.arrays import Array, ChunkPart
 from zarrfs.hierarchy.concurrency import for_each
@@ -18,6 +16,7 @@ from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.reports.check_grid import coordinates, whole_grid
 from zarrfs.reports.findings import Finding, Report
+from zarrfs.spill import array as array_of
 from zarrfs.stores.base import Store
 
 _WIDTH = 16
@@ -90,7 +89,7 @@ async def _read_group(array: Array, group: dict[Coords, int], report: Report) ->
         for coords, nbytes in group.items():
             await _read_one(array, coords, nbytes, report)
         return
-    parts = [ChunkPart(coords, np.empty(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype), ()) for coords in group]
+    parts = [ChunkPart(coords, array_of(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype), ()) for coords in group]
     try:
         results = await array.read_chunks_into(parts)
     except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked

@@ -11,6 +11,7 @@ import trio
 from zarrfs.config import MountConfig
 from zarrfs.errors import NoSuchEntry, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
+from zarrfs.hierarchy.chunk_layers import ShardLayers
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.readers import ReaderPool
@@ -18,6 +19,7 @@ from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import NodePath
+from zarrfs.memory import MemoryBudget
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.redact import public_url
 from zarrfs.stores.base import Store
@@ -39,7 +41,11 @@ async def opened(config: MountConfig) -> AsyncIterator[tuple[Store, Hierarchy]]:
             timely: Store = DeadlineStore(store, config.timeout, nursery)
             counters = HierarchyCounters()
             readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
-            yield timely, Hierarchy(timely, readers, counters, ttl=math.inf, dialects=dialects(config.dialect_choices))
+            layers = ShardLayers(counters, MemoryBudget(config.memory_limit))
+            yield (
+                timely,
+                Hierarchy(timely, readers, counters, ttl=math.inf, layers=layers, dialects=dialects(config.dialect_choices)),
+            )
             nursery.cancel_scope.cancel()
     finally:
         await store.aclose()

@@ -26,7 +26,7 @@ import struct
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported, TooLarge
@@ -61,7 +61,9 @@ _KINDS: dict[int, type[StoreError]] = {
     sqlite3.SQLITE_AUTH: StoreAccessDenied,
 }
 
+# What has to be cast is read whole for that. The length of a text is told by its handle (`SqliteArchive._size`).
 _NBYTES = "CASE typeof(v) WHEN 'blob' THEN length(v) ELSE length(CAST(v AS BLOB)) END"
+_NBYTES_AND_ROW = "CASE typeof(v) WHEN 'blob' THEN length(v) WHEN 'text' THEN -1 ELSE length(CAST(v AS BLOB)) END, _rowid_"
 # The cast makes text of bytes, whatever they are: a parameter that is a string has to be Unicode.
 _TEXT, _BLOB = "CAST(? AS TEXT)", "CAST(? AS BLOB)"
 
@@ -122,8 +124,8 @@ class SqliteArchive(Archive):
     def find(self, name: bytes) -> KeyStat | None:
         with self._connection(name) as connection:
             mtime_ns, generation = self._state()
-            row = self._row(connection, name, f"{_NBYTES}")
-            return None if row is None else KeyStat(row[0], mtime_ns, generation)
+            row = self._row(connection, name, self._nbytes)
+            return None if row is None else KeyStat(self._size(connection, *row), mtime_ns, generation)
 
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         with self._connection(name) as connection:
@@ -131,15 +133,16 @@ class SqliteArchive(Archive):
                 before = self._state()
                 connection.execute("BEGIN")
                 try:
-                    row = self._row(connection, name, f"{_NBYTES}")
+                    row = self._row(connection, name, self._nbytes)
+                    size = 0 if row is None else self._size(connection, *row)
                     parts: list[Buffer] | None = (
-                        None if row is None else [self._part(connection, name, *each.resolve(row[0])) for each in ranges]
+                        None if row is None else [self._part(connection, name, *each.resolve(size)) for each in ranges]
                     )
                 finally:
                     connection.execute("ROLLBACK")
                 # What was read is of the state that was seen before, if it is there still.
                 if self._state() == before:
-                    return None if row is None or parts is None else (KeyStat(row[0], *before), parts)
+                    return None if row is None or parts is None else (KeyStat(size, *before), parts)
             key = name.decode("utf-8", "surrogateescape")
             raise StoreError(f"reading {key!r}: {self.path} is written to all the time", key=key)
 
@@ -148,8 +151,8 @@ class SqliteArchive(Archive):
             mtime_ns, _ = self._state()
             found = [self._from(connection, start, kind) for kind in self._kinds]
             try:
-                for name, size in _merged(found):
-                    yield name, size, mtime_ns
+                for name, *row in _merged(found):
+                    yield name, self._size(connection, *row), mtime_ns
             finally:
                 for each in found:
                     each.close()
@@ -202,6 +205,13 @@ class SqliteArchive(Archive):
             time.sleep(_BUSY_S)
         self._demand_no_wal()
 
+    def _size(self, connection: sqlite3.Connection, nbytes: int, row: int = 0) -> int:
+        """The size of a value of which ``_nbytes`` says this."""
+        if nbytes >= 0:
+            return nbytes
+        with connection.blobopen("zarr", "v", row, readonly=True) as blob:
+            return len(blob)
+
     def _row(self, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
         if not is_key(name):
             return None
@@ -239,7 +249,7 @@ class SqliteArchive(Archive):
 
     def _from(self, connection: sqlite3.Connection, start: bytes, kind: str) -> sqlite3.Cursor:
         return connection.execute(
-            f"SELECT CAST(k AS BLOB), {_NBYTES} FROM zarr WHERE k >= {kind} COLLATE BINARY AND v IS NOT NULL"
+            f"SELECT CAST(k AS BLOB), {self._nbytes} FROM zarr WHERE k >= {kind} COLLATE BINARY AND v IS NOT NULL"
             f" AND typeof(k) = '{'text' if kind == _TEXT else 'blob'}' ORDER BY k COLLATE BINARY",
             (start,),
         )
@@ -288,6 +298,13 @@ class SqliteArchive(Archive):
                 raise StoreNotFound(
                     f"{self.path} is an SQLite database without a table zarr(k, v): it is no Zarr store", key=self.path
                 )
+            if self._rows_have_numbers:
+                try:
+                    connection.execute("SELECT _rowid_ FROM zarr LIMIT 1").close()
+                except sqlite3.OperationalError:
+                    # WITHOUT ROWID.
+                    self._rows_have_numbers = False
+            self._nbytes = _NBYTES_AND_ROW if self._rows_have_numbers else _NBYTES
 
     @contextmanager
     def _connection(self, place: bytes | str) -> Generator[sqlite3.Connection]:
@@ -367,7 +384,7 @@ def _code(error: BaseException | None) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _merged(found: Sequence[sqlite3.Cursor]) -> Generator[tuple[bytes, int]]:
+def _merged(found: Sequence[sqlite3.Cursor]) -> Generator[tuple[Any, ...]]:
     """Rows of several queries in the order of their names, each name once: text before blobs."""
     heads = [each.fetchone() for each in found]
     while any(head is not None for head in heads):
