@@ -1124,3 +1124,9 @@ def test_a_deep_document_is_refused_without_recursion() -> None:
     with pytest.raises(MetadataError, match="nested"):
         parse(b'{"zarr_format": 2, "dtype": ' + b'[["a",' * 500 + b'"<i4"' + b"]]" * 500 + b"}")
     assert json_text.MAX_DEPTH < 100
+
+
+def test_a_type_of_thousands_of_fields_is_refused_before_numpy_sees_it() -> None:
+    with pytest.raises(MetadataUnsupported, match="1001 fields are more than zarrfs reads"):
+        dtype_from_json([[f"f{number}", "<i4"] for number in range(1001)])
+    assert dtype_from_json([[f"f{number}", "<i4"] for number in range(1000)]).itemsize == 4000

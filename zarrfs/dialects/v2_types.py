@@ -25,7 +25,7 @@ import numpy as np
 from zarrfs.dialects import documents
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import fill_value as fills
-from zarrfs.model.data_type import MAX_ITEMSIZE, SMALL_TYPES, DataType, from_numpy, little_endian, require_plain
+from zarrfs.model.data_type import MAX_FIELDS, MAX_ITEMSIZE, SMALL_TYPES, DataType, from_numpy, little_endian, require_plain
 
 Stored = np.dtype[Any]
 
@@ -154,6 +154,8 @@ def fill_to_json(stored: Stored, fill_value: bytes | None) -> Any:
 def _structured(fields: list[Any]) -> Stored:
     if not fields:
         raise MetadataError("dtype: a structured type has at least one field")
+    if len(fields) > MAX_FIELDS:
+        raise MetadataUnsupported(f"dtype: {len(fields)} fields are more than zarrfs reads ({MAX_FIELDS})")
     pairs: list[Any] = []
     for item in fields:
         if not isinstance(item, list) or len(item) not in (2, 3):

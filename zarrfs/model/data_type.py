@@ -48,6 +48,8 @@ _VARIABLE = ("string", "variable_length_bytes", "bytes")
 
 # A hostile document may declare an element of 2^40 bytes; NumPy's own limit is a C int.
 MAX_ITEMSIZE = 1 << 24
+MAX_FIELDS = 1000
+"""Of a structured type: NumPy takes a quarter of a second, in one piece, for some thousands."""
 # The most bytes of a chunk of elements without a fixed size, decoded. Nothing in a document says how many there will be.
 MAX_VARIABLE_NBYTES = 256 * 1024 * 1024
 _MAX_NESTING = 16
@@ -201,6 +203,8 @@ def _structured(name: str, config: Any, depth: int) -> DataType:
     fields = config.get("fields")
     if not isinstance(fields, list) or not fields:
         raise MetadataError(f"{name}: 'fields' is a list of at least one field")
+    if len(fields) > MAX_FIELDS:
+        raise MetadataUnsupported(f"{name}: {len(fields)} fields are more than zarrfs reads ({MAX_FIELDS})")
     pairs = []
     for item in fields:
         # `structured` (zarr-python) lists [name, type]; `struct` (zarr-extensions) lists {"name":, "data_type":}.
