@@ -18,7 +18,7 @@ from zarrfs.config import MountConfig
 from zarrfs.detached import Detached
 from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
-from zarrfs.fuse import requests
+from zarrfs.fuse import requests, session
 from zarrfs.fuse.connection import Connection, abort
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
@@ -180,7 +180,7 @@ async def _mounted(
             detached = Detached(ours.device, in_use=lambda: operations.in_use, asked=lambda: operations.asked, say=ending.tell)
             background.start_soon(_ended_by, partial(detached.unused, every), serving)
         with serving:
-            await pyfuse3.main()
+            await session.serve()
     finally:
         with trio.CancelScope(shield=True):
             # From here on nobody is told, and nobody waits for an answer.

@@ -263,6 +263,34 @@ def _fuse_connection(pid: int) -> str | None:
     return None
 
 
+def test_a_request_that_is_taken_back_stops_nothing(tmp_path: Path) -> None:
+    """Its reader is killed after the daemon learnt of it, and before the daemon has read it. Then nobody asks for anything."""
+    store = write(tmp_path / "store", {"k": b"value"})
+    with mountpoint() as path:
+        log_file = path.with_name("log")
+        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), cache_dir=str(tmp_path))
+        command = [sys.executable, "-P", str(ROOT / "tests/support/hogged_mount.py"), config.to_json()]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, text=True) as process:
+            assert process.stdin is not None and process.stdout is not None
+            with killed_at_last(process.pid, path), watchdog(100, process.kill):
+                assert process.stdout.readline() == "mounted\n", log_file.read_text()
+                # Which of the two the loop takes first is left to chance.
+                for number in range(16):
+                    process.send_signal(signal.SIGSTOP)
+                    process.stdin.write("\n")
+                    process.stdin.flush()
+                    with subprocess.Popen(["stat", path / f"raw/no{number}"], stdout=-3, stderr=-3) as reader:
+                        while "wait_answer" not in Path(f"/proc/{reader.pid}/wchan").read_text():
+                            assert reader.poll() is None
+                        process.send_signal(signal.SIGCONT)
+                        assert process.stdout.readline() == "hogging\n"
+                        reader.kill()
+                    assert process.stdout.readline() == "free\n", "the daemon waits for the next request"
+                run("umount", "-i", path) if os.geteuid() == 0 else run("fusermount3", "-u", path)
+                assert process.wait() == 0
+
+
 # --- again and again --------------------------------------------------------------------------------------------------------------
 
 

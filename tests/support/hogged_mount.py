@@ -1,0 +1,46 @@
+"""The daemon in the foreground, with a task that keeps the event loop for half a second whenever a line comes on stdin.
+
+    python hogged_mount.py CONFIG    # the MountConfig as JSON
+
+Prints a line on stdout when the mount answers, ``hogging`` when the loop is being kept, and ``free`` when it has gone on for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import trio
+
+# Run as a script, from anywhere: the checkout is not on the path.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from zarrfs import daemon, logs
+from zarrfs.config import MountConfig
+
+
+async def hog() -> None:
+    while True:
+        await trio.lowlevel.wait_readable(0)
+        if not os.read(0, 100):
+            return
+        print("hogging", flush=True)
+        time.sleep(0.5)  # noqa: ASYNC251 (that is what it is for)
+        await trio.sleep(0.1)
+        print("free", flush=True)
+
+
+async def serve(config: MountConfig) -> int:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hog)
+        code = await daemon.serve(config, lambda: print("mounted", flush=True))
+        nursery.cancel_scope.cancel()
+    return code
+
+
+if __name__ == "__main__":
+    config = MountConfig.from_json(sys.argv[1])
+    logs.configure(config.log_level, config.log_file)
+    sys.exit(trio.run(serve, config))
