@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from zarrfs import disposal
+from zarrfs.disposal import DisposedMapping
 from zarrfs.errors import TooLarge
 
 MAX_NBYTES = 1 << 36
@@ -142,7 +144,7 @@ class FileMapping(mmap.mmap):
         return mapping
 
     def __del__(self) -> None:
-        os.close(self.fd)
+        disposal.close(self.fd)
 
 
 def data_extents(content: memoryview) -> Iterator[tuple[int, int]] | None:
@@ -190,4 +192,6 @@ def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
                 f"{nbytes} bytes are more than half of what is free in {directory or tempfile.gettempdir()} ({free} bytes)"
             )
         os.posix_fallocate(file.fileno(), 0, nbytes)
-        return mmap.mmap(file.fileno(), nbytes)
+        mapping = DisposedMapping(file.fileno(), nbytes)
+        mapping.descriptor = os.dup(file.fileno())
+        return mapping

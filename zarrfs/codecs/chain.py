@@ -189,7 +189,10 @@ class CodecChain:
                 return to._encode_bytes(serialized)
             if keep is not None:
                 each = (element if kept else fill for element, kept in zip(each, keep, strict=True))
-            return to._encode_each(each, shape)
+            encoded = to._encode_each(each, shape)
+            # What follows the last element is looked at when another one is asked for.
+            deque(each, maxlen=0)
+            return encoded
 
     def _each(self, serialized: Buffer, shape: Shape) -> Iterator[Any]:
         specs = self._sizes(shape).specs

@@ -13,7 +13,7 @@ from zarrfs.hierarchy.encoded_shards import DecodedShards, EncodedShards
 from zarrfs.hierarchy.pending_chunks import PendingChunks
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.shard_indexes import ShardIndexes
-from zarrfs.hierarchy.sharded_chunks import ShardedChunks
+from zarrfs.hierarchy.sharded_chunks import ShardedChunks, levels
 from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
@@ -91,10 +91,7 @@ def chunks_under_key(metadata: ArrayMetadata, stored: Coords) -> ChunkBox:
     )
 
 
-def shard_levels(chunks: ChunkStore) -> tuple[ShardedChunks, ...]:
-    """The layers of ``chunks`` that are shards, outermost first."""
-    below = shard_levels(chunks.below) if chunks.below is not None else ()
-    return (*below, chunks) if isinstance(chunks, ShardedChunks) else below
+shard_levels = levels
 
 
 def _shard_limit(metadata: ArrayMetadata, level: int) -> int:

@@ -8,7 +8,9 @@ from contextlib import AbstractAsyncContextManager
 
 from zarrfs.errors import ChunkError, GenerationMismatch
 from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written
+from zarrfs.hierarchy.paged_index import not_at_once
 from zarrfs.hierarchy.pending_shards import PendingShards
+from zarrfs.hierarchy.sharded_chunks import levels
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.stores.base import Buffer, Generation, KeyStat
@@ -22,6 +24,7 @@ class PendingChunks(ChunkStore):
         self, chunks: ChunkStore, pending: PendingShards, *, prefix: Prefix, grid_shape: Shape, chunks_per_key: Shape
     ) -> None:
         self._chunks = self.below = chunks
+        self._refusal = next((not_at_once(level.spec) for level in levels(chunks) if level.paged), None)
         self._pending = pending
         self._prefix = prefix
         self._grid_shape = grid_shape
@@ -85,6 +88,9 @@ class PendingChunks(ChunkStore):
                 yield coords, len(written.data), written.mtime_ns
 
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
+        if self._refusal is not None:
+            # Now, and not when what waits could not be stored.
+            raise self._refusal
         keys: dict[Key, dict[Coords, Buffer | None]] = {}
         for coords, data in chunks.items():
             keys.setdefault(self.keys(coords)[0], {})[coords] = data

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ShardIndexInvalid, ZarrfsError
-from zarrfs.hierarchy.chunk_layers import shard_levels
 from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.paged_index import PagedIndex, outside
 from zarrfs.hierarchy.shard_indexes import KnownShard
-from zarrfs.hierarchy.sharded_chunks import ShardedChunks
+from zarrfs.hierarchy.sharded_chunks import ShardedChunks, levels
 from zarrfs.keys import ByteRange, Key
 from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
@@ -87,7 +86,7 @@ class ShardSurvey:
     """The shards of an array that has some. ``chunks`` are its chunks, ``grid_shape`` is that of the outermost shards."""
 
     def __init__(self, chunks: ChunkStore, metadata: ArrayMetadata) -> None:
-        self._levels = shard_levels(chunks)
+        self._levels = levels(chunks)
         self._bottom: ChunkStore = self._levels[0]
         while self._bottom.below is not None:
             self._bottom = self._bottom.below

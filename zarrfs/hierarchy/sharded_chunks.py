@@ -57,6 +57,11 @@ class ShardedChunks(ChunkStore):
         self._serial = indexes.serial()
         self._reader = ShardIndexReader(parent, spec, counters, indexes.turns)
 
+    @property
+    def paged(self) -> bool:
+        """Whether an index is too large to be held, and a shard to be written."""
+        return self._reader.paged
+
     # --- reading ------------------------------------------------------------------------------------------------------------
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
@@ -382,6 +387,12 @@ class ShardedChunks(ChunkStore):
             coords = self.spec.coords_of(shard, place)
             if outside or in_grid(coords, self._grid_shape):
                 yield coords, nbytes, known.changed.get(place, known.before)[1]
+
+
+def levels(chunks: ChunkStore) -> tuple[ShardedChunks, ...]:
+    """The layers of ``chunks`` that are shards, outermost first."""
+    below = levels(chunks.below) if chunks.below is not None else ()
+    return (*below, chunks) if isinstance(chunks, ShardedChunks) else below
 
 
 def _within(found: tuple[int, int], byte_range: ByteRange) -> ByteRange:

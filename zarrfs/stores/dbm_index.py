@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 
 from zarrfs.errors import StoreError
 from zarrfs.stores.archive_file import ArchiveFile
@@ -16,6 +17,7 @@ from zarrfs.stores.archive_file import ArchiveFile
 log = logging.getLogger(__name__)
 
 _MAX_NBYTES = 1 << 30
+_PIECE_NBYTES = 1 << 20
 _MAX_LINE = 1 << 16
 _LINE = re.compile(r"""(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"),\s?\((\d{1,19}),\s?(\d{1,19})\)""")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
@@ -30,18 +32,19 @@ def places(file: ArchiveFile) -> Places:
     if file.size > _MAX_NBYTES:
         raise StoreError(f"{file.path} is an index of {file.size} bytes, which is too many", key=file.path)
     found: Places = {}
-    bad: list[int] = []
+    bad = first_bad = 0
     for number, line in enumerate(_lines(file), 1):
         match = _LINE.fullmatch(line.rstrip())
         key = None if match is None else _unquoted(match[1] if match[1] is not None else match[2])
         if match is None or key is None:
-            bad.append(number)
+            bad += 1
+            first_bad = first_bad or number
             continue
         found[key] = int(match[3]), int(match[4])
     if bad and not found:
         raise StoreError(f"{file.path} is not the index of a DBM", key=file.path)
     if bad:
-        log.warning("%s: %d lines are no entries of a DBM and are skipped, the first is line %d", file.path, len(bad), bad[0])
+        log.warning("%s: %d lines are no entries of a DBM and are skipped, the first is line %d", file.path, bad, first_bad)
     return found
 
 
@@ -51,13 +54,18 @@ def is_index(file: ArchiveFile) -> bool:
     return not file.size or _LINE.fullmatch(line.rstrip()) is not None
 
 
-def _lines(file: ArchiveFile) -> list[str]:
-    # Only line feeds end a line: Latin-1 has other characters that Python takes for ends.
-    text = file.read(0, file.size, file.path).decode("latin-1")
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line if len(line) <= _MAX_LINE else "" for line in lines]
+def _lines(file: ArchiveFile) -> Iterator[str]:
+    """Each line, empty where it is too long. Only line feeds end one: Latin-1 has other characters that Python takes for ends."""
+    rest, too_long = b"", False
+    for start in range(0, file.size, _PIECE_NBYTES):
+        *lines, rest = (rest + file.read(start, min(file.size, start + _PIECE_NBYTES), file.path)).split(b"\n")
+        for line in lines:
+            yield "" if too_long or len(line) > _MAX_LINE else line.decode("latin-1")
+            too_long = False
+        if len(rest) > _MAX_LINE:
+            rest, too_long = b"", True
+    if rest or too_long:
+        yield "" if too_long or len(rest) > _MAX_LINE else rest.decode("latin-1")
 
 
 def _unquoted(text: str) -> bytes | None:

@@ -6,6 +6,7 @@ import errno
 import os
 import tempfile
 
+from zarrfs import disposal
 from zarrfs.errors import FileTooLarge, StoreFull, ZarrfsError
 from zarrfs.memory import MemoryBudget
 from zarrfs.spill import FileMapping
@@ -105,7 +106,7 @@ class StagedBytes:
         self._give(self._taken)
         self._size = 0
         if self._fd >= 0:
-            os.close(self._fd)
+            disposal.close(self._fd)
             self._fd = -1
 
     def _spill(self) -> None:
@@ -119,7 +120,7 @@ class StagedBytes:
         try:
             self._pwrite(0, memory)
         except StoreFull:
-            os.close(self._fd)
+            disposal.close(self._fd)
             self._fd, self._memory = -1, memory
             raise
         self._give(self._taken)

@@ -1,0 +1,81 @@
+"""Indexes of shards that are read in pages: what is found in one is what is found in one that is held whole."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trio.testing import trio_test
+
+from tests.hierarchy.test_sharded_chunks import CHECKED, arrays, node, opened
+from zarrfs.errors import ChunkError, TooLarge
+from zarrfs.hierarchy import shard_reading
+from zarrfs.hierarchy.shard_survey import ShardSurvey, SurveyedShard
+from zarrfs.keys import Key
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.metadata import ArrayNode
+from zarrfs.model.shards import ShardSpec
+from zarrfs.stores.memory import MemoryStore
+
+
+@pytest.fixture(scope="module")
+def in_pages() -> object:
+    """Called with whether indexes are read in pages from now on, however small they are."""
+    before = shard_reading.HELD_NBYTES
+    patch = pytest.MonkeyPatch()
+    yield lambda yes: patch.setattr(shard_reading, "HELD_NBYTES", -1 if yes else before)
+    patch.undo()
+
+
+@given(array=arrays(), data=st.data())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
+def test_pages_say_what_the_whole_index_says(in_pages, array: ArrayNode, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+    async def main() -> None:
+        store = MemoryStore()
+        grid_shape = array.metadata.grid_shape
+        coords = st.tuples(*(st.integers(0, extent - 1) for extent in grid_shape))
+        in_pages(False)
+        await opened(store, array)[0].update(data.draw(st.dictionaries(coords, st.binary(max_size=20), max_size=20)))
+        whole, _ = opened(store, array)
+        in_pages(True)
+        paged, _ = opened(store, array)
+        in_pages(False)
+        assert sorted([each async for each in paged.list()]) == sorted([each async for each in whole.list()])
+        asked: list[Coords] = data.draw(st.lists(coords, min_size=1, max_size=9))
+        for _ in range(2):
+            assert await paged.get_several(asked) == await whole.get_several(asked)
+            for each in asked:
+                assert await paged.stat(each) == await whole.stat(each)
+        surveys = []
+        for chunks in (whole, paged):
+            survey = ShardSurvey(chunks, array.metadata)
+            shards = [coords async for coords, _, _ in survey.list_shards()]
+            surveys.append([await _said(each) async for each in survey.survey(shards)])
+        assert surveys[0] == surveys[1]
+
+    trio.run(main)
+
+
+async def _said(shard: SurveyedShard) -> tuple[object, ...]:
+    counts = shard.stored, shard.bad, shard.outside, shard.possible
+    return shard.level, shard.coords, counts, sorted([each async for each in shard.every_chunk()])
+
+
+@trio_test
+async def test_a_checksum_is_computed_over_all_pages_and_nothing_is_written(in_pages) -> None:  # type: ignore[no-untyped-def]
+    array, store = node((6, 6), ShardSpec((3, 3), index_codecs=CHECKED)), MemoryStore()
+    in_pages(False)
+    whole, _ = opened(store, array)
+    await whole.update({(0, 0): b"a", (0, 5): b"b"})
+    key = Key("a/c/0/0")
+    shard = bytes(await store.get(key) or b"")
+    await store.set(key, shard[:-20] + bytes([shard[-20] ^ 1]) + shard[-19:])
+    in_pages(True)
+    paged, _ = opened(store, array)
+    in_pages(False)
+    bad, good = await paged.get_several([(0, 0), (0, 5)])
+    assert isinstance(bad, ChunkError) and "crc32c: the stored checksum" in str(bad)
+    assert good == b"b"
+    with pytest.raises(TooLarge, match="read only"):
+        await paged.update({(0, 5): b"c"})

@@ -1,0 +1,470 @@
+"""What a store or a writer chooses the size of, and how much memory the daemon takes for it (docs/design/017-memory.md).
+
+Each test does what an attacker did, or could do, asserts what comes of it (the right bytes, or an errno and its reason in
+``errors.jsonl``) and the peak: anonymous memory of the daemon and of its children stays below the limit and 150 MB.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import struct
+import subprocess
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.support.large_stores import BOMBS, MIB, sparse, v2, v3, write
+from tests.support.mounting import Mounted, mounted
+from tests.support.resident import sampled
+
+pytestmark = pytest.mark.fuse
+
+T = TypeVar("T")
+
+LIMIT = 192 * MIB
+ALLOWED = LIMIT + 150 * 1000 * 1000
+GROUP = '{"zarr_format":2}'
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+JSON2 = {"id": "json2", "encoding": "utf-8", "strict": True, "separators": [",", ":"], "sort_keys": True, "indent": None}
+
+
+@contextmanager
+def watched(store: Path, tmp_path: Path, *, ends_with: int = 0) -> Iterator[Mounted]:
+    """``store`` mounted, with the default limit; the peak is asserted."""
+    with mounted(store, "--cache-dir", str(tmp_path / "cache"), ends_with=ends_with) as mount:
+        with sampled(mount.pid) as peak:
+            yield mount
+        assert peak.nbytes < ALLOWED, f"{peak.nbytes / 1e6:.0f} MB, {peak.before / 1e6:.0f} at first"
+
+
+def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(lambda call: call(), calls))
+
+
+def count(place: Path, skipped: int = 0) -> tuple[int, bool]:
+    """How many bytes a file has behind those that are ``skipped``, and whether all of them are zeros."""
+    nbytes, zeros = 0, True
+    with place.open("rb", buffering=0) as file:
+        file.seek(skipped)
+        while piece := file.read(MIB):
+            nbytes += len(piece)
+            zeros = zeros and piece.count(0) == len(piece)
+    return nbytes, zeros
+
+
+def why(mount: Mounted) -> str:
+    return " ".join(str(each["message"]) for each in mount.errors())
+
+
+def v2_store(folder: Path, document: str, chunks: dict[str, bytes]) -> Path:
+    write(folder / "a", document, chunks, ".zarray")
+    (folder / ".zgroup").write_text(GROUP)
+    return folder
+
+
+def errno_of(call: Callable[[], Any]) -> int | None:
+    try:
+        call()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+# --- chunks -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in BOMBS])
+def test_chunks_of_zeros_that_are_read_in_parallel(tmp_path: Path, name: str) -> None:
+    config, encoded = BOMBS[name]
+    nbytes = 256 * MIB
+    data = encoded(nbytes)
+    store = v2_store(tmp_path / "s", v2([4 * nbytes], [nbytes], config), {str(index): data for index in range(4)})
+    with watched(store, tmp_path) as mount:
+        found = at_once([lambda index=index: count(mount.path / f"chunks/a/{index}") for index in range(4)])  # type: ignore[misc]
+        assert found == [(nbytes, True)] * 4
+        assert count(mount.path / "npy/a.npy", 128) == (4 * nbytes, True)
+
+
+def test_the_largest_chunk_there_may_be(tmp_path: Path) -> None:
+    nbytes = 2**31 - MIB
+    store = v2_store(tmp_path / "s", v2([nbytes], [nbytes], {"id": "zlib", "level": 1}), {"0": BOMBS["zlib"][1](nbytes)})
+    with watched(store, tmp_path) as mount:
+        with (mount.path / "chunks/a/0").open("rb", buffering=0) as file:
+            for offset in (0, nbytes // 2, nbytes - 4096):
+                assert os.pread(file.fileno(), 4096, offset) == bytes(4096)
+
+
+def test_chunks_without_a_codec_that_are_holes(tmp_path: Path) -> None:
+    nbytes = 512 * MIB
+    store = v2_store(tmp_path / "s", v2([4 * nbytes], [nbytes], None), {})
+    for index in range(4):
+        sparse(store / f"a/{index}", nbytes, {100 * MIB: b"x"})
+    with watched(store, tmp_path) as mount:
+        places = [mount.path / f"chunks/a/{index}" for index in range(4)]
+
+        def look(place: Path) -> bytes:
+            with place.open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), 3, 100 * MIB - 1)
+
+        assert at_once([lambda place=place: look(place) for place in places]) == [b"\0x\0"] * 4  # type: ignore[misc]
+
+
+def test_a_large_chunk_that_is_transposed(tmp_path: Path) -> None:
+    rows, columns = 16384, 8192
+    codecs = [{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes"}, {"name": "zstd", "configuration": {}}]
+    write(tmp_path / "s" / "a", v3([rows, columns], [rows, columns], codecs), {})
+    piece = os.urandom(MIB)
+    with watched(tmp_path / "s", tmp_path) as mount:
+        place = mount.path / "chunks/a/0.0"
+        with place.open("wb", buffering=0) as file:
+            for _ in range(rows * columns // MIB):
+                file.write(piece)
+        with place.open("rb", buffering=0) as file:
+            assert os.pread(file.fileno(), MIB, 77 * MIB) == piece
+        with (mount.path / "npy/a.npy").open("rb", buffering=0) as file:
+            assert os.pread(file.fileno(), MIB, 77 * MIB + 128) == piece
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd", "lz4", "blosc"])
+def test_a_large_chunk_that_cannot_be_compressed(tmp_path: Path, name: str) -> None:
+    nbytes = 192 * MIB
+    # At the edge of the array: it is padded.
+    store = v2_store(tmp_path / "s", v2([nbytes - 5], [nbytes], BOMBS[name][0]), {})
+    pieces = [os.urandom(MIB) for _ in range(3)]
+    with watched(store, tmp_path) as mount:
+        with (mount.path / "chunks/a/0").open("wb", buffering=0) as file:
+            for index in range(nbytes // MIB):
+                file.write(pieces[index % 3])
+        with (mount.path / "chunks/a/0").open("rb", buffering=0) as file:
+            for index in range(0, nbytes // MIB - 1, 50):
+                assert os.pread(file.fileno(), MIB, index * MIB) == pieces[index % 3]
+            assert os.pread(file.fileno(), 10, nbytes - 10) == pieces[(nbytes // MIB - 1) % 3][-10:-5] + bytes(5)
+
+
+def test_a_little_is_written_into_large_chunks(tmp_path: Path) -> None:
+    nbytes = 256 * MIB
+    store = v2_store(tmp_path / "s", v2([4 * nbytes], [nbytes], {"id": "zlib", "level": 1}), {})
+    with watched(store, tmp_path) as mount:
+        with (mount.path / "npy/a.npy").open("r+b", buffering=0) as file:
+            for index in range(8):
+                os.pwrite(file.fileno(), b"here", 128 + index * nbytes // 2 + 1000)
+        assert len(zlib.decompress((store / "a/3").read_bytes())) == nbytes
+        with (mount.path / "npy/a.npy").open("rb", buffering=0) as file:
+            assert [os.pread(file.fileno(), 5, 128 + index * nbytes // 2 + 1000) for index in range(8)] == [b"here\0"] * 8
+
+
+def test_many_readers_of_arrays_with_large_chunks(tmp_path: Path) -> None:
+    nbytes = 32 * MIB
+    data = BOMBS["zlib"][1](nbytes)
+    for number in range(8):
+        document = v2([nbytes, 4], [nbytes // 4, 4], {"id": "zlib", "level": 1})
+        write(tmp_path / f"s/a{number}", document, {f"{index}.0": data for index in range(4)}, ".zarray")
+    (tmp_path / "s/.zgroup").write_text(GROUP)
+    with watched(tmp_path / "s", tmp_path) as mount:
+
+        def jump(number: int) -> bool:
+            places = random.Random(number)
+            with (mount.path / f"npy/a{number % 8}.npy").open("rb", buffering=0) as file:
+                return all(not any(os.pread(file.fileno(), 4096, places.randrange(128, 4 * nbytes))) for _ in range(3))
+
+        assert at_once([lambda number=number: jump(number) for number in range(32)]) == [True] * 32  # type: ignore[misc]
+
+
+def test_chunks_that_are_held_open(tmp_path: Path) -> None:
+    nbytes = 6 * MIB
+    data = BOMBS["zlib"][1](nbytes)
+    for number in range(150):
+        write(tmp_path / f"s/a{number}", v2([nbytes], [nbytes], {"id": "zlib", "level": 1}), {"0": data}, ".zarray")
+    (tmp_path / "s/.zgroup").write_text(GROUP)
+    with watched(tmp_path / "s", tmp_path) as mount:
+        opened = [os.open(mount.path / f"chunks/a{number}/0", os.O_RDONLY) for number in range(150)]
+        try:
+            for offset in (0, 3 * MIB):
+                assert all(os.pread(fd, 1000, offset) == bytes(1000) for fd in opened)
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+
+# --- elements without a fixed size ------------------------------------------------------------------------------------------
+
+
+def _vlen(items: int, item: bytes) -> bytes:
+    return struct.pack("<I", items) + (struct.pack("<I", len(item)) + item) * items
+
+
+def _json(items: int, item: str) -> bytes:
+    return f'[{",".join([item] * items)},"|O",[{items}]]'.encode()
+
+
+OBJECTS: dict[str, tuple[dict[str, Any], int, Callable[[int], bytes]]] = {
+    "json2, of numbers": (JSON2, 3 << 20, lambda count: _json(count, "1.5")),
+    "json2, of lists": (JSON2, 3 << 20, lambda count: _json(count, "[]")),
+    "msgpack2": (
+        {"id": "msgpack2"},
+        3 << 20,
+        lambda count: b"\xdd" + struct.pack(">I", count + 2) + b"\x90" * count + b"\xa2|O\x91\xce" + struct.pack(">I", count),
+    ),
+    "vlen-utf8": ({"id": "vlen-utf8"}, 4 << 20, lambda count: _vlen(count, b"")),
+    "vlen-utf8, one long text": ({"id": "vlen-utf8"}, 1, lambda count: _vlen(1, "\U0001f600".encode() + bytes(200 * MIB))),
+    "vlen-bytes": ({"id": "vlen-bytes"}, 4 << 20, lambda count: _vlen(count, b"ab")),
+    "vlen-array": ({"id": "vlen-array", "dtype": "<i4"}, 2 << 20, lambda count: _vlen(count, bytes(4))),
+}
+
+
+@pytest.mark.parametrize("name", list(OBJECTS))
+def test_elements_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path, name: str) -> None:
+    codec, size, made = OBJECTS[name]
+    data = made(size)
+    store = v2_store(tmp_path / "s", v2([size], [size], {"id": "zlib", "level": 1}, "|O", [codec]), {"0": zlib.compress(data, 1)})
+    with watched(store, tmp_path) as mount:
+        with (mount.path / "chunks/a/0").open("rb") as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            head = file.read(2000)
+    if name.startswith("vlen-") and name != "vlen-array":
+        assert (nbytes, head) == (len(data), data[:2000])
+    else:
+        plain = _json(size, {"json2, of numbers": "1.5", "vlen-array": "[0]"}.get(name, "[]"))
+        assert (nbytes, head) == (len(plain), plain[:2000])
+
+
+def test_more_values_than_a_text_may_hold(tmp_path: Path) -> None:
+    size = 1
+    data = zlib.compress(_json(1, "[" + "[]," * (9 << 20) + "[]]"), 1)
+    store = v2_store(tmp_path / "s", v2([size], [size], {"id": "zlib", "level": 1}, "|O", [JSON2]), {"0": data})
+    with watched(store, tmp_path) as mount:
+        assert errno_of((mount.path / "chunks/a/0").read_bytes) == 5
+        assert "more than 8388608 values" in why(mount)
+
+
+def test_one_element_that_takes_too_much_alone(tmp_path: Path) -> None:
+    data = zlib.compress(_json(1, "[" + "[]," * (2 << 20) + "[]]"), 1)
+    store = v2_store(tmp_path / "s", v2([1], [1], {"id": "zlib", "level": 1}, "|O", [JSON2]), {"0": data})
+    with watched(store, tmp_path) as mount:
+        assert errno_of((mount.path / "chunks/a/0").read_bytes) == 27
+        assert "more than zarrfs has memory for" in why(mount)
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------------
+
+
+def sharded(count: int, *, location: str = "end", checksum: bool = False, inner: Sequence[Any] = ({"name": "bytes"},)) -> str:
+    codecs = [BYTES, *([{"name": "crc32c"}] if checksum else [])]
+    configuration = {"chunk_shape": [1], "codecs": list(inner), "index_codecs": codecs, "index_location": location}
+    return v3([count], [count], [{"name": "sharding_indexed", "configuration": configuration}])
+
+
+def test_sparse_shards_of_very_many_chunks(tmp_path: Path) -> None:
+    """Indexes of 1 GiB. All pairs but one say that a chunk of no bytes lies at byte 0, which decodes to nothing."""
+    store, count = tmp_path / "s", 1 << 26
+    pair = struct.pack("<QQ", 0, 1)
+    write(store / "end", sharded(count), {})
+    sparse(store / "end/c/0", 16 + 16 * count, {0: b"\7", 16 + 5 * 16: pair})
+    write(store / "start", sharded(count, location="start"), {})
+    sparse(store / "start/c/0", 16 * count + 1, {16 * count: b"\7", (count - 1) * 16: struct.pack("<QQ", 16 * count, 1)})
+    write(store / "sum", sharded(count, checksum=True), {})
+    sparse(store / "sum/c/0", 16 + 16 * count + 4)
+    with watched(store, tmp_path, ends_with=7) as mount:
+        chunks = mount.path / "chunks"
+        assert (chunks / "end/5").read_bytes() == b"\7"
+        assert (chunks / f"start/{count - 1}").read_bytes() == b"\7"
+        assert errno_of((chunks / f"end/{count - 7}").read_bytes) == 5
+        assert errno_of((chunks / "sum/5").read_bytes) == 5
+        assert "the stored checksum is 00000000" in why(mount)
+        with os.scandir(chunks / "end") as entries:
+            names = {next(entries).name for _ in range(1000)}
+        assert {".zarray", "0", "1", "2"} <= names
+        assert errno_of(lambda: (chunks / "end/5").write_bytes(b"x")) == 27
+        assert "zarrfs writes shards of up to 262144" in why(mount)
+
+
+def test_shards_within_shards(tmp_path: Path) -> None:
+    store, count = tmp_path / "s", 1 << 12
+    inner = {
+        "name": "sharding_indexed",
+        "configuration": {"chunk_shape": [1], "codecs": [{"name": "bytes"}], "index_codecs": [BYTES]},
+    }
+    outer = {"name": "sharding_indexed", "configuration": {"chunk_shape": [count], "codecs": [inner], "index_codecs": [BYTES]}}
+    write(store / "a", v3([count * count], [count * count], [outer]), {})
+    nbytes = 16 * count
+    index = b"".join(struct.pack("<QQ", number * nbytes, nbytes) for number in range(count))
+    sparse(store / "a/c/0", count * nbytes + len(index), {count * nbytes: index})
+    with watched(store, tmp_path) as mount:
+        with os.scandir(mount.path / "chunks/a") as entries:
+            assert len({next(entries).name for _ in range(20_000)}) == 20_000
+        places = [mount.path / f"chunks/a/{number}" for number in range(0, count * count, count * count // 64)]
+        assert set(at_once([lambda place=place: errno_of(place.read_bytes) for place in places])) == {5}  # type: ignore[misc]
+
+
+def test_shards_that_are_compressed_as_a_whole(tmp_path: Path) -> None:
+    nbytes, chunks = 256 * MIB, 8
+    configuration = {"chunk_shape": [nbytes // chunks], "codecs": [{"name": "bytes"}], "index_codecs": [BYTES]}
+    codecs = [{"name": "sharding_indexed", "configuration": configuration}, {"name": "gzip", "configuration": {"level": 1}}]
+    stream = zlib.compressobj(1, zlib.DEFLATED, 31)
+    index = b"".join(struct.pack("<QQ", number * (nbytes // chunks), nbytes // chunks) for number in range(chunks))
+    shard = b"".join([*(stream.compress(bytes(MIB)) for _ in range(nbytes // MIB)), stream.compress(index), stream.flush()])
+    write(tmp_path / "s/a", v3([4 * nbytes], [nbytes], codecs), {f"c/{number}": shard for number in range(4)})
+    with watched(tmp_path / "s", tmp_path) as mount:
+        places = [mount.path / f"chunks/a/{number}" for number in range(0, 4 * chunks, 3)]
+        found = at_once([lambda place=place: count(place) for place in places])  # type: ignore[misc]
+        assert found == [(nbytes // chunks, True)] * len(places)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_grows_by_truncate_takes_neither_memory_nor_disk(tmp_path: Path) -> None:
+    store, cache = tmp_path / "s", tmp_path / "cache"
+    store.mkdir()
+    with watched(store, tmp_path) as mount:
+        before = os.statvfs(tmp_path).f_bavail
+        subprocess.run(["truncate", "-s", "3G", mount.path / "raw/x"], check=True)
+        subprocess.run(["truncate", "-s", "4G", mount.path / "raw/x"], check=True)
+        with (mount.path / "raw/y").open("wb", buffering=0) as file:
+            for offset in (0, 1 << 30, 5 << 30, 3 << 30):
+                os.pwrite(file.fileno(), b"here", offset)
+        assert [(store / name).stat().st_size for name in "xy"] == [4 << 30, (5 << 30) + 4]
+        assert sum((store / name).stat().st_blocks for name in "xy") * 512 < MIB
+        assert (before - os.statvfs(tmp_path).f_bavail) * os.statvfs(tmp_path).f_frsize < 512 * MIB
+        with (mount.path / "raw/y").open("rb", buffering=0) as file:
+            assert os.pread(file.fileno(), 6, (3 << 30) - 1) == b"\0here\0"
+    assert not list(cache.iterdir())
+
+
+def test_many_values_that_are_open_at_once(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    for number in range(400):
+        sparse(store / f"large{number}", 8 * MIB, {4 * MIB: b"here"})
+    for number in range(3000):
+        sparse(store / f"small{number}", 65_000)
+    with watched(store, tmp_path) as mount:
+        names = [f"large{number}" for number in range(400)] + [f"small{number}" for number in range(3000)]
+        opened = [os.open(mount.path / "raw" / name, os.O_RDONLY) for name in names]
+        try:
+            assert all(os.pread(fd, 4, 4 * MIB) == b"here" for fd in opened[:400])
+            assert all(os.pread(fd, 4, 10_000) == bytes(4) for fd in opened[400:])
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+
+def test_many_files_with_a_little_staged_in_each(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    store.mkdir()
+    piece = os.urandom(MIB // 2)
+    with watched(store, tmp_path) as mount:
+        opened = [os.open(mount.path / f"raw/k{number}", os.O_WRONLY | os.O_CREAT) for number in range(800)]
+        try:
+            at_once([lambda part=part: [os.pwrite(fd, piece, 0) for fd in opened[part::16]] for part in range(16)])  # type: ignore[misc]
+        finally:
+            for fd in opened:
+                os.close(fd)
+        assert all((store / f"k{number}").read_bytes() == piece for number in range(0, 800, 50))
+
+
+def test_a_huge_value_that_is_read_anywhere(tmp_path: Path) -> None:
+    sparse(tmp_path / "s/x", 64 << 30, {33 << 30: b"here"})
+    with watched(tmp_path / "s", tmp_path) as mount:
+        with (mount.path / "raw/x").open("rb", buffering=0) as file:
+            at_once([lambda: [os.pread(file.fileno(), MIB, random.randrange(64 << 30)) for _ in range(50)]] * 16)
+            assert os.pread(file.fileno(), 4, 33 << 30) == b"here"
+
+
+def test_a_chunk_that_no_memory_and_no_disk_holds_is_refused(tmp_path: Path) -> None:
+    store = v2_store(tmp_path / "s", v2([1 << 30], [1 << 30], {"id": "zlib", "level": 1}), {"0": BOMBS["zlib"][1](1 << 30)})
+    small = tmp_path / "small"
+    small.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "none", small], check=False).returncode:
+        pytest.skip("a small file system is root's to mount")
+    try:
+        with mounted(store, "--cache-dir", str(small)) as mount, sampled(mount.pid) as peak:
+            assert errno_of((mount.path / "chunks/a/0").read_bytes) == 27
+            assert "find no room in the cache folder" in why(mount)
+        assert peak.nbytes < ALLOWED
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_very_many_keys(tmp_path: Path) -> None:
+    store, count = tmp_path / "s", 300_000
+    (store / "a").mkdir(parents=True)
+    (store / ".zgroup").write_text(GROUP)
+    (store / "a/.zarray").write_text(v2([count], [1], None))
+    folder = os.open(store / "a", os.O_RDONLY)
+    for number in range(count):
+        os.close(os.open(str(number), os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+    os.close(folder)
+    with watched(store, tmp_path) as mount:
+        assert len(os.listdir(mount.path / "raw/a")) == count + 1
+        assert len(os.listdir(mount.path / "chunks/a")) == count + 1
+
+
+def test_a_listing_goes_back_to_what_it_no_longer_holds(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    store.mkdir()
+    for number in range(9000):
+        (store / f"k{number}").touch()
+    script = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.opendir.restype = libc.readdir.restype = ctypes.c_void_p
+libc.telldir.restype = ctypes.c_long
+libc.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
+libc.telldir.argtypes = libc.readdir.argtypes = [ctypes.c_void_p]
+def name(entry): return ctypes.string_at(entry + 19)
+folder = ctypes.c_void_p(libc.opendir(sys.argv[1].encode()))
+names, places = [], []
+while True:
+    place = libc.telldir(folder)
+    entry = libc.readdir(folder)
+    if not entry: break
+    names.append(name(entry)); places.append(place)
+assert len(names) == 9000, len(names)
+for at in (3, 8000, 100, 5000):
+    libc.seekdir(folder, places[at])
+    assert name(libc.readdir(folder)) == names[at], at
+"""
+    with watched(store, tmp_path) as mount:
+        subprocess.run(["python3", "-c", script, mount.path / "raw"], check=True)
+
+
+def test_a_zip_directory_of_very_many_members(tmp_path: Path) -> None:
+    count, place = 500_000, tmp_path / "s.zip"
+    with place.open("wb") as file:
+        file.write(struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 33, 0, 0, 0, 1, 0) + b"x")
+        start = file.tell()
+        for number in range(count):
+            name = b"group-%03d/key-%07d" % (number % 500, number)
+            file.write(struct.pack("<4s6H3I5H2I", b"PK\1\2", 20, 20, 0x800, 0, 0, 33, 0, 0, 0, len(name), *[0] * 6) + name)
+        end = file.tell()
+        file.write(struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, end - start, start))
+        file.write(struct.pack("<4sIQI", b"PK\6\7", 0, end, 1))
+        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
+    with watched(place, tmp_path) as mount:
+        assert len(os.listdir(mount.path / "raw")) == 500
+        assert len(os.listdir(mount.path / "raw/group-007")) == 1000
+
+
+def test_large_values_in_a_database(tmp_path: Path) -> None:
+    place, nbytes = tmp_path / "s.sqlite", 600 * MIB
+    database = sqlite3.connect(place)
+    database.execute("CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)")
+    database.execute("INSERT INTO zarr VALUES('.zgroup', ?), ('a/.zarray', ?)", (GROUP, v2([nbytes], [nbytes], None)))
+    database.execute("INSERT INTO zarr VALUES('a/0', zeroblob(?)), ('text', CAST(zeroblob(?) AS TEXT))", (nbytes, nbytes // 4))
+    database.commit()
+    database.close()
+    with watched(place, tmp_path) as mount:
+        assert sorted(os.listdir(mount.path / "raw")) == [".zgroup", "a", "text"]
+        assert count(mount.path / "chunks/a/0") == (nbytes, True)
+        assert (mount.path / "raw/text").stat().st_size == nbytes // 4

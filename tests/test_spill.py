@@ -1,0 +1,70 @@
+"""Large buffers lie in files, small ones in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zarrfs import spill
+from zarrfs.errors import TooLarge
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path: Path) -> Iterator[None]:
+    before = spill.large_nbytes()
+    spill.configure(str(tmp_path), 1000)
+    yield
+    spill.configure(None, before)
+
+
+def test_a_large_buffer_is_mapped_and_leaves_no_name(tmp_path: Path) -> None:
+    small, large = spill.buffer(999), spill.buffer(1000)
+    assert not spill.is_mapped(small) and spill.is_mapped(large) and spill.is_mapped(large[10:20])
+    assert spill.is_mapped(np.frombuffer(large, "<u2").reshape(5, 100).T)
+    large[:] = bytes(range(250)) * 4
+    assert bytes(large[-3:]) == b"\xf7\xf8\xf9"
+    assert not list(tmp_path.iterdir())
+
+
+def test_buffers_share_what_memory_they_have() -> None:
+    buffers = spill.Buffers()
+    found = [spill.is_mapped(buffers.buffer(300)) for _ in range(6)]
+    assert found == [False, False, False, True, True, True]
+    kept = buffers.kept(b"x" * 300)
+    assert spill.is_mapped(kept) and bytes(kept) == b"x" * 300
+
+
+def test_more_than_a_disk_has_is_refused() -> None:
+    with pytest.raises(TooLarge, match="more than zarrfs handles at once"):
+        spill.buffer(spill.MAX_NBYTES + 1)
+    free = os.statvfs(".").f_bavail * os.statvfs(".").f_frsize
+    if free < spill.MAX_NBYTES:
+        with pytest.raises(TooLarge, match="more than half of what is free"):
+            spill.buffer(free)
+
+
+def test_copies_are_what_was_copied() -> None:
+    elements = np.arange(600, dtype="<u2").reshape(20, 30)
+    assert spill.contiguous(elements) is elements
+    copy = spill.contiguous(elements.T)
+    assert spill.is_mapped(copy) and copy.flags.c_contiguous
+    np.testing.assert_array_equal(copy, elements.T)
+    assert bytes(spill.copied(bytes(range(256)) * 5)) == bytes(range(256)) * 5
+
+
+def test_where_a_file_has_data(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(10 << 20)
+        file.seek(5 << 20)
+        file.write(b"here")
+    with path.open("rb") as file:
+        content = memoryview(spill.FileMapping.of(file.fileno(), 10 << 20))
+    extents = list(spill.data_extents(content) or ())
+    assert [content[start:stop].tobytes().strip(b"\0") for start, stop in extents] == [b"here"]
+    assert sum(stop - start for start, stop in extents) < 1 << 20
+    assert spill.data_extents(content[1:]) is None
