@@ -7,6 +7,7 @@ has other things to do: the best of `TRIES` counts. (Other modules measure singl
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,8 +27,9 @@ BEYOND_LIMIT = 150 * 10**6
 
 PEAK = MountConfig(store="").memory_limit + BEYOND_LIMIT
 
-LONGEST_WAIT_S = 0.25
-"""Five steps of the event loop, each as long as one may be (50 ms)."""
+LONGEST_WAIT_S = 0.25 if os.environ.get("ZARRFS_QUIET") == "1" else 1.5
+"""On a machine that does nothing else: five steps of the event loop, each as long as one may be (50 ms). Beside other tests the daemon, its
+threads and whoever asks wait for a processor; the steps themselves are measured in ``test_event_loop.py``."""
 
 TRIES = 3
 
