@@ -199,7 +199,8 @@ class Ending:
                     if number == signal.SIGUSR1:
                         for line in self._waiting_for():
                             # Whoever asks is answered, whatever the level.
-                            log.log(max(logging.INFO, log.getEffectiveLevel()), "%s: %s", name, line)
+                            level = max(logging.INFO, log.getEffectiveLevel())
+                            log.log(level, "%s: %s", name, line, extra={"asked_for": True})
                     elif number == signal.SIGHUP and in_background:
                         logs.reopen()
                         log.info("%s: the log was opened again", name)

@@ -92,7 +92,7 @@ class _Kind:
 
 class Limiter(logging.Filter):
     """Lets a few records of each key and kind pass, and has ``handler``, whose filter this is, tell how many it did not. What is of level
-    DEBUG passes whole: it was asked for. ``clock`` gives seconds. For any thread."""
+    DEBUG, or was ``asked_for``, passes whole. ``clock`` gives seconds. For any thread."""
 
     def __init__(self, handler: logging.Handler, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Limiter(logging.Filter):
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno <= logging.DEBUG:
+        if record.levelno <= logging.DEBUG or getattr(record, "asked_for", False):
             return True
         try:
             message = shortened(record.getMessage())

@@ -298,7 +298,8 @@ def fill(metadata: ArrayMetadata, out: Elements) -> None:
     # Through bytes, not through the type: assigning a NaN element may lose its payload, and void types do not assign scalars.
     pattern = np.frombuffer(metadata.fill_bytes, np.uint8)
     if not pattern.any() and out.flags.c_contiguous:
-        out.view(np.uint8).reshape(-1)[...] = 0
+        # Flat first: an array of no dimensions has no other view.
+        out.reshape(-1).view(np.uint8)[...] = 0
         return
     out[...] = np.frombuffer(metadata.fill_bytes, f"|V{pattern.size}").view(out.dtype)[0]
 
