@@ -200,7 +200,7 @@ async def _mounted(
             # Root did not mount on a name that is still good (`mountpoint.held`).
             pyfuse3.close(unmount=is_mounted and os.geteuid() != 0)
             if is_mounted and os.geteuid() == 0:
-                await threads.io(partial(detach, place, lazy=True, patience=config.timeout))
+                await threads.io(partial(detach, ours, lazy=True, patience=config.timeout))
     if words is not None:
         if failures:
             last_words.write(words, last_words.Outcome(7, _listed(failures)))

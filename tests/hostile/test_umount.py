@@ -232,3 +232,21 @@ def test_a_mount_that_does_not_answer_is_detached_if_not_unmounted(hangs: str) -
     # What waits for a page can be ended.
     nothing = "A/m is not a zarrfs mount: nothing is mounted there; `findmnt -t fuse.zarrfs` lists those"
     assert said == ([unmounted, "code 1", nothing, "code 5"] if hangs == "read" else [waits, "code 1", unmounted, "code 0"])
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("options", ["", "--lazy"])
+def test_root_unmounts_no_other_mount_that_the_way_leads_to_meanwhile(options: str) -> None:
+    """Who owns a folder on the way to their mount puts a link to one of root's in its place while root asks the mount."""
+    plan = json.dumps({"config": "{}", "swaps": ["HOME/way", "HOME/../roots"]})
+    said = run_as_users(f"""{STRANGE}
+    mkdir -p "$W/roots/m" && mount -t tmpfs of-root "$W/roots/m"
+    as 65534 mkdir -p "$A/way/m"
+    strange {shlex.quote(plan)} "$A/way/m"
+    code zarrfs umount {options} "$A/way/m"
+    findmnt -no SOURCE "$W/roots/m"
+    [ ! -e /proc/$daemon ] || killed $daemon
+    umount -q -l "$A/way.aside/m"; umount -q "$W/roots/m"
+    wait
+    """)
+    assert "of-root" in said.splitlines(), said

@@ -3,7 +3,8 @@
     python strangers_mount.py MOUNTPOINT PLAN
 
 PLAN is a JSON object: ``config``, the text of ``.zarrfs/config.json`` (``PID`` in it is this process); ``hangs``, requests that are never
-answered (statfs, open, read, write); ``stays``, whether it lives on when it was unmounted; ``seen``, a file to which it writes a line of
+answered (statfs, open, read, write); ``swaps``, a folder on the way to the mountpoint in whose place a link to another one is put at the
+first question: ``[FOLDER, OTHER]``; ``stays``, whether it lives on when it was unmounted; ``seen``, a file to which it writes a line of
 JSON about each process that asks for statfs: its terminal, its session, and where its descriptors lead.
 
 Prints its number when the mount answers. For a page that the kernel has to hand over there is a file ``file`` of 4096 bytes.
@@ -33,6 +34,7 @@ class Strange(pyfuse3.Operations):
         self._config = plan["config"].replace("PID", str(os.getpid())).encode()
         self._hangs = plan.get("hangs", [])
         self._seen = plan.get("seen")
+        self._swaps = plan.get("swaps")
         self.answers = False
 
     async def _asked(self, what: str) -> None:
@@ -73,6 +75,10 @@ class Strange(pyfuse3.Operations):
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         if self._seen:
             note(self._seen, about(ctx.pid))
+        if self.answers and self._swaps:
+            (folder, other), self._swaps = self._swaps, None
+            os.rename(folder, folder + ".aside")
+            os.symlink(other, folder)
         await self._asked("statfs")
         return pyfuse3.StatvfsData()
 

@@ -46,6 +46,6 @@ def clear(place: str) -> int:
     while (mount := mount_at(place)) is not None and mount.fstype == FSTYPE and life_of(mount) is Life.DEAD:
         # Another process may have been quicker, and have mounted something that lives.
         if mount_at(place) == mount:
-            detach(place, lazy=True, patience=PATIENCE)
+            detach(mount, lazy=True, patience=PATIENCE)
             cleared += 1
     return cleared

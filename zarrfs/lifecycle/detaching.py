@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zarrfs.errors import FuseUnavailable, MountBusy, ZarrfsError
 from zarrfs.lifecycle import programs
-from zarrfs.lifecycle.mount_table import Mount
+from zarrfs.lifecycle.mount_table import Mount, is_automounted
 from zarrfs.terminal import printable
 
 _MNT_DETACH = 2
@@ -42,18 +42,21 @@ def may_detach(mount: Mount) -> bool:
 
 
 class Detaching:
-    """What is mounted uppermost on ``mountpoint`` (absolute, without symlinks) is being taken off; ``lazy``: even while it is in use.
+    """``mount``, uppermost on its mountpoint, is being taken off, and no other mount; ``lazy``: even while it is in use.
 
     Raises `FuseUnavailable` without fusermount3.
     """
 
-    def __init__(self, mountpoint: str, *, lazy: bool) -> None:
-        self._mountpoint = mountpoint
+    def __init__(self, mount: Mount, *, lazy: bool) -> None:
+        self._mountpoint = mountpoint = mount.mountpoint
         self._by_us = os.geteuid() == 0
         if self._by_us:
             # Not umount(8), which calls /sbin/umount.fuse.zarrfs where that is installed, which calls us.
             flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
             command = [sys.executable, "-I", "-S", str(_UMOUNT2), mountpoint, str(flags)]
+            # Whoever looks at an automounter's mountpoint while it unmounts waits for the end of that. Its folders are root's.
+            if not is_automounted(mountpoint):
+                command.append(mount.device)
         else:
             fusermount = programs.find("fusermount3")
             if fusermount is None:
@@ -92,9 +95,9 @@ class Detaching:
         raise (MountBusy if busy else ZarrfsError)(failure, key=self._mountpoint)
 
 
-def detach(mountpoint: str, *, lazy: bool, patience: float) -> None:
-    """Take what is mounted uppermost on ``mountpoint`` off, within ``patience`` seconds. Raises as `Detaching` and its `end`."""
-    detaching = Detaching(mountpoint, lazy=lazy)
+def detach(mount: Mount, *, lazy: bool, patience: float) -> None:
+    """Take ``mount`` off within ``patience`` seconds. Raises as `Detaching` and its `end`."""
+    detaching = Detaching(mount, lazy=lazy)
     if not detaching.ended_within(patience):
-        raise ZarrfsError(f"unmounting {mountpoint}: not done within {patience:g} s", key=mountpoint)
+        raise ZarrfsError(f"unmounting {mount.mountpoint}: not done within {patience:g} s", key=mount.mountpoint)
     detaching.end()

@@ -38,6 +38,22 @@ def resolved(path: str) -> str:
 
 def mount_at(path: str) -> Mount | None:
     """What is mounted on ``path`` (absolute, without symlinks), uppermost; None when nothing is."""
+    found = _lines_of(path)
+    if not found:
+        return None
+    # Whoever looks at an automounter's mountpoint while it mounts or unmounts waits for the end of that, and may be what has to end.
+    seen = _seen_at(path) if not _has_automounter(found) else None
+    # What lies under a mount that was made on a folder further up has a line, too, and nobody comes to it.
+    return found.get(seen) if seen is not None else list(found.values())[-1]
+
+
+def is_automounted(path: str) -> bool:
+    """Whether ``path`` (absolute, without symlinks) is a mountpoint of an automounter's."""
+    return _has_automounter(_lines_of(path))
+
+
+def _lines_of(path: str) -> dict[bytes, Mount]:
+    """Everything that is mounted on ``path``, in its order, by its number."""
     found = {}
     # Not splitlines: of the characters that end a line somewhere only line feeds are escaped, and names are anybody's to choose.
     for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
@@ -46,12 +62,11 @@ def mount_at(path: str) -> Mount | None:
             more = fields.index(b"-", 6)
             mount = Mount(path, os.fsdecode(fields[more + 1]), os.fsdecode(fields[2]), _owner(fields[more + 3]))
             found[fields[0]] = mount
-    if not found:
-        return None
-    # Whoever looks at an automounter's mountpoint while it mounts or unmounts waits for the end of that, and may be what has to end.
-    seen = _seen_at(path) if all(mount.fstype != "autofs" for mount in found.values()) else None
-    # What lies under a mount that was made on a folder further up has a line, too, and nobody comes to it.
-    return found.get(seen) if seen is not None else list(found.values())[-1]
+    return found
+
+
+def _has_automounter(found: dict[bytes, Mount]) -> bool:
+    return any(mount.fstype == "autofs" for mount in found.values())
 
 
 def _seen_at(path: str) -> bytes | None:

@@ -1,12 +1,46 @@
-"""A program of its own: umount2(2) of its argument, with flags; its exit code is the errno.
+"""A program of its own: umount2(2) of a mountpoint, with flags; its exit code is the errno.
+
+    umount2.py MOUNTPOINT FLAGS [DEVICE]
+
+A folder on the way may belong to somebody else, who can put a link to another one in its place at any time. So the folder that the
+mountpoint lies in is held by a descriptor, and what is mounted there has to be DEVICE (``0:52``). From then on the name cannot come to
+mean another mount: the kernel renames no mountpoint.
 
 It imports nothing of zarrfs: it is run by its path, without the environment's say in what Python imports (``python -I -S``).
 """
 
 import ctypes
+import errno
 import os
 import sys
 
-if __name__ == "__main__":
+
+def device_at(place: str) -> str | None:
+    """The device number of the mount that one comes to at ``place``. Asks no file system but those on the way."""
+    descriptor = os.open(place, os.O_PATH | os.O_NOFOLLOW)
+    with open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:
+        told = dict(line.split(b":", 1) for line in lines if b":" in line)
+    # An open one would keep the mount in use.
+    os.close(descriptor)
+    with open("/proc/self/mountinfo", "rb") as lines:
+        devices = {fields[0]: fields[2] for fields in (line.split(b" ") for line in lines)}
+    device = devices.get(told[b"mnt_id"].strip())
+    return None if device is None else device.decode()
+
+
+def unmount(mountpoint: str, flags: int, device: str | None) -> int:
+    """Return the errno."""
+    folder, name = os.path.split(mountpoint)
+    try:
+        place = f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/{name}"
+        if device is not None and device_at(place) != device:
+            print("what was mounted there is there no more")
+            return errno.ESTALE
+    except OSError as error:
+        return error.errno or errno.EIO
     libc = ctypes.CDLL(None, use_errno=True)
-    sys.exit(ctypes.get_errno() if libc.umount2(os.fsencode(sys.argv[1]), int(sys.argv[2])) else 0)
+    return ctypes.get_errno() if libc.umount2(os.fsencode(place), flags) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(unmount(sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None))

@@ -72,7 +72,7 @@ def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: floa
     with daemon or contextlib.nullcontext():
         users = _holders(mountpoint) if lazy else []
         wait = _Wait(mounted, daemon, say, every, PATIENCE if lazy else spare)
-        detaching = Detaching(mountpoint, lazy=lazy)
+        detaching = Detaching(mounted, lazy=lazy)
         # The kernel has the last pages of mappings written before it lets go: that may take as long as what comes after it.
         if not wait.until(detaching.ended_within):
             return wait.given_up_unmounting(lazy)
