@@ -196,11 +196,11 @@ async def _mounted(
                 connection.close()
             await _let_go(notifier, ours)
             # After a lazy umount something else may be mounted there by now.
-            is_mounted = ours is not None and mount_at(place) == ours
+            mounted = ours if ours is not None and mount_at(place) == ours else None
             # Root did not mount on a name that is still good (`mountpoint.held`).
-            pyfuse3.close(unmount=is_mounted and os.geteuid() != 0)
-            if is_mounted and os.geteuid() == 0:
-                await threads.io(partial(detach, ours, lazy=True, patience=config.timeout))
+            pyfuse3.close(unmount=mounted is not None and os.geteuid() != 0)
+            if mounted is not None and os.geteuid() == 0:
+                await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
     if words is not None:
         if failures:
             last_words.write(words, last_words.Outcome(7, _listed(failures)))
