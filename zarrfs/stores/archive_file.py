@@ -16,7 +16,6 @@ from zarrfs.spill import buffer, is_large
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.os_errors import translated
 
-
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.01
 
