@@ -199,7 +199,7 @@ async def _mounted(
             is_mounted = ours is not None and mount_at(place) == ours
             # Root did not mount on a name that is still good (`mountpoint.held`).
             pyfuse3.close(unmount=is_mounted and os.geteuid() != 0)
-            if ours is not None and is_mounted and os.geteuid() == 0:
+            if is_mounted and os.geteuid() == 0:
                 await threads.io(partial(detach, ours, lazy=True, patience=config.timeout))
     if words is not None:
         if failures:
