@@ -46,7 +46,7 @@ LAYERS: dict[str, set[str]] = {
     "stores": {"threads", "durability", "spill"} | PLUGGED,
     "hierarchy": {"dialects", "stores.base", "codecs", "model", "threads", "memory", "spill"} | PLUGGED,
     "transformers": {"hierarchy", "model", "stores.base", "stores.locks", "in_flight"},
-    "vfs": {"memory", "spill", "disposal", "durability"},
+    "vfs": {"threads", "memory", "spill", "disposal", "durability"},
     "views": {"threads", "memory", "spill", "vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,
     "fuse": {"vfs", "in_flight"},
     # A mount without a kernel: what daemon.py serves and what tests use.

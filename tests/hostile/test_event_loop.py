@@ -73,6 +73,17 @@ def list_views(mount: Mounted) -> None:
         run("ls", "-l", mount.path / view)
 
 
+def write_sparse_values(mount: Mounted) -> None:
+    """Each is loaded, copied or moved as a whole, and is in memory: no step of that has to wait for anything."""
+    value, temporary = mount.path / "raw/x", mount.path / "raw/y.__lock"
+    for path in value, temporary:
+        run("truncate", "-s", "1G", path)
+        for place in (0, 2**29):
+            run("dd", "if=/dev/zero", f"of={path}", "bs=1", "count=1", f"seek={place}", "conv=notrunc")
+    value.rename(mount.path / "raw/z.__lock")
+    assert (mount.store / "x").exists() is False
+
+
 @pytest.mark.parametrize(
     ("make", "ask"),
     [
@@ -82,6 +93,7 @@ def list_views(mount: Mounted) -> None:
         pytest.param(stores.many_chunks, read_one("npy/row.npy"), id="2^40 chunks"),
         pytest.param(stores.many_dimensions, read_one("npy/d31.npy"), id="many dimensions"),
         pytest.param(groups, list_views, id="8,000 groups"),
+        pytest.param(stores.one_element_chunks, write_sparse_values, id="sparse values are written"),
     ],
 )
 def test_every_step_is_short(make: Callable[[Path], Path], ask: Callable[[Mounted], None], tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -277,3 +280,24 @@ def test_a_device_under_the_name_of_an_archive_is_not_opened(eve: Path) -> None:
     assert stat.S_ISFIFO(device.stat().st_mode)
     with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):
         os.open(device, os.O_WRONLY | os.O_NONBLOCK)
+
+
+@pytest.mark.parametrize("kind", ["zip", "sqlite"])
+def test_a_lease_on_an_archive_does_not_keep_root(kind: str, eve: Path) -> None:
+    """Whoever opens a file with a lease on it waits for its owner, up to 45 s each time."""
+    store = KINDS[kind](eve, VALUES)
+    os.chown(store, EVE, EVE)
+
+    def hold() -> None:
+        file = os.open(store, os.O_RDWR)
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        while True:
+            signal.pause()
+
+    with repeating(EVE, hold):
+        until = time.monotonic() + 10
+        while str(store.stat().st_ino) not in Path("/proc/locks").read_text() and time.monotonic() < until:
+            os.sched_yield()
+        done = zarrfs("info", str(store))
+    assert done.returncode == 1 and "held by a lease" in done.stderr, done

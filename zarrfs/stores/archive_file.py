@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import stat as st
+import time
 from typing import NamedTuple
 
-from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, UsageError
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, UsageError
 from zarrfs.spill import buffer, is_large
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.os_errors import translated
+
+_PATIENCE_S = 2.0
+_PAUSE_S = 0.01
 
 
 class Identity(NamedTuple):
@@ -48,13 +52,15 @@ class ArchiveFile:
             try:
                 found = os.fstat(place)
                 if st.S_ISREG(found.st_mode):
-                    self._fd = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+                    self._fd = _opened(f"/proc/self/fd/{place}")
             finally:
                 os.close(place)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreNotFound(f"there is no file {path}", key=path) from error
         except PermissionError as error:
             raise StoreAccessDenied(f"the file {path} may not be read", key=path) from error
+        except BlockingIOError as error:
+            raise StoreTimeout(f"the file {path} is held by a lease of another program; try again later", key=path) from error
         except OSError as error:
             raise StoreError(f"opening {path}: {error.strerror}", key=path) from error
         except ValueError as error:
@@ -119,10 +125,28 @@ class ArchiveFile:
             os.close(self._fd)
 
 
+def _opened(path: str) -> int:
+    """A descriptor. Who has a lease on the file (fcntl(2)) has some time to let go, but not the kernel's 45 s for each time that it is
+    opened. Raises BlockingIOError, and OSError."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE_S)
+
+
 def begins_with(path: str, magic: bytes, offset: int = 0) -> bool:
-    """Whether ``path`` is a file (not a device, not a pipe) with ``magic`` at ``offset``; no for one that may not be read."""
+    """Whether ``path`` is a file (not a device, not a pipe) with ``magic`` at ``offset``; no for one that may not be read.
+
+    Raises `StoreTimeout`.
+    """
     try:
         file = ArchiveFile(path)
         return file.size >= offset + len(magic) and file.read(offset, offset + len(magic), path) == magic
+    except StoreTimeout:
+        raise
     except (StoreError, UsageError):
         return False

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from collections.abc import Callable
 
-from zarrfs import disposal
+from zarrfs import disposal, threads
 from zarrfs.errors import FileTooLarge, StoreFull, ZarrfsError
 from zarrfs.memory import MemoryBudget
-from zarrfs.spill import FileMapping
+from zarrfs.spill import FileMapping, data_extents
 from zarrfs.vfs.node import Buffer
 
 SPILL_NBYTES = 64 * 1024 * 1024
+
+_PIECE_NBYTES = 1024 * 1024
 
 
 class StagedBytes:
@@ -59,11 +62,39 @@ class StagedBytes:
             return bytes(memoryview(self._memory)[offset : offset + size])
         return os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
 
+    async def put(self, offset: int, data: Buffer) -> None:
+        """As `write`; a file is written to in a thread, since the kernel has writers wait for the disk."""
+        if self._stays_in_memory(offset + len(data)):
+            self.write(offset, data)
+        else:
+            await self._to_file(self._write_to_file, offset, data)
+
+    async def resize(self, size: int) -> None:
+        """As `truncate`, in a thread like `put`."""
+        if self._stays_in_memory(size):
+            self.truncate(size)
+        else:
+            await self._to_file(self._truncate_file, size)
+
+    async def copy(self) -> StagedBytes:
+        """The same bytes once more: what is a hole here is one there."""
+        copy = StagedBytes(limit=self._limit, directory=self._directory, budget=self._budget)
+        try:
+            if self._memory is not None:
+                await copy.put(0, bytes(self._memory))
+            elif self._size:
+                await threads.io(copy._fill, memoryview(FileMapping.of(self._fd, self._size)))
+        except BaseException:
+            copy.close()
+            raise
+        return copy
+
     def write(self, offset: int, data: Buffer) -> None:
         """Put ``data`` at ``offset``."""
         end = offset + len(data)
         if self._memory is not None and not self._fits(end):
             self._spill()
+            self._give(self._taken)
         if self._memory is not None:
             if offset > len(self._memory):
                 self._memory.extend(bytes(offset - len(self._memory)))
@@ -76,6 +107,7 @@ class StagedBytes:
         """Cut to ``size`` bytes, or grow to it with zeros."""
         if self._memory is not None and not self._fits(size):
             self._spill()
+            self._give(self._taken)
         if self._memory is not None:
             if size <= len(self._memory):
                 del self._memory[size:]
@@ -116,14 +148,42 @@ class StagedBytes:
                 self._fd = os.dup(file.fileno())
         except OSError as error:
             raise StoreFull(f"no room to stage more than {self._limit} bytes: {error}") from error
-        memory, self._memory = self._memory, None
         try:
-            self._pwrite(0, memory)
-        except StoreFull:
+            self._pwrite(0, self._memory)
+        except ZarrfsError:
             disposal.close(self._fd)
-            self._fd, self._memory = -1, memory
+            self._fd = -1
             raise
-        self._give(self._taken)
+        # Not before: others may read meanwhile. What was taken of the budget is given back by the caller: this may be a thread.
+        self._memory = None
+
+    def _stays_in_memory(self, size: int) -> bool:
+        if self._memory is None or size > self._limit:
+            return False
+        return self._budget is None or size <= self._taken or self._budget.has(size - self._taken)
+
+    async def _to_file(self, act: Callable[..., None], *arguments: object) -> None:
+        try:
+            await threads.io(act, *arguments)
+        finally:
+            if self._memory is None:
+                self._give(self._taken)
+
+    def _write_to_file(self, offset: int, data: Buffer) -> None:
+        if self._memory is not None:
+            self._spill()
+        self.write(offset, data)
+
+    def _truncate_file(self, size: int) -> None:
+        if self._memory is not None:
+            self._spill()
+        self.truncate(size)
+
+    def _fill(self, content: memoryview) -> None:
+        self._truncate_file(len(content))
+        for start, stop in data_extents(content) or ((0, len(content)),):
+            for offset in range(start, stop, _PIECE_NBYTES):
+                self._pwrite(offset, content[offset : min(stop, offset + _PIECE_NBYTES)])
 
     def _fits(self, size: int) -> bool:
         """Whether ``size`` bytes may lie in memory; those beyond the present ones are then taken from the budget."""

@@ -83,7 +83,6 @@ class ValueStage(Stage):
     """
 
     def __init__(self, room: StagingRoom, data: Buffer, publish: Callable[[Buffer], Awaitable[None]]) -> None:
-        self._room = room
         self._bytes = room.bytes(data)
         self._publish = publish
         self._lent = False
@@ -96,12 +95,12 @@ class ValueStage(Stage):
         return self._bytes.read(offset, size)
 
     async def write(self, offset: int, data: Buffer) -> None:
-        self._own()
-        self._bytes.write(offset, data)
+        await self._own()
+        await self._bytes.put(offset, data)
 
     async def truncate(self, size: int) -> None:
-        self._own()
-        self._bytes.truncate(size)
+        await self._own()
+        await self._bytes.resize(size)
 
     async def publish(self) -> None:
         try:
@@ -113,8 +112,9 @@ class ValueStage(Stage):
     async def aclose(self) -> None:
         self._bytes.close()
 
-    def _own(self) -> None:
+    async def _own(self) -> None:
         if self._lent:
-            self._bytes, lent = self._room.bytes(self._bytes.whole()), self._bytes
+            lent = self._bytes
+            self._bytes = await lent.copy()
             lent.close()
             self._lent = False

@@ -18,6 +18,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
+import trio
+
 from zarrfs import durability
 from zarrfs.errors import EntryExists, NoSuchEntry
 from zarrfs.vfs.buffer import StagedBytes
@@ -29,6 +31,7 @@ from zarrfs.vfs.staging import StagingArea
 
 _EVERYWHERE = re.compile(r".*(\.[0-9a-f]{32}\.partial|\.__lock)", re.DOTALL)
 _PIECE_NBYTES = 1 << 20
+_ZEROS = bytes(_PIECE_NBYTES)
 
 
 def is_temporary(name: str) -> bool:
@@ -171,8 +174,14 @@ class Temporaries:
             raise NoSuchEntry(f"{content.ident!r} is gone", key=content.ident)
         data = self._staging.room.bytes()
         try:
-            while piece := await snapshot.read(len(data), _PIECE_NBYTES):
-                data.write(len(data), piece)
+            size = 0
+            while piece := await snapshot.read(size, _PIECE_NBYTES):
+                # Holes stay holes.
+                if piece != _ZEROS[: len(piece)]:
+                    await data.put(size, piece)
+                size += len(piece)
+                await trio.lowlevel.checkpoint()
+            await data.resize(size)
             await content.erase()
         except BaseException:
             data.close()
@@ -274,7 +283,6 @@ class _TemporaryStage(Stage):
 
     def __init__(self, content: TemporaryContent, room: StagingRoom, value: _Value | None) -> None:
         self._content = content
-        self._room = room
         self._value = value if value is not None else _Value(room.bytes())
         self._own = value is None
 
@@ -286,10 +294,10 @@ class _TemporaryStage(Stage):
         return self._value.data.read(offset, size)
 
     async def write(self, offset: int, data: Buffer) -> None:
-        self._owned().write(offset, data)
+        await (await self._owned()).put(offset, data)
 
     async def truncate(self, size: int) -> None:
-        self._owned().truncate(size)
+        await (await self._owned()).resize(size)
 
     async def publish(self) -> None:
         self._own = False
@@ -298,9 +306,10 @@ class _TemporaryStage(Stage):
     async def aclose(self) -> None:
         self._value.release()
 
-    def _owned(self) -> StagedBytes:
+    async def _owned(self) -> StagedBytes:
         if not self._own:
-            shared, self._value = self._value, _Value(self._room.bytes(self._value.data.whole()))
+            shared = self._value
+            self._value = _Value(await shared.data.copy())
             shared.release()
             self._own = True
         return self._value.data
@@ -312,6 +321,7 @@ async def _publish_in_pieces(data: StagedBytes, content: Content, room: StagingR
     try:
         for offset in range(0, len(data), _PIECE_NBYTES):
             await stage.write(offset, data.read(offset, _PIECE_NBYTES))
+            await trio.lowlevel.checkpoint()
         await stage.publish()
     finally:
         await stage.aclose()

@@ -182,7 +182,7 @@ class NewArrayStage(Stage):
     async def write(self, offset: int, data: Buffer) -> None:
         end = offset + len(data)
         if self._head is None or self._writer is None:
-            self._bytes.write(offset, data)
+            await self._bytes.put(offset, data)
             self._size = max(self._size, end)
             await self._look_for_head()
             return
@@ -198,7 +198,7 @@ class NewArrayStage(Stage):
 
     async def truncate(self, size: int) -> None:
         if self._head is None or self._writer is None:
-            self._bytes.truncate(size)
+            await self._bytes.resize(size)
             self._size = size
             await self._look_for_head()
         elif size > self._whole_size:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import trio
+
 from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory import MemoryBudget
@@ -83,6 +85,8 @@ class RawValue(WholeContent):
             assert data is not None
             if data != _ZEROS[: len(data)]:
                 yield start, data
+            # What the page cache has, and of a hole it has everything, is got without waiting.
+            await trio.lowlevel.checkpoint()
 
     async def publish(self, data: Buffer) -> None:
         await self._context.settle(self.key)
