@@ -50,8 +50,12 @@ class _Handler(WatchedFileHandler):
 
 
 def configure(level: str, file: str | None) -> None:
-    """Send records of zarrfs of ``level`` and worse to ``file``, or to stderr. For the main program alone, once."""
-    handler = _Handler(file) if file else logging.StreamHandler(sys.stderr)
+    """Send records of zarrfs of ``level`` and worse to ``file``, or to stderr. For the main program alone, once. Raises
+    `UsageError` for an unusable file."""
+    try:
+        handler = _Handler(file) if file else logging.StreamHandler(sys.stderr)
+    except OSError as error:
+        raise UsageError(f"log file {file}: {error.strerror or error}: choose another with --log-file") from error
     handler.setFormatter(Formatter())
     handler.addFilter(Limiter(handler))
     atexit.register(tell_left_out)
