@@ -9,11 +9,14 @@ a timer interrupts it.
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyfuse3
+
+log = logging.getLogger(__name__)
 
 _SECONDS = 0.5
 
@@ -21,7 +24,10 @@ _SECONDS = 0.5
 async def serve() -> None:
     """Answer requests until the connection is gone, or pyfuse3 is told to end."""
     with _interrupted():
-        await pyfuse3.main()
+        try:
+            await pyfuse3.main()
+        except* ConnectionAbortedError:
+            log.info("the connection was aborted")
 
 
 @contextmanager
