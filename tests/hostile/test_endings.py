@@ -243,25 +243,17 @@ def test_readers_whom_nobody_waits_for_keep_no_daemon(tmp_path: Path, how: str) 
             pass
         for reader in readers[::2]:
             reader.kill()
+        connection = str(connection_of(mount.path))
         ENDINGS[how](mount.path, process.pid)
         if how == "umount -l":
             # The kernel keeps what is open: those who wait for it have to be let go of.
-            abort(str(os.minor(0)) if (connection := _fuse_connection(process.pid)) is None else connection)
+            abort(connection)
         process.wait()
         for reader in readers:
             reader.wait()
         if how == "abort":
             # Root's daemon may have taken it off.
             run("umount", "-i", "-l", mount.path, check=False)
-
-
-def _fuse_connection(pid: int) -> str | None:
-    """The number of the one connection that nobody has mounted any more and that has requests waiting."""
-    table = Path("/proc/self/mountinfo").read_bytes()
-    for folder in Path("/sys/fs/fuse/connections").iterdir():
-        if f" 0:{folder.name} ".encode() not in table and int((folder / "waiting").read_text()) > 50:
-            return folder.name
-    return None
 
 
 def test_a_request_that_is_taken_back_stops_nothing(tmp_path: Path) -> None:
