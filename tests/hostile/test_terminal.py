@@ -147,6 +147,7 @@ def test_what_umount_asks_a_strangers_mount_with_has_nothing_of_roots() -> None:
     as 65534 {sys.executable} {REPOSITORY}/tests/support/strangers_mount.py "$A/m" "$plan" > "$A/said" &
     until [ -s "$A/said" ]; do :; done
     {umount} "$SCRIPTS/zarrfs" umount "$A/m"
+    wait
     cat "$A/seen"
     """)
     *_, line = said.splitlines()
