@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import queue
+import sys
 import threading
 
 _PIECE_NBYTES = 16 << 20
@@ -20,8 +21,10 @@ _thread: threading.Thread | None = None
 
 def close(descriptor: int) -> None:
     """Close ``descriptor`` soon."""
-    _begin()
-    _given_up.put(descriptor)
+    if _is_running():
+        _given_up.put(descriptor)
+    else:
+        os.close(descriptor)
 
 
 class DisposedMapping(mmap.mmap):
@@ -31,18 +34,29 @@ class DisposedMapping(mmap.mmap):
 
     def __del__(self) -> None:
         # The finalizer may keep the object (PEP 442): it is called once.
-        if self.descriptor >= 0:
-            _begin()
+        if self.descriptor < 0:
+            return
+        if _is_running():
             _given_up.put(self)
+        else:
+            os.close(self.descriptor)
 
 
-def _begin() -> None:
+def _is_running() -> bool:
+    """Whether the thread runs, which is started where it can be: not when the interpreter ends, where starting one waits for ever."""
     global _thread
+    if sys.is_finalizing():
+        return False
     if _thread is None:
         with _starting:
             if _thread is None:
-                _thread = threading.Thread(target=_run, name="disposal", daemon=True)
-                _thread.start()
+                thread = threading.Thread(target=_run, name="disposal", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return False
+                _thread = thread
+    return True
 
 
 def _run() -> None:
