@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -23,6 +24,13 @@ def why_fuse_is_unusable() -> str | None:
     if os.geteuid() != 0 and shutil.which("fusermount3") is None:
         return "fusermount3 is not installed"
     return None
+
+
+def pytest_configure() -> None:
+    # Whoever runs the tests in the background has these ignored, and programs pass that on to what they start.
+    for number, handler in (signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

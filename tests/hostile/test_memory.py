@@ -11,6 +11,7 @@ import random
 import sqlite3
 import struct
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -456,14 +457,22 @@ def test_a_zip_directory_of_very_many_members(tmp_path: Path) -> None:
         assert len(os.listdir(mount.path / "raw/group-007")) == 1000
 
 
+LARGE_VALUES = """
+import sqlite3, sys
+nbytes = int(sys.argv[2])
+with sqlite3.connect(sys.argv[1]) as database:
+    database.execute("INSERT INTO zarr VALUES('a/0', zeroblob(?)), ('text', CAST(zeroblob(?) AS TEXT))", (nbytes, nbytes // 4))
+"""
+
+
 def test_large_values_in_a_database(tmp_path: Path) -> None:
     place, nbytes = tmp_path / "s.sqlite", 600 * MIB
-    database = sqlite3.connect(place)
-    database.execute("CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)")
-    database.execute("INSERT INTO zarr VALUES('.zgroup', ?), ('a/.zarray', ?)", (GROUP, v2([nbytes], [nbytes], None)))
-    database.execute("INSERT INTO zarr VALUES('a/0', zeroblob(?)), ('text', CAST(zeroblob(?) AS TEXT))", (nbytes, nbytes // 4))
-    database.commit()
+    with sqlite3.connect(place) as database:
+        database.execute("CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)")
+        database.execute("INSERT INTO zarr VALUES('.zgroup', ?), ('a/.zarray', ?)", (GROUP, v2([nbytes], [nbytes], None)))
     database.close()
+    # In another process: where a test has opened a store here, SQLite may have little memory in this one.
+    subprocess.run([sys.executable, "-c", LARGE_VALUES, place, str(nbytes)], check=True)
     with watched(place, tmp_path) as mount:
         assert sorted(os.listdir(mount.path / "raw")) == [".zgroup", "a", "text"]
         assert count(mount.path / "chunks/a/0") == (nbytes, True)
