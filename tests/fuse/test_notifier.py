@@ -19,14 +19,17 @@ class Kernel:
 
     def __init__(self) -> None:
         self.told: list[object] = []
+        self.asked = threading.Event()
         self.open = threading.Event()
         self.open.set()
 
     def entry(self, parent: int, name: bytes, deleted: int = 0) -> None:
+        self.asked.set()
         self.open.wait()
         self.told.append((parent, name))
 
     def inode(self, ino: int, attr_only: bool = False) -> None:
+        self.asked.set()
         self.open.wait()
         self.told.append((ino, attr_only))
 
@@ -105,6 +108,7 @@ def test_at_the_end_nobody_waits_for_what_is_left(kernel: Kernel) -> None:
         notifier.start()
         for number in range(module._MANY + 100):
             notifier.inode(number)
+        assert kernel.asked.wait(60)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(notifier.room)
             nursery.start_soon(notifier.drained)
