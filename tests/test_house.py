@@ -73,7 +73,7 @@ LAYERS: dict[str, set[str]] = {
     # Commands that only look at a store, and what they print.
     "reports": {"memory", "spill", "hierarchy", "transformers", "stores", "model", "config", "redact"},
     "service": {"threads"},
-    "overdue": set(),
+    "overdue": {"waiting_for", ""},
     "detached": {"lifecycle", "threads"},
     "waiting_for": {"in_flight"},
     "ending": {"tree", "lifecycle", "service", "overdue", "signals", "logs", ""},

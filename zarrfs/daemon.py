@@ -177,7 +177,9 @@ async def _mounted(
         if connection is not None:
             background.start_soon(_ended_by, connection.gone, serving)
         if ours is not None:
-            detached = Detached(ours.device, in_use=lambda: operations.in_use, asked=lambda: operations.asked, say=ending.tell)
+            detached = Detached(
+                ours.device, in_use=lambda: operations.in_use, asked=lambda: operations.requests.begun, say=ending.tell
+            )
             background.start_soon(_ended_by, partial(detached.unused, every), serving)
         with serving:
             await session.serve()

@@ -13,6 +13,11 @@ class InFlight:
         self._begun: dict[int, tuple[float, tuple[object, ...]]] = {}
         self._next = 0
 
+    @property
+    def begun(self) -> int:
+        """How many have begun, ever."""
+        return self._next
+
     def begin(self, *what: object) -> int:
         """Return what `end` is called with at the end of ``what``."""
         self._next += 1

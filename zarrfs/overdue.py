@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 import trio
 
+from zarrfs import waiting_for
+
 log = logging.getLogger(__name__)
 
 _BUSY = 0.05
@@ -52,7 +54,7 @@ class Overdue:
 
     def waits(self) -> list[str]:
         """Each task of the event loop and each other thread, and where it is."""
-        found = _tasks(self._root) if self._root is not None else []
+        found = [f"task {task}" for task in waiting_for.tasks(self._root)] if self._root is not None else []
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():
             found.append(f"thread {names.get(ident, ident)} in {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
@@ -81,20 +83,3 @@ class Overdue:
         except RuntimeError:
             # What is counted changed meanwhile: the event loop is at work.
             return object()
-
-
-def _tasks(task: trio.lowlevel.Task) -> list[str]:
-    found = []
-    pending = [task]
-    while pending:
-        task = pending.pop()
-        for nursery in task.child_nurseries:
-            pending.extend(nursery.child_tasks)
-        try:
-            frames = [(frame, line) for frame, line in task.iter_await_frames() if "/zarrfs/" in frame.f_code.co_filename]
-        except RuntimeError:
-            continue
-        if frames:
-            frame, line = frames[-1]
-            found.append(f"task {task.name} in {frame.f_code.co_filename}:{line} {frame.f_code.co_name}")
-    return found

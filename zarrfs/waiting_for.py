@@ -24,10 +24,11 @@ def report(requests: Iterable[tuple[float, str]], operations: InFlight) -> list[
     each kind of task. Called in the event loop."""
     asked = [f"request, {age:.1f} s: {what}" for age, what in requests]
     stored = [f"store operation, {age:.1f} s: {_call(what)}" for age, what in operations]
-    alike = Counter(_tasks())
-    tasks = [f"task: {task}" + (f" ({number} of them)" if number > 1 else "") for task, number in alike.most_common()]
+    root, here = trio.lowlevel.current_root_task(), trio.lowlevel.current_task()
+    alike = Counter(tasks(root, but=here)) if root is not None else Counter[str]()
+    named = [f"task: {task}" + (f" ({number} of them)" if number > 1 else "") for task, number in alike.most_common()]
     counts = (counted(len(asked), "request"), counted(len(stored), "store operation"), counted(alike.total(), "task"))
-    lines = [f"under way: {', '.join(counts)}", *_some(asked), *_some(stored), *_some(tasks)]
+    lines = [f"under way: {', '.join(counts)}", *_some(asked), *_some(stored), *_some(named)]
     return [printable(line)[:_LENGTH] for line in lines]
 
 
@@ -59,16 +60,18 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _ARGUMENT_LENGTH else f"{text[:_ARGUMENT_LENGTH]}..."
 
 
-def _tasks() -> Iterator[str]:
-    """Of every task its name and where in zarrfs it waits."""
-    root = trio.lowlevel.current_root_task()
-    waiting = [root] if root is not None else []
-    here = trio.lowlevel.current_task()
+def tasks(root: trio.lowlevel.Task, but: trio.lowlevel.Task | None = None) -> Iterator[str]:
+    """Yield of every task below ``root``, without ``but``, its name and where in zarrfs it waits. May be called from any thread: a task
+    that goes on meanwhile is told by its name alone."""
+    waiting = [root]
     while waiting:
         task = waiting.pop()
         waiting += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
-        if task is not here:
-            yield f"{task.name}{_place(task)}"
+        if task is not but:
+            try:
+                yield f"{task.name}{_place(task)}"
+            except RuntimeError:
+                yield task.name
 
 
 def _place(task: trio.lowlevel.Task) -> str:

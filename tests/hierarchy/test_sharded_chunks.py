@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid, StoreAccessDenied
-from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of, shard_levels
+from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of
 from zarrfs.hierarchy.chunks import ChunkStore
 from zarrfs.hierarchy.counters import HierarchyCounters
+from zarrfs.hierarchy.sharded_chunks import levels
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.model import chunk_key, data_type
 from zarrfs.model.chunk_grid import Coords, RegularGrid
@@ -308,7 +309,7 @@ async def test_a_checksum_that_does_not_match_spoils_its_shard_alone() -> None:
     got = await chunks.get_several([(1,), (5,)])
     assert isinstance(got[0], ShardIndexInvalid) and got[1] == b"5"
     assert sorted([coords async for coords, _, _ in chunks.list()]) == [(4,), (5,), (6,), (7,)]
-    (level,) = shard_levels(chunks)
+    (level,) = levels(chunks)
     assert {shard.keys[0]: isinstance(shard.index, ShardIndexInvalid) async for shard in level.shards()} == {
         "a/c/0": True,
         "a/c/1": False,

@@ -134,6 +134,18 @@ def test_a_log_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
     assert snapshot(eve.parent / "root") == before
 
 
+def mount_helper(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """What mount(8) runs."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "zarrfs.mount_helper", "mount.zarrfs", *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 @pytest.mark.fuse
 def test_a_mount_with_such_a_log_is_refused(eve: Path) -> None:
     act(EVE, 'mkdir "$1/s" && ln -s "$1/../root/victim" "$1/z.log"', eve)
@@ -142,15 +154,7 @@ def test_a_mount_with_such_a_log_is_refused(eve: Path) -> None:
         for where in ["--log-file", str(eve / "z.log")], ["-f", "--log-file", str(eve / "z.log")]:
             done = zarrfs("mount", str(eve / "s"), str(path), *where)
             assert done.returncode == 2 and "choose another with --log-file" in done.stderr
-        helper = [sys.executable, "-P", "-m", "zarrfs.mount_helper", "mount.zarrfs", str(eve / "s"), str(path)]
-        done = subprocess.run(
-            [*helper, "-o", f"log_file={eve}/z.log"],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        done = mount_helper(eve / "s", path, "-o", f"log_file={eve}/z.log")
         assert done.returncode == 1 and "choose another with --log-file" in done.stderr
     assert snapshot(eve.parent) == before
 
@@ -259,13 +263,6 @@ def test_installing_replaces_links_and_writes_through_none(eve: Path) -> None:
 def test_the_mount_helper_mounts_on_no_link(eve: Path) -> None:
     act(EVE, 'mkdir "$1/s" && ln -s "$1/../root" "$1/m"', eve)
     before = snapshot(eve.parent)
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "zarrfs.mount_helper", "mount.zarrfs", str(eve / "s"), str(eve / "m")],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = mount_helper(eve / "s", eve / "m")
     assert done.returncode == 32 and "is a symlink" in done.stderr
     assert snapshot(eve.parent) == before

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.mounting import ROOT, killed_at_last, mountpoint, watchdog, zarrfs
 from tests.support.notifications import Notified, notified
+from tests.support.small_stores import write
 from zarrfs.config import MountConfig
 from zarrfs.lifecycle.mount_table import mount_at
 
@@ -32,10 +33,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Notified
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    folder = tmp_path / "store"
-    folder.mkdir()
-    (folder / "k").write_bytes(b"old")
-    return folder
+    return write(tmp_path / "store", {"k": b"old"})
 
 
 @contextmanager

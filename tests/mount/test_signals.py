@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mounting import ROOT, Mounted, killed_at_last, mounted, mountpoint, watchdog, zarrfs
+from tests.support.small_stores import write
 from zarrfs.config import MountConfig
 from zarrfs.lifecycle.mount_table import mount_at
 
@@ -27,10 +28,7 @@ IGNORED = sorted(signal.valid_signals() - {getattr(signal, f"SIG{name}") for nam
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    folder = tmp_path / "store"
-    folder.mkdir()
-    (folder / "k").write_bytes(b"old")
-    return folder
+    return write(tmp_path / "store", {"k": b"old"})
 
 
 @contextmanager

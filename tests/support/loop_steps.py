@@ -16,13 +16,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import trio
@@ -31,7 +31,7 @@ if __name__ == "__main__":
     # Run as a script, from anywhere: the checkout is not on the path.
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.support.mounting import ROOT, Mounted, killed_at_last, mountpoint, watchdog, zarrfs
+from tests.support.mounting import Mounted, started, watchdog
 from zarrfs.config import MountConfig
 
 _PATIENCE = 60
@@ -97,23 +97,13 @@ class Steps:
 def stepped(store: Path, *, ends_with: int | None = 0, **options: Any) -> Iterator[tuple[Mounted, Steps]]:
     """As `tests.support.mounting.mounted`, measured. ``options`` are those of `MountConfig`. After the body `Steps.last` is of what
     came after the last report, the end of the mount too."""
-    with mountpoint() as path:
-        log_file, file = path.with_name("log"), path.with_name("steps")
-        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), **options)
-        command = [sys.executable, "-P", str(ROOT / "tests/support/loop_steps.py"), config.to_json(), str(file)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-            try:
-                assert process.stdout is not None
-                assert process.stdout.readline() == b"mounted\n", log_file.read_text()
-                with killed_at_last(process.pid, path):
-                    steps = Steps(process.pid, file)
-                    yield Mounted(path, store, log_file, process.pid), steps
-                    if ends_with is not None:
-                        ended = zarrfs("umount", str(path))
-                        assert ended.returncode == ends_with, f"{ended.stderr}\n{log_file.read_text()}"
-                        steps.ended()
-            finally:
-                process.kill()
+    with TemporaryDirectory(prefix="zarrfs-test-") as folder:
+        file = Path(folder, "steps")
+        with started("loop_steps.py", store, str(file), ends_with=ends_with, **options) as (mount, process):
+            steps = Steps(process.pid, file)
+            yield mount, steps
+        if ends_with is not None:
+            steps.ended()
 
 
 def main(config_json: str, file: str) -> int:

@@ -181,23 +181,36 @@ def shell(script: str, *arguments: Path | str, check: bool = True) -> subprocess
 
 
 @contextmanager
-def mounted_slowly(store: Path, seconds: float, **options: Any) -> Iterator[Mounted]:
-    """As `mounted`, over a store each of whose gets and sets takes ``seconds`` (see ``slow_mount.py``)."""
+def started(
+    script: str, store: Path, *arguments: str, ends_with: int | None = 0, pipes: bool = False, **options: Any
+) -> Iterator[tuple[Mounted, subprocess.Popen[bytes]]]:
+    """A mount whose daemon is the process of ``script`` in this folder, which gets its MountConfig (with ``options``) as JSON and then
+    ``arguments``, and prints ``mounted``. The mount ends after the body, with this exit code of ``umount``; None: the body sees to that.
+    ``pipes``: stdin and stderr are pipes, too."""
+    more = subprocess.PIPE if pipes else None
     with mountpoint() as path:
         log_file = path.with_name("log")
         config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), **options)
-        command = [sys.executable, "-P", str(ROOT / "tests/support/slow_mount.py"), config.to_json(), str(seconds)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        command = [sys.executable, "-P", str(ROOT / "tests/support" / script), config.to_json(), *arguments]
+        with subprocess.Popen(command, stdin=more, stdout=subprocess.PIPE, stderr=more, start_new_session=True) as process:
             try:
                 assert process.stdout is not None
                 assert process.stdout.readline() == b"mounted\n", log_file.read_text()
                 with killed_at_last(process.pid, path):
                     mount = Mounted(path, store, log_file, process.pid)
-                    yield mount
-                    ended = mount.umount()
-                    assert ended.returncode == 0, f"{ended.stderr}\n{mount.log()}"
+                    yield mount, process
+                    if ends_with is not None:
+                        ended = mount.umount()
+                        assert ended.returncode == ends_with, f"umount gave {ended.returncode}: {ended.stderr}\n{mount.log()}"
             finally:
                 process.kill()
+
+
+@contextmanager
+def mounted_slowly(store: Path, seconds: float, **options: Any) -> Iterator[Mounted]:
+    """As `mounted`, over a store each of whose gets and sets takes ``seconds`` (see ``slow_mount.py``)."""
+    with started("slow_mount.py", store, str(seconds), **options) as (mount, _):
+        yield mount
 
 
 @dataclass(frozen=True)
@@ -224,20 +237,5 @@ class HangingMount(Mounted):
 @contextmanager
 def mounted_hanging(store: Path, timeout: float, *, ends_with: int | None = 0, **options: Any) -> Iterator[HangingMount]:
     """As `mounted`, over a store that hangs when it is told to; it has to answer in the end, unless ``ends_with`` says otherwise."""
-    with mountpoint() as path:
-        log_file = path.with_name("log")
-        config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), timeout=timeout, **options)
-        command = [sys.executable, "-P", str(ROOT / "tests/support/hung_mount.py"), config.to_json()]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
-            try:
-                assert process.stdout is not None
-                assert process.stdout.readline() == b"mounted\n", log_file.read_text()
-                with killed_at_last(process.pid, path):
-                    mount = HangingMount(path, store, log_file, process.pid, process)
-                    yield mount
-                    if ends_with is not None:
-                        ended = mount.umount()
-                        assert ended.returncode == ends_with, f"umount gave {ended.returncode}: {ended.stderr}\n{mount.log()}"
-            finally:
-                process.kill()
+    with started("hung_mount.py", store, ends_with=ends_with, pipes=True, timeout=timeout, **options) as (mount, process):
+        yield HangingMount(mount.path, mount.store, mount.log_file, mount.pid, process)

@@ -31,9 +31,8 @@ R = TypeVar("R")
 
 
 class Reporting(Protocol):
-    """Who has handlers. ``asked``: how often. ``requests``: those that are being answered, as the handler's name and its arguments."""
+    """Who has handlers. ``requests``: those that are being answered, as the handler's name and its arguments."""
 
-    asked: int
     requests: InFlight
 
     def report(self, where: str, error: BaseException) -> None:
@@ -49,7 +48,6 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
     only_looks = name in _ONLY_LOOKS
 
     async def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self.asked += 1
         begun = self.requests.begin(name, *args, *kwargs.values())
         try:
             if only_looks:

@@ -67,7 +67,6 @@ class MountState(pyfuse3.Operations):
         self._made: dict[int, int] = {}
         self._releasing = 0
         self._next_handle = 1
-        self.asked = 0
 
     @property
     def in_use(self) -> bool:

@@ -29,9 +29,6 @@ class Reads:
         self._is_abandoned = is_abandoned
         self._underway: dict[trio.CancelScope, tuple[OpenFile, float]] = {}
 
-    def __len__(self) -> int:
-        return len(self._underway)
-
     async def read(self, opened: OpenFile, offset: int, size: int) -> Buffer:
         """``size`` bytes at ``offset``. Raises `StoreTimeout` when it was given up."""
         now = trio.current_time()
@@ -56,8 +53,3 @@ class Reads:
                     for scope, other in slow:
                         if other is opened:
                             scope.cancel()
-
-    def cancel(self) -> None:
-        """Nobody waits for any of them."""
-        for scope in [*self._underway]:
-            scope.cancel()

@@ -13,7 +13,7 @@ from zarrfs.hierarchy.encoded_shards import DecodedShards, EncodedShards
 from zarrfs.hierarchy.pending_chunks import PendingChunks
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.shard_indexes import ShardIndexes
-from zarrfs.hierarchy.sharded_chunks import ShardedChunks, levels
+from zarrfs.hierarchy.sharded_chunks import ShardedChunks
 from zarrfs.memory import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
@@ -89,9 +89,6 @@ def chunks_under_key(metadata: ArrayMetadata, stored: Coords) -> ChunkBox:
             for index, count, extent in zip(stored, metadata.chunks_per_key, metadata.grid_shape, strict=True)
         )
     )
-
-
-shard_levels = levels
 
 
 def _shard_limit(metadata: ArrayMetadata, level: int) -> int:

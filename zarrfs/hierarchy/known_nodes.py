@@ -7,7 +7,6 @@ nodes looked up first lose theirs, and are read again when somebody asks for the
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -66,20 +65,6 @@ class KnownNodes:
 
     def __contains__(self, path: object) -> bool:
         return path in self._known
-
-    def __iter__(self) -> Iterator[NodePath]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def values(self) -> Iterator[KnownNode]:
-        """Everything that is known."""
-        return iter(self._known.values())
-
-    def items(self) -> Iterator[tuple[NodePath, KnownNode]]:
-        """The same, with paths."""
-        return iter(self._known.items())
 
     def put(self, path: NodePath, known: KnownNode) -> None:
         """Remember ``known``, and forget what there is no more room for."""

@@ -98,16 +98,11 @@ class ShardIndexReader:
     async def _read_paged(self, shard: Coords) -> KnownShard | None:
         """A shard whose index is not held: that it is there, and the checksum, which is that of all of it."""
         for _ in range(TRIES):
-            try:
-                # The end of a shard that is encoded is known when it is read.
-                found = await self._parent.get_with_stat(shard, ByteRange(0, 1))
-            except ChunkDecodeError as error:
-                stat = await self._parent.stat(shard)
-                return None if stat is None else KnownShard.read(stat, ShardIndexInvalid(str(error)))
-            if found is None:
-                return None
-            self._counters.shard_indexes_read += 1
-            stat = found[1]
+            # The end of a shard that is encoded is known when it is read.
+            found = await self._got(shard, ByteRange(0, 1))
+            if found is None or isinstance(found, KnownShard):
+                return found
+            _, stat = found
             if stat.size < self.nbytes:
                 return KnownShard.read(stat, self._too_short(stat.size))
             at_start = self._spec.index_location == "start"
@@ -141,20 +136,26 @@ class ShardIndexReader:
         )
 
     async def _read_whole(self, shard: Coords) -> KnownShard | None:
-        try:
-            found = await self._parent.get_with_stat(shard, self._index_range)
-        except ChunkDecodeError as error:
-            # Of an encoded shard: nothing of it can be had.
-            stat = await self._parent.stat(shard)
-            return None if stat is None else KnownShard.read(stat, ShardIndexInvalid(str(error)))
-        if found is None:
-            return None
-        self._counters.shard_indexes_read += 1
+        found = await self._got(shard, self._index_range)
+        if found is None or isinstance(found, KnownShard):
+            return found
         data, stat = found
         try:
             return KnownShard.read(stat, await threads.cpu(self.nbytes, self._parsed, data, stat.size))
         except ShardIndexInvalid as error:
             return KnownShard.read(stat, error)
+
+    async def _got(self, shard: Coords, part: ByteRange) -> tuple[Buffer, KeyStat] | KnownShard | None:
+        """A part of a shard for its index; the shard without one, where it is encoded and nothing of it can be had; None where it is not
+        stored."""
+        try:
+            found = await self._parent.get_with_stat(shard, part)
+        except ChunkDecodeError as error:
+            stat = await self._parent.stat(shard)
+            return None if stat is None else KnownShard.read(stat, ShardIndexInvalid(str(error)))
+        if found is not None:
+            self._counters.shard_indexes_read += 1
+        return found
 
     def _parsed(self, data: Buffer, shard_nbytes: int) -> ShardIndex:
         try:

@@ -7,7 +7,6 @@ Layouts are asked in their order, whatever lies above: which of several nodes at
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 import trio
 
@@ -17,8 +16,6 @@ from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
-
-T = TypeVar("T")
 
 GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
 
@@ -54,15 +51,6 @@ class StoredDocuments:
         if any(len(value) > SMALL_NBYTES for value in found.values()):
             raise LargeDocument
         return found
-
-    async def parsed(self, keys: tuple[Key, ...], parse: Callable[[dict[Key, bytes]], T]) -> T:
-        """``parse(documents)`` of what the store holds under ``keys``, off the event loop where there is much to parse."""
-        try:
-            return parse(await self.get_small(keys))
-        except LargeDocument:
-            async with self.turn:
-                documents = await self.get(keys)
-                return await threads.cpu(weight(documents), parse, documents)
 
     async def _get(self, keys: tuple[Key, ...], most: int) -> dict[Key, bytes]:
         values = await self._store.get_partial_values([(key, ByteRange(0, most)) for key in keys])

@@ -21,7 +21,7 @@ import trio
 from zarrfs.errors import StoreTimeout
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
-from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.transformers.forwarding import TransparentStore
 from zarrfs.transformers.health import Kind, Place, StoreHealth
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _PORTION = 256
 """Entries of a listing that share one deadline: setting one for each entry would cost more than the entry."""
 
 
-class DeadlineStore(ForwardingStore):
+class DeadlineStore(TransparentStore):
     """Every operation of ``inner`` ends within ``seconds``, else `StoreTimeout`; a listing must go on at least so often. While the store
     hangs, operations fail at once.
 
@@ -70,15 +70,10 @@ class DeadlineStore(ForwardingStore):
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         try:
-            return self.inner.get_with_stat_now(key, byte_range)
+            return self.get_with_stat_now(key, byte_range)
         except WouldWait:
             pass
         return await self._read(Kind.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.get_with_stat(key, byte_range))
-
-    def get_partial_values_now(
-        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
-    ) -> list[Buffer | None]:
-        return self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
 
     async def stat(self, key: Key) -> KeyStat | None:
         try:
@@ -86,12 +81,6 @@ class DeadlineStore(ForwardingStore):
         except WouldWait:
             pass
         return await self._read(Kind.NAMES, f"looking up {key!r}", (key,), lambda: self.inner.stat(key))
-
-    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        return self.inner.get_with_stat_now(key, byte_range)
-
-    def stat_now(self, key: Key) -> KeyStat | None:
-        return self.inner.stat_now(key)
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 

@@ -100,3 +100,19 @@ class ForwardingStore(Store):
 
     async def aclose(self) -> None:
         await self.inner.aclose()
+
+
+class TransparentStore(ForwardingStore):
+    """Has nothing to do with what ``inner`` answers at once, without waiting. A store that changes, counts or refuses what is read is
+    none: the answer would pass it by."""
+
+    def get_partial_values_now(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        return self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
+
+    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        return self.inner.get_with_stat_now(key, byte_range)
+
+    def stat_now(self, key: Key) -> KeyStat | None:
+        return self.inner.stat_now(key)

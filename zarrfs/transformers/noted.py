@@ -7,13 +7,13 @@ at once (`get_with_stat_now` and the like) never is.
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from zarrfs.in_flight import InFlight
-from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
-from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import DirEntry, Store
+from zarrfs.transformers.forwarding import ForwardingStore, TransparentStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +37,7 @@ def _noted(
     return noted
 
 
-class NotedStore(ForwardingStore):
+class NotedStore(TransparentStore):
     """``operations``: those under way, as their name and arguments."""
 
     def __init__(self, inner: Store) -> None:
@@ -63,17 +63,6 @@ class NotedStore(ForwardingStore):
     prefix_exists = _noted(ForwardingStore.prefix_exists)
     prefix_mtime_ns = _noted(ForwardingStore.prefix_mtime_ns)
     free_space = _noted(ForwardingStore.free_space)
-
-    def get_partial_values_now(
-        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
-    ) -> list[Buffer | None]:
-        return self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
-
-    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        return self.inner.get_with_stat_now(key, byte_range)
-
-    def stat_now(self, key: Key) -> KeyStat | None:
-        return self.inner.stat_now(key)
 
     def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
         return _Listing(self.inner.list_prefix(prefix), self.operations, "list_prefix", prefix)

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
 from zarrfs.errors import StoreReadOnly
-from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
-from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import Buffer, Generation, Store
+from zarrfs.transformers.forwarding import TransparentStore
 
 
-class ReadOnlyStore(ForwardingStore):
+class ReadOnlyStore(TransparentStore):
     """Every operation that would change ``inner``, or lock it for a change, raises `StoreReadOnly`."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.writable = False
-
-    def get_partial_values_now(
-        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
-    ) -> list[Buffer | None]:
-        return self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
-
-    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        return self.inner.get_with_stat_now(key, byte_range)
-
-    def stat_now(self, key: Key) -> KeyStat | None:
-        return self.inner.stat_now(key)
 
     async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
         self._refuse(key)

@@ -20,6 +20,7 @@ from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode
+from zarrfs.model.unparsed import are_large
 from zarrfs.views.base import ViewContext, ViewPlugin
 from zarrfs.views.chunk_files import ChunkFile, DecodedChunk, EncodedChunk, decoded_size
 from zarrfs.views.node_form import NodeForm
@@ -30,8 +31,6 @@ from zarrfs.views.zarr3_files import Zarr3Document
 _KEY = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
 # As many as the hierarchy remembers nodes.
 _REMEMBERED = 50_000
-# A longer document is made anew each time.
-_LARGE_NBYTES = 64 << 10
 
 
 class Zarr3Form(NodeForm):
@@ -87,7 +86,7 @@ class Zarr3Form(NodeForm):
     def _look(self, node: ArrayNode) -> ShownArray:
         shown = shown_array(node)
         # Of a large document everything else is worth remembering.
-        large = len(shown.document) > _LARGE_NBYTES
+        large = are_large(node.attributes)
         self._shown[node.path] = (replace(node, attributes={}), replace(shown, document=b"")) if large else (node, shown)
         if len(self._shown) > _REMEMBERED:
             self._shown.popitem(last=False)
