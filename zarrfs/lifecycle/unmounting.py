@@ -144,11 +144,10 @@ class _Wait:
             self._least = self._last
 
     def _left(self) -> str:
-        return (
-            str(self._last)
-            if self._last is not None
-            else f"waiting for its daemon{self._daemon_named()}, which stores what is left"
-        )
+        waiting = f"waiting for its daemon{self._daemon_named()}"
+        if self._last is None:
+            return f"{waiting}, which stores what is left"
+        return str(self._last) if self._last.files else f"{waiting}, which ends"
 
     def _and_left(self) -> str:
         return f": {self._last}" if self._last is not None else ""
