@@ -93,6 +93,11 @@ class FolderStore(Store):
             raise WouldWait
         return self._read_with_stat(key, byte_range, INLINE_NBYTES)
 
+    async def data_from(self, key: Key, offset: int) -> int:
+        parts = _parts_if_usable(key)
+        with translated("reading", key):
+            return offset if parts is None else await self._look(self._tree.data_from, parts, offset)
+
     async def stat(self, key: Key) -> KeyStat | None:
         return self._stat(key) if self._tree.local else await threads.io(self._stat, key, abandon_on_cancel=True)
 
