@@ -45,7 +45,7 @@ LAYERS: dict[str, set[str]] = {
     "containers": {"model"},
     "dialects": {"codecs", "model"},
     "stores": {"threads", "durability", "spill"} | PLUGGED,
-    "hierarchy": {"dialects", "stores.base", "codecs", "model", "threads", "memory", "spill"} | PLUGGED,
+    "hierarchy": {"dialects", "stores.base", "codecs", "model", "threads", "memory", "copying", "spill"} | PLUGGED,
     "transformers": {"hierarchy", "model", "stores.base", "stores.locks", "in_flight"},
     "vfs": {"threads", "memory", "spill", "disposal", "durability"},
     "views": {"threads", "memory", "spill", "vfs", "hierarchy", "containers", "dialects", "model", "stores.base"} | PLUGGED,

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import trio
 
+from zarrfs import threads
+from zarrfs.copying import copy
 from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
 from zarrfs.hierarchy.cache import ChunkCache
@@ -278,28 +280,36 @@ class ArrayReader:
 
     async def _fill_places(self, slab: Slab, places: Sequence[ChunkPart]) -> None:
         unread: list[ChunkPart] = []
+        known: list[tuple[ChunkPart, Elements | None]] = []
         for place in places:
             cached, elements = self._pool.cache.peek((self.array.serial, place.coords))
-            if not cached:
-                unread.append(place)
-            elif elements is not None:
-                place.out[...] = elements[place.selection]
+            if cached:
+                known.append((place, elements))
             else:
-                fill(self.array.metadata, place.out)
+                unread.append(place)
         read = dict(zip([place.coords for place in unread], await self._read_into(unread), strict=True))
+        known.extend((place, None) for place in unread if read[place.coords] is False)
+        if known:
+            await threads.cpu(sum(place.out.nbytes for place, _ in known), self._put, known)
         failed: ZarrfsError | None = None
         for place in places:
             result = read.get(place.coords, True)
             if isinstance(result, ZarrfsError):
                 failed = failed or result
                 continue
-            if not result:
-                fill(self.array.metadata, place.out)
             slab.filled.add(self._slab_grid.number_in(slab.key[1], place.coords))
             slab.used(place.out.nbytes)
         slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
         if failed is not None:
             raise failed
+
+    def _put(self, places: Sequence[tuple[ChunkPart, Elements | None]]) -> None:
+        """Copy what is at hand, and fill in what is not stored."""
+        for place, elements in places:
+            if elements is None:
+                fill(self.array.metadata, place.out)
+            else:
+                copy(place.out, elements[place.selection])
 
     async def _read_into(self, places: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """`Array.read_chunks_into`; where the store does not answer for all in time, one may be slow, and each is asked for by itself."""
@@ -395,7 +405,7 @@ class ArrayReader:
             for projection in plan.projections(box):
                 wanted.setdefault(projection.coords, []).append((box, projection))
 
-        async def copy(coords: Coords) -> None:
+        async def put(coords: Coords) -> None:
             elements = await self.chunk(coords)
             for box, projection in wanted[coords]:
                 place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
@@ -404,7 +414,7 @@ class ArrayReader:
                 else:
                     place[...] = elements[projection.chunk_selection]
 
-        await for_each(wanted, copy, _WIDTH)
+        await for_each(wanted, put, _WIDTH)
 
 
 def _run_length(metadata: ArrayMetadata) -> int:

@@ -129,13 +129,11 @@ class FolderStore(Store):
             await self._change(self._tree.remove_tree, parts)
 
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        values: list[Parts] = []
-        folders: list[Parts] = []
-        for place in places:
-            (folders if isinstance(place, Prefix) else values).append(self._parts_to_write(place))
-        if values or folders:
-            with translated("syncing", "/".join((*values, *folders)[0])):
-                await self._change(self._tree.sync, values, folders)
+        synced = list(places)
+        if synced:
+            self._demand_writable(synced[0])
+            with translated("syncing", synced[0]):
+                await self._change(self._sync, synced)
 
     async def sync_all(self) -> None:
         with translated("syncing", self.url):
@@ -297,6 +295,10 @@ class FolderStore(Store):
         """Whether a value was moved, and its generation."""
         found = self._tree.stat(old)
         return self._tree.rename(old, new), "" if found is None else generation_of(found)
+
+    def _sync(self, places: Sequence[Key | Prefix]) -> None:
+        values = [parts_of(place) for place in places if not isinstance(place, Prefix)]
+        self._tree.sync(values, [parts_of(place) for place in places if isinstance(place, Prefix)])
 
     async def _look(self, function: Callable[..., T], *args: object) -> T:
         return function(*args) if self._tree.local else await threads.io(function, *args, abandon_on_cancel=True)
