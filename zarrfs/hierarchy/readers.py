@@ -35,6 +35,7 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.slab import SlabGrid
+from zarrfs.spill import is_large
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 
@@ -98,6 +99,8 @@ class ArrayReader:
         self._valid_until = float("-inf")
         self._epoch = pool.epoch
         self._has_no_room = False
+        self._ahead: set[trio.CancelScope] = set()
+        """Decoding large chunks that nobody has asked for yet."""
 
     def opened(self) -> Position:
         """A file over this array was opened: where it will be read. What was decoded before counts for the pool's ``ttl``; the first
@@ -113,6 +116,9 @@ class ArrayReader:
         """A file over this array was closed."""
         self._handles -= 1
         self._let_go(position)
+        if not self._handles:
+            for scope in self._ahead:
+                scope.cancel()
 
     async def chunk(self, coords: Coords, generation: str | None = None, stored: Buffer | None = None) -> Elements | None:
         """A decoded chunk at its full shape, through the cache; read-only; None when it is not stored. Raises `GenerationMismatch` when
@@ -368,18 +374,26 @@ class ArrayReader:
                     if not self._is_filled(slab, coords):
                         yield coords
 
-        # A few batches at a time, so that it ends soon after the last file is closed.
+        # A few batches at a time, so that it ends soon after the last file is closed; a large chunk is not waited for.
         portion = max(2 * _WIDTH, min(_PORTION, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab))))
         todo = missing()
         slab.pins += 1
+        scope = trio.CancelScope()
+        if is_large(self.array.metadata.chunk_nbytes((0,) * self.array.metadata.ndim)):
+            self._ahead.add(scope)
         try:
-            while some := list(itertools.islice(todo, portion)):
-                await self._fill(slab, some)
+            with scope:
+                while some := list(itertools.islice(todo, portion)):
+                    await self._fill(slab, some)
         except ZarrfsError as error:
             log.debug("filling ahead stopped: %s", error)
             return
         finally:
+            self._ahead.discard(scope)
             slab.pins -= 1
+        if scope.cancelled_caught:
+            slab.ahead = False
+            return
         if position.slab is not None and slab.complete:
             self._fill_ahead(position.slab, position)
 
