@@ -98,8 +98,7 @@ def _copy_tiles(out: Array, source: Array, axes: list[_Axis]) -> None:
     # Not `itertools.product`, which makes tuples of what may be millions of numbers first.
     for numbers in np.ndindex(*(-(-axis.extent // size) for axis, size in zip(axes, sizes, strict=True))):
         index = tuple(
-            number if size == 1 else slice(number * size, number * size + size)
-            for number, size in zip(numbers, sizes, strict=True)
+            number if size == 1 else slice(number * size, number * size + size) for number, size in zip(numbers, sizes, strict=True)
         )
         target, tile = out[index], source[index]
         gather = gathers.get(tile.shape)
@@ -130,7 +129,7 @@ def _tile(axes: list[_Axis]) -> list[int]:
 
 
 class _Gather:
-    """The way of tiles of one shape and of the same strides. Where they have few dimensions, NumPy's; else the tile is put together in the
+    """The way of tiles of one shape and the same strides: where they have few dimensions, NumPy's; else a tile is put together in the
     order of the source, where it has long runs, and brought into the other order by a table."""
 
     def __init__(self, tile: Array) -> None:

@@ -1,4 +1,4 @@
-"""What nobody waits for any more ends, and what is not there costs nothing: large chunks and values whose readers and writers are killed."""
+"""What nobody waits for ends, and what is not there costs nothing: large chunks and values, whose readers and writers are killed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from zarrfs.stores.base import Buffer
 from zarrfs.stores.folder_names import Parts, place_of
 from zarrfs.stores.os_errors import ABSENT
 
-
 # What is large is read in such pieces.
 _PIECE_NBYTES = 8 << 20
 
@@ -99,7 +98,7 @@ def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None 
 
 
 def next_data(fd: int, offset: int) -> int:
-    """Where in a file data begins, at ``offset`` or behind it; the size of the file where there is none, ``offset`` where nobody knows."""
+    """Where in a file data begins, at ``offset`` or behind it: the size of the file where there is none, ``offset`` if nobody knows."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:
