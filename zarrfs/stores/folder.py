@@ -96,7 +96,8 @@ class FolderStore(Store):
     async def data_from(self, key: Key, offset: int) -> int:
         parts = _parts_if_usable(key)
         with translated("reading", key):
-            return offset if parts is None else await self._look(self._tree.data_from, parts, offset)
+            # The kernel may have to look through much.
+            return offset if parts is None else await threads.io(self._tree.data_from, parts, offset, abandon_on_cancel=True)
 
     async def stat(self, key: Key) -> KeyStat | None:
         return self._stat(key) if self._tree.local else await threads.io(self._stat, key, abandon_on_cancel=True)
