@@ -170,17 +170,23 @@ async def _mounted(
     ours = mount_at(place)
     notifier.start()
     ending.is_bounded(lambda: ending.has_begun or (connection is not None and connection.is_gone))
+
+    def ended() -> None:
+        """Serve no longer: nobody waits for the answers that are still being made."""
+        operations.reads.end()
+        serving.cancel()
+
     try:
         background.start_soon(ending.watch)
         background.start_soon(operations.reads.watch)
         background.start_soon(_announce, config, ready, manager, ending)
         if connection is not None:
-            background.start_soon(_ended_by, connection.gone, serving)
+            background.start_soon(_ended_by, connection.gone, ended)
         if ours is not None:
             detached = Detached(
                 ours.device, in_use=lambda: operations.in_use, asked=lambda: operations.requests.begun, say=ending.tell
             )
-            background.start_soon(_ended_by, partial(detached.unused, every), serving)
+            background.start_soon(_ended_by, partial(detached.unused, every), ended)
         with serving:
             await session.serve()
     finally:
@@ -211,10 +217,9 @@ async def _mounted(
     return ending
 
 
-async def _ended_by(event: Callable[[], Awaitable[None]], serving: trio.CancelScope) -> None:
-    """Serve no longer once ``event()`` has come: nobody waits for the answers that are still being made."""
+async def _ended_by(event: Callable[[], Awaitable[None]], ended: Callable[[], None]) -> None:
     await event()
-    serving.cancel()
+    ended()
 
 
 async def _let_go(notifier: Notifier, ours: Mount | None) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs import disposal
+from zarrfs import copying, disposal
 from zarrfs.disposal import DisposedMapping
 from zarrfs.errors import TooLarge
 
@@ -74,9 +74,9 @@ def contiguous(elements: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.d
     """As `numpy.ascontiguousarray`."""
     if elements.flags.c_contiguous:
         return elements
-    copy = array(elements.shape, elements.dtype)
-    copy[...] = elements
-    return copy
+    made = array(elements.shape, elements.dtype)
+    copying.copy(made, elements)
+    return made
 
 
 def is_mapped(value: object) -> bool:

@@ -56,6 +56,16 @@ async def cpu(nbytes: int, function: Callable[..., T], *args: object) -> T:
     return await trio.to_thread.run_sync(function, *args, limiter=_limiter(_cpu_limiter, CPU_THREADS))
 
 
+def go_on() -> None:
+    """Called now and then by what takes long in a thread: ends it, with what no ``except Exception`` takes for an error, when its caller
+    was cancelled. Nothing elsewhere."""
+    try:
+        trio.from_thread.check_cancelled()
+    except RuntimeError:
+        # Not one of trio's threads: nobody can give up what it does.
+        return
+
+
 def _limiter(var: trio.lowlevel.RunVar[trio.CapacityLimiter], width: int) -> trio.CapacityLimiter:
     try:
         return var.get()

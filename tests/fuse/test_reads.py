@@ -12,6 +12,7 @@ from zarrfs.errors import StoreTimeout
 from zarrfs.fuse.handles import OpenFile
 from zarrfs.fuse.inodes import Inode
 from zarrfs.fuse.reads import Reads
+from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Buffer, Handle
 
 
@@ -70,3 +71,30 @@ async def test_what_a_killed_reader_asked_for_ends_and_what_others_did_goes_on(a
     assert ended[7] - began <= 2
     assert ended[8] - began == 30
     assert sorted(asked[:2]) == [(7, "file"), (8, "file")], "each open file is asked for once"
+
+
+@trio_test
+async def test_what_a_killed_writer_would_load_ends(autojump_clock: MockClock) -> None:
+    async def is_abandoned(opener: int, path: str) -> bool:
+        return opener == 7
+
+    reads = Reads(30, is_abandoned)
+    ended: list[int] = []
+
+    async def write(opener: int) -> None:
+        with trio.CancelScope(shield=True), reads.changing(opened(opener).inode, opener), pytest.raises(StoreTimeout):
+            with loading("file"):
+                await trio.sleep_forever()
+        ended.append(opener)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reads.watch)
+        async with trio.open_nursery() as writers:
+            for opener in (7, 8):
+                writers.start_soon(write, opener)
+            await trio.sleep(10)
+            assert ended == [7]
+            # The mount has ended.
+            reads.end()
+        nursery.cancel_scope.cancel()
+    assert ended == [7, 8]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 
 import numpy as np
 import pytest
+import trio
 from trio.testing import trio_test
 
 from tests.support.arrays import Example, reading, store_of
-from tests.support.small_stores import SMALL
+from tests.support.small_stores import SMALL, array_document
 from tests.support.stores import contents, fill
+from zarrfs import threads
 from zarrfs.errors import ChunkDecodeError, ChunkSizeMismatch
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
@@ -46,3 +49,45 @@ async def test_chunks_that_are_encoded_together_are_what_each_is_alone() -> None
     assert r.counters.chunks_encoded == 4
     with pytest.raises(ChunkSizeMismatch, match=r"chunk \(1,\)"):
         await array.encode_chunks([chunks[0], ((1,), b"1234")])
+
+
+SHORT = (2,) * 26
+
+
+@pytest.mark.parametrize("how", ["whole", "in a slab"])
+@trio_test
+async def test_a_large_chunk_is_copied_no_further_when_its_reader_gives_up(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The looks at whether somebody still waits are those of the pieces: none comes after the one that finds nobody."""
+    store = MemoryStore()
+    values = {
+        "a/.zarray": array_document(SHORT, SHORT, "|u1", order="F"),
+        "a/" + ".".join("0" * len(SHORT)): bytes(2 ** len(SHORT)),
+    }
+    await fill(store, values)
+    opened = await reading(store).array("a")
+    begun, given_up = threading.Event(), threading.Event()
+    looks: list[bool] = []
+    look = threads.go_on
+
+    def counted() -> None:
+        looks.append(given_up.is_set())
+        begun.set()
+        given_up.wait()
+        look()
+
+    monkeypatch.setattr(threads, "go_on", counted)
+
+    async def read() -> None:
+        if how == "whole":
+            await opened.reader.chunk((0,) * len(SHORT))
+        else:
+            await opened.reader.read(0, 1000, opened.reader.opened())
+
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            while not begun.is_set():
+                await trio.lowlevel.checkpoint()
+            scope.cancel()
+            given_up.set()
+    assert looks == [False]

@@ -10,9 +10,11 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support import hostile_stores as stores
@@ -84,6 +86,49 @@ def write_sparse_values(mount: Mounted) -> None:
     assert (mount.store / "x").exists() is False
 
 
+def large_chunks(folder: Path) -> Path:
+    """Of 32 MiB each; none is stored, and nothing is zeros."""
+    return write(folder / "s", {".zgroup": GROUP, "a/.zarray": array_document((4, 8192, 4096), (1, 8192, 4096), "|u1")})
+
+
+SCATTERED = """
+import mmap, os, random, sys
+chance = random.Random(1)
+file = os.open(sys.argv[1], os.O_RDWR)
+nbytes = os.fstat(file).st_size
+places = [chance.randrange(4096, nbytes) for _ in range(600)]
+for place in places[:300]:
+    os.pwrite(file, b"x", place)
+with mmap.mmap(file, nbytes) as mapped:
+    for place in places[300:]:
+        mapped[place] = 120
+    mapped.flush()
+os.close(file)
+"""
+
+
+def write_scattered(mount: Mounted) -> None:
+    run(sys.executable, "-c", SCATTERED, mount.path / "npy/a.npy")
+
+
+def read_through(mount: Mounted) -> None:
+    run("dd", f"if={mount.path}/npy/a.npy", "of=/dev/null", "bs=1M", "count=100")
+
+
+def transposed_chunk(folder: Path) -> Path:
+    """As many bytes as lie in memory, in many short dimensions in the other order."""
+    store = write(folder / "s", {"a/.zarray": array_document((2,) * 22, (2,) * 22, "|u1", order="F")})
+    (store / "a" / ".".join("0" * 22)).write_bytes(bytes(range(256)) * 2**14)
+    return store
+
+
+def read_chunk(mount: Mounted) -> None:
+    name = ".".join("0" * 22)
+    expected = np.frombuffer((mount.path / f"raw/a/{name}").read_bytes(), "u1").reshape((2,) * 22, order="F").tobytes()
+    assert (mount.path / f"chunks/a/{name}").read_bytes() == expected
+    assert (mount.path / "npy/a.npy").read_bytes().endswith(expected)
+
+
 @pytest.mark.parametrize(
     ("make", "ask"),
     [
@@ -94,6 +139,9 @@ def write_sparse_values(mount: Mounted) -> None:
         pytest.param(stores.many_dimensions, read_one("npy/d31.npy"), id="many dimensions"),
         pytest.param(groups, list_views, id="8,000 groups"),
         pytest.param(stores.one_element_chunks, write_sparse_values, id="sparse values are written"),
+        pytest.param(large_chunks, write_scattered, id="large chunks are written to here and there"),
+        pytest.param(large_chunks, read_through, id="large chunks that are not stored are read"),
+        pytest.param(transposed_chunk, read_chunk, id="a chunk in the other order is read"),
     ],
 )
 def test_every_step_is_short(make: Callable[[Path], Path], ask: Callable[[Mounted], None], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import random
 import struct
+import threading
 import time
 import zipfile
 import zlib
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.stores import contents, names
+from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.archive import ArchiveStore
@@ -537,3 +539,35 @@ async def test_an_archive_in_several_parts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(content)
     with pytest.raises(StoreUnsupported, match="several parts"):
         await open_store(str(tmp_path / "x.zip"))
+
+
+@trio_test
+async def test_a_value_that_nobody_waits_for_is_decoded_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made(tmp_path / "x.zip", ("k", CONTENT * 100), method=zipfile.ZIP_DEFLATED)
+    begun, given_up, ended = threading.Event(), threading.Event(), threading.Event()
+    looks: list[bool] = []
+    look = threads.go_on
+
+    def counted() -> None:
+        looks.append(given_up.is_set())
+        if len(looks) == 5:
+            begun.set()
+            given_up.wait()
+        try:
+            look()
+        except BaseException:
+            ended.set()
+            raise
+
+    async with opened(path) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(threads, "go_on", counted)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.get, Key("k"))
+                while not begun.is_set():
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+                given_up.set()
+            ended.wait()
+        assert looks == [False] * 5
+        assert await store.get(Key("k")) == CONTENT * 100

@@ -135,6 +135,26 @@ def many_dimensions(folder: Path) -> Path:
     return write(folder / "s", {".zgroup": GROUP, "d16/" + ".".join("0" * 16): b"\1", **documents})
 
 
+def transposed(folder: Path) -> Path:
+    """A gigabyte each, in other orders of many short dimensions."""
+    shape = (2,) * 30
+    swap = {"name": "transpose", "configuration": {"order": [*range(1, 30, 2), *range(0, 30, 2)]}}
+    values = {
+        "a/.zarray": array_document(shape, shape, "|u1", order="F"),
+        "b/zarr.json": array3(shape, shape, [swap, {"name": "bytes"}]),
+    }
+    sparse(folder / "s" / "a" / ".".join("0" * 30), 1 << 30)
+    sparse(folder / "s" / "b" / "c" / "/".join("0" * 30), 1 << 30)
+    return write(folder / "s", {".zgroup": GROUP, **values})
+
+
+def holes(folder: Path) -> Path:
+    """Values of 60 GiB that take no room."""
+    for key in ("k", "a/0"):
+        sparse(folder / "s" / key, 60 << 30, b"end")
+    return write(folder / "s", {".zgroup": GROUP, "a/.zarray": array_document((2**21,), (2**20,), "<f8")})
+
+
 def many_chunks(folder: Path) -> Path:
     values = {
         "row/.zarray": array_document((2, 2**40), (2, 1), "|u1"),
@@ -469,6 +489,15 @@ STORES: dict[str, Hostile] = {
     "many dimensions": Hostile(
         many_dimensions,
         [LIST_ALL, "head -c 1000000 $M/npy/d16.npy", "head -c 1000000 $M/npy/d31.npy", "head -c 1000000 $M/npy/d32.npy"],
+    ),
+    "30 short dimensions in other orders": Hostile(
+        transposed,
+        [f"{program} -c 1M $M/{file}" for program in ("head", "tail") for file in ("npy/a.npy", "npy/b.npy", "chunks/a/0*")],
+    ),
+    "60 GiB of holes": Hostile(
+        holes,
+        ["echo x >> $M/raw/k; truncate -s +1 $M/raw/k", "cat $M/chunks/a/0", "echo x 1<> $M/zarr3/a/c/0", "cat $M/raw/k"],
+        (),
     ),
     "2^40 chunks": Hostile(many_chunks, [LIST_ALL, "head -c 1000000 $M/npy/row.npy", "head -c 1000000 $M/npy/column.npy"]),
     "2^40 chunks, filled": Hostile(many_chunks, [LIST_ALL, "cat $M/chunks/square/7.7"], ("--read-only", "--fill")),

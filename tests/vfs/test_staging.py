@@ -21,7 +21,8 @@ from zarrfs.errors import (
     StoreFull,
     StoreTimeout,
 )
-from zarrfs.vfs.node import READ_ONLY, Handle, OpenFlags
+from zarrfs.vfs.loading import Change
+from zarrfs.vfs.node import READ_ONLY, Buffer, Handle, OpenFlags
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged, StagingArea, State
 
@@ -59,6 +60,58 @@ class Bench:
     @property
     def state(self) -> State:
         return self.staged.state
+
+
+class SlowToLoad(FakeContent):
+    """``loading`` once somebody loads it, which takes for ever."""
+
+    loading: trio.Event
+
+    async def load(self) -> Buffer | None:
+        self.loading.set()
+        await trio.sleep_forever()
+        raise AssertionError("unreachable")
+
+
+@in_trio
+async def test_a_change_that_nobody_waits_for_loads_nothing_and_changes_nothing() -> None:
+    area = StagingArea()
+    content = SlowToLoad(b"value")
+    content.loading = trio.Event()
+    handle = await StagedFile(area, content).open(WRITE)
+    changes: list[Change] = []
+
+    async def write() -> None:
+        with trio.CancelScope(shield=True), Change() as change:
+            changes.append(change)
+            with pytest.raises(StoreTimeout, match="nobody waits"):
+                await handle.write(1, b"x")
+            # Nor does it begin again.
+            with pytest.raises(StoreTimeout, match="nobody waits"):
+                await handle.write(1, b"x")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await content.loading.wait()
+        changes[0].cancel()
+    staged = area.get(content.ident)
+    assert staged is not None and staged.state is State.CLEAN and staged.size is None
+    await handle.flush()
+    await handle.release()
+    assert content.tried == 0
+
+
+@in_trio
+async def test_a_change_goes_on_once_all_is_loaded() -> None:
+    bench = Bench(b"value")
+    handle = await bench.file.open(WRITE)
+    with Change() as change:
+        await handle.write(1, b"x")
+        change.cancel()
+        await handle.write(2, b"y")
+    await handle.flush()
+    await handle.release()
+    assert bench.content.value == b"vxyue"
 
 
 # --- clean ----------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import binascii
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from zarrfs import spill
+from zarrfs import spill, threads
 from zarrfs.codecs.base import Buffer, BytesBytesCodec
 from zarrfs.codecs.configuration import only
 from zarrfs.errors import ChunkDecodeError
@@ -47,6 +47,7 @@ class Base64(BytesBytesCodec):
             return base64.standard_b64encode(view)
         encoded = spill.buffer(self.encoded_limit(view.nbytes))
         for start in range(0, view.nbytes, _BINARY_NBYTES):
+            threads.go_on()
             piece = base64.standard_b64encode(view[start : start + _BINARY_NBYTES])
             encoded[start // 3 * 4 : start // 3 * 4 + len(piece)] = piece
         return encoded
@@ -69,6 +70,7 @@ def _decoded(data: memoryview) -> memoryview:
     target = spill.buffer(data.nbytes // 4 * 3 + 3)
     end = 0
     for start in range(0, data.nbytes, _PIECE_NBYTES):
+        threads.go_on()
         text = data[start : start + _PIECE_NBYTES]
         piece = base64.b64decode(text, validate=True)
         if start + _PIECE_NBYTES < data.nbytes and len(piece) != _PIECE_NBYTES // 4 * 3:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zarrfs import spill
+from zarrfs import copying, spill
 from zarrfs.codecs.base import Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import choice, only, short
 from zarrfs.errors import ChunkDecodeError, MetadataError, NotRepresentable
@@ -86,7 +86,7 @@ class Bytes(ArrayBytesCodec):
         if stored != array.dtype:
             source = array.view(_plain(array.dtype))
             array = spill.array(array.shape, stored)
-            array[...] = source
+            copying.copy(array, source)
         return spill.contiguous(array).reshape(-1).view(np.uint8).data
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
@@ -96,7 +96,7 @@ class Bytes(ArrayBytesCodec):
         array: Array = np.frombuffer(data, stored) if spec.nbytes else np.empty(0, stored)
         if stored != spec.dtype:
             source, array = array, spill.array(array.shape, little_endian(stored))
-            array[...] = source
+            copying.copy(array, source)
             array = array.view(spec.dtype)
         return array.reshape(spec.shape)
 

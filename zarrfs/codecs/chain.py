@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs import spill
+from zarrfs import copying, spill, threads
 from zarrfs.codecs import lookup, scratch
 from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
 from zarrfs.codecs.numpy_filter import NumpyFilter
@@ -44,6 +44,8 @@ PLAIN_OBJECTS = {
 """How elements without a fixed size become bytes where nothing else is said, by the name of their type."""
 # Regular grids have one shape of chunks, others a few; every other one is worked out again.
 _REMEMBERED_SHAPES = 64
+# Elements as objects that are made between two looks at whether somebody still waits.
+_BETWEEN_LOOKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ class CodecChain:
                 elements.reshape(-1)[~keep] = one
             return to.encode(elements)
         with scratch.alone(spill.large_nbytes()):
-            each = self._each(serialized, shape)
+            each = _while_wanted(self._each(serialized, shape))
             if keep is None and self._is_same_as(to):
                 # They are looked at, and need not be made again.
                 deque(each, maxlen=0)
@@ -243,7 +245,7 @@ class CodecChain:
             memory: Array = out.reshape(-1).view(np.uint8)
             decoded = memoryview(self._serialized(data, shape, memory.data))
             if np.frombuffer(decoded, np.uint8).ctypes.data != memory.ctypes.data:
-                memory[...] = np.frombuffer(decoded, np.uint8)
+                copying.copy(memory, np.frombuffer(decoded, np.uint8))
             return
         sizes = self._sizes(shape)
         if not sizes.exact:
@@ -254,7 +256,7 @@ class CodecChain:
             return
         with scratch.scratch(sizes.limits[0]) as buffer:
             elements = self._elements(self._serialized(data, shape, buffer), shape)
-            np.copyto(out, elements if selection is None else elements[selection], casting="no")
+            copying.copy(out, elements if selection is None else elements[selection])
 
     @property
     def _is_memory(self) -> bool:
@@ -299,6 +301,13 @@ class CodecChain:
             if len(self._sizes_of) < _REMEMBERED_SHAPES:
                 self._sizes_of[shape] = sizes
         return sizes
+
+
+def _while_wanted(elements: Iterator[Any]) -> Iterator[Any]:
+    for number, each in enumerate(elements):
+        if not number % _BETWEEN_LOOKS:
+            threads.go_on()
+        yield each
 
 
 def _with_serializer(specs: Sequence[CodecSpec]) -> tuple[CodecSpec | None, ...]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zarrfs import spill
+from zarrfs import copying, spill, threads
 from zarrfs.codecs.base import Array, ArrayArrayCodec, Buffer, BytesStep, ChunkSpec, Dtype
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.model.data_type import little_endian
@@ -147,9 +147,11 @@ class NumpyFilter(ArrayArrayCodec):
         if self.bits_to_a_byte:
             out[0] = -flat.size % 8
             for start in range(0, flat.size, _BLOCK):
+                threads.go_on()
                 out[1 + start // 8 : 1 + -(-(start + _BLOCK) // 8)] = np.packbits(flat[start : start + _BLOCK])
             return out
         for start in range(0, flat.size, _BLOCK):
+            threads.go_on()
             begin = max(0, start - 1) if self.after_another else start
             out[start : start + _BLOCK] = self.run_encode(flat[begin : start + _BLOCK]).view(encoded)[start - begin :]
         return out
@@ -160,6 +162,7 @@ class NumpyFilter(ArrayArrayCodec):
         decoded, _ = self.types(flat.dtype)
         out = spill.array((flat.size,), decoded)
         for start in range(0, flat.size, _BLOCK):
+            threads.go_on()
             part = out[start : start + _BLOCK]
             if self.after_another:
                 part[...] = flat[start : start + _BLOCK]
@@ -175,6 +178,7 @@ class NumpyFilter(ArrayArrayCodec):
         bits = flat[1:]
         out = spill.array((bits.size * 8,), np.dtype(bool))
         for start in range(0, bits.size, _BLOCK):
+            threads.go_on()
             out[start * 8 : (start + _BLOCK) * 8] = np.unpackbits(bits[start : start + _BLOCK])
         return out[: out.size - int(flat[0])]
 
@@ -227,7 +231,7 @@ def _as_type(array: Array, dtype: Dtype) -> Array:
     if not spill.is_large(array.size * dtype.itemsize) or dtype.hasobject:
         return array.astype(dtype)
     out = spill.array(array.shape, dtype)
-    out[...] = array
+    copying.copy(out, array)
     return out
 
 

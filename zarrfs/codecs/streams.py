@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from zarrfs import spill
+from zarrfs import spill, threads
 from zarrfs.codecs.base import Buffer
 from zarrfs.errors import ChunkDecodeError, ChunkError
 
@@ -73,6 +73,8 @@ def decode_streams(
                 raise ChunkDecodeError(f"{codec}: the data ends before the stream does, after {made.nbytes} decoded bytes")
             start += feed.nbytes
             made.add(piece)
+            if large:
+                threads.go_on()
         start -= len(stream.unused_data)
         step = _FOLLOWING_NBYTES
         if start == view.nbytes or not goes_on(view[start:]):
@@ -94,6 +96,7 @@ def encode_stream(codec: str, data: Buffer, limit: int, compressor: Compressor) 
     view = memoryview(data).cast("B")
     made = Made(codec, limit)
     for start in range(0, view.nbytes, _PIECE_NBYTES):
+        threads.go_on()
         made.add(compressor.compress(view[start : start + _PIECE_NBYTES]))
     made.add(compressor.flush())
     return made.whole()

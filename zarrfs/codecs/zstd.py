@@ -22,7 +22,7 @@ import numcodecs.zstd
 import numpy as np
 import zstandard
 
-from zarrfs import spill
+from zarrfs import spill, threads
 from zarrfs.codecs import scratch
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import boolean, integer, only
@@ -34,6 +34,8 @@ _FRAME = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
 _RLE, _RESERVED = 1, 3
 _PIECE_NBYTES = 1 << 20
+# Frames, or blocks of one, between two looks at whether somebody still waits.
+_BETWEEN_LOOKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def _decode_in_pieces(view: memoryview, limit: int, out: memoryview | None) -> B
     made = Made("zstd", limit, out)
     reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
     while piece := reader.read(_PIECE_NBYTES):
+        threads.go_on()
         made.add(piece)
     return made.whole()
 
@@ -106,7 +109,11 @@ def _content_size(view: memoryview) -> int | None:
     of whole frames alone, at least one."""
     total: int | None = 0
     start = 0
+    frames = 0
     while start < view.nbytes or start == 0:
+        frames += 1
+        if not frames % _BETWEEN_LOOKS:
+            threads.go_on()
         magic = _integer(view, start, 4)
         if magic & ~0xF == _SKIPPABLE:
             start = start + 8 + _integer(view, start + 4, 4)
@@ -128,8 +135,11 @@ def _content_size(view: memoryview) -> int | None:
 
 
 def _end_of_blocks(view: memoryview, start: int) -> int:
-    last = 0
+    last = blocks = 0
     while not last:
+        blocks += 1
+        if not blocks % _BETWEEN_LOOKS:
+            threads.go_on()
         header = _integer(view, start, 3)
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         if kind == _RESERVED:

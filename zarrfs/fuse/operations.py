@@ -74,10 +74,13 @@ class Operations(XattrOperations):
         entry = self.inodes[inode]
         opened = self._files.get(fh) if fh is not None else None
         if fields.update_size:
-            if opened is not None:
-                await opened.handle.truncate(attr.st_size)
-            else:
-                await (await self._file(entry)).truncate(attr.st_size)
+            # By a path: whoever asks has nothing open.
+            with self.reads.changing(entry, opened.opener if opened is not None else ctx.pid if ctx else 0):
+                if opened is not None:
+                    await opened.handle.truncate(attr.st_size)
+                else:
+                    await (await self._file(entry)).truncate(attr.st_size)
+            if opened is None:
                 await self._told()
         if fields.update_mtime:
             # futimens(3) comes without a handle; an open file may have lost its name to another one.
@@ -292,7 +295,8 @@ class Operations(XattrOperations):
         opened = self._files[fh]
         opened.inode.stamp = 0
         opened.written = True
-        return await opened.handle.write(off, buf)
+        with self.reads.changing(opened.inode, opened.opener):
+            return await opened.handle.write(off, buf)
 
     @guarded
     async def flush(self, fh: pyfuse3.FileHandleT) -> None:

@@ -1,4 +1,4 @@
-"""READs under way: each ends by a deadline, or when nobody waits for it any more.
+"""READs under way: each ends by a deadline, or when nobody waits for it any more. So does what changes load before they begin.
 
 pyfuse3 hands no INTERRUPT on: a reader that was killed is not heard of before its READ is answered, and it cannot end before that. So
 every second whoever opened a file that takes long to be read is looked at.
@@ -6,12 +6,15 @@ every second whoever opened a file that takes long to be read is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 
 from zarrfs.errors import StoreTimeout
 from zarrfs.fuse.handles import OpenFile
+from zarrfs.fuse.inodes import Inode
+from zarrfs.vfs.loading import Change
 from zarrfs.vfs.node import Buffer
 
 _LONG = 1.0
@@ -27,13 +30,14 @@ class Reads:
     def __init__(self, patience: float, is_abandoned: IsAbandoned | None) -> None:
         self._patience = patience
         self._is_abandoned = is_abandoned
-        self._underway: dict[trio.CancelScope, tuple[OpenFile, float]] = {}
+        self._underway: dict[trio.CancelScope | Change, tuple[Inode, int, float]] = {}
+        self._has_ended = False
 
     async def read(self, opened: OpenFile, offset: int, size: int) -> Buffer:
         """``size`` bytes at ``offset``. Raises `StoreTimeout` when it was given up."""
         now = trio.current_time()
         with trio.CancelScope(deadline=now + self._patience) as scope:
-            self._underway[scope] = opened, now
+            self._underway[scope] = opened.inode, opened.opener, now
             try:
                 return await opened.handle.read(offset, size)
             finally:
@@ -42,14 +46,33 @@ class Reads:
         long = trio.current_time() - now
         raise StoreTimeout(f"{path}: reading {size} bytes at {offset} was given up after {long:.1f} s", key=path)
 
+    @contextmanager
+    def changing(self, inode: Inode, opener: int) -> Iterator[None]:
+        """Around a change of a file, for ``opener``: what it loads beforehand raises `StoreTimeout` when nobody waits for it."""
+        with Change() as change:
+            if self._has_ended:
+                change.cancel()
+            self._underway[change] = inode, opener, trio.current_time()
+            try:
+                yield
+            finally:
+                del self._underway[change]
+
+    def end(self) -> None:
+        """The mount has ended: nobody waits for anything."""
+        self._has_ended = True
+        for each in list(self._underway):
+            each.cancel()
+
     async def watch(self) -> None:
         """Cancel what nobody waits for."""
         while self._is_abandoned is not None:
             await trio.sleep(_LONG)
             before = trio.current_time() - _LONG
-            slow = [(scope, opened) for scope, (opened, since) in self._underway.items() if since <= before]
-            for opened in {id(opened): opened for _, opened in slow}.values():
-                if await self._is_abandoned(opened.opener, opened.inode.path):
-                    for scope, other in slow:
-                        if other is opened:
-                            scope.cancel()
+            slow = [(each, (inode, opener)) for each, (inode, opener, since) in self._underway.items() if since <= before]
+            for whose in dict.fromkeys(whose for _, whose in slow):
+                inode, opener = whose
+                if await self._is_abandoned(opener, inode.path):
+                    for each, other in slow:
+                        if other == whose:
+                            each.cancel()

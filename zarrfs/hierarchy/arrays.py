@@ -184,9 +184,8 @@ class Array:
 
     def _decode(self, data: Buffer, shape: Shape) -> Elements:
         if self.plain is None:
-            elements: Elements = self.chain.decode(data, shape)
-            # Copies of what is large are for a thread.
-            return spill.contiguous(elements) if spill.is_large(elements.nbytes) else elements
+            # Whoever takes parts of it may be the event loop, which has no time for another order of dimensions.
+            return spill.contiguous(self.chain.decode(data, shape))
         try:
             return np.frombuffer(self.chain.transcode(data, shape, self.plain), np.uint8)
         except ChunkEncodeError as error:
@@ -224,7 +223,7 @@ class Array:
                 if part.where is None:
                     self.chain.decode_into(data, shape, part.out, part.selection)
                 else:
-                    np.copyto(part.out, self.chain.decode(data, shape)[part.selection], where=part.where)
+                    np.copyto(part.out, spill.contiguous(self.chain.decode(data, shape))[part.selection], where=part.where)
             except (ChunkDecodeError, TooLarge) as error:
                 results.append(self._naming(error, "decoding", part.coords))
             else:

@@ -175,13 +175,9 @@ class ChunkStoring:
         todo = [(coords, chunk) for coords, chunk in unit.chunks.items() if not chunk.whole]
         if not todo:
             return
-        wanted = []
-        for coords, chunk in todo:
-            missing = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
-            np.logical_not(missing, out=missing)
-            inside = tuple(map(slice, self._inside(chunk)))
-            wanted.append(ChunkPart(coords, part(chunk.elements, inside), inside, missing.T if self._fortran else missing))
-        await self._read_under(wanted)
+        nbytes = sum(chunk.run.form.chunk_nbytes for _, chunk in todo)
+        # Nobody writes to them meanwhile: a thread may look at what was written.
+        await self._read_under(await threads.cpu(nbytes, lambda: [self._missing(coords, chunk) for coords, chunk in todo]))
         for _, chunk in todo:
             chunk.run.wrote(chunk.place, 1, 0, chunk.run.size)
 
@@ -193,17 +189,29 @@ class ChunkStoring:
             result = results.get(each.coords, False)
             if isinstance(result, ZarrfsError):
                 raise result
-            if not result:
-                filled = not self._is_new or each.coords in self.as_fill
-                if each.where is None:
-                    each.out[...] = np.zeros((), each.out.dtype)
-                    if filled:
-                        fill(self._array.metadata, each.out)
-                    continue
-                one = np.zeros((1,) * each.out.ndim, each.out.dtype)
+        absent = [each for each in wanted if not results.get(each.coords, False)]
+        if absent:
+            await threads.cpu(sum(each.out.nbytes for each in absent), self._put_absent, absent)
+
+    def _missing(self, coords: Coords, chunk: DirtyChunk) -> ChunkPart:
+        """What was not written of a chunk."""
+        missing = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+        np.logical_not(missing, out=missing)
+        inside = tuple(map(slice, self._inside(chunk)))
+        return ChunkPart(coords, part(chunk.elements, inside), inside, missing.T if self._fortran else missing)
+
+    def _put_absent(self, absent: Sequence[ChunkPart]) -> None:
+        for each in absent:
+            filled = not self._is_new or each.coords in self.as_fill
+            if each.where is None:
+                each.out[...] = np.zeros((), each.out.dtype)
                 if filled:
-                    fill(self._array.metadata, one)
-                np.copyto(each.out, one, where=each.where)
+                    fill(self._array.metadata, each.out)
+                continue
+            one = np.zeros((1,) * each.out.ndim, each.out.dtype)
+            if filled:
+                fill(self._array.metadata, one)
+            np.copyto(each.out, one, where=each.where)
 
     def _is_fill(self, chunk: DirtyChunk) -> bool:
         if self._array.metadata.fill_value is None:

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import trio
 
+from zarrfs import threads
+from zarrfs.copying import copy
 from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
 from zarrfs.hierarchy.cache import ChunkCache
@@ -33,6 +35,7 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.slab import SlabGrid
+from zarrfs.spill import is_large
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 
@@ -96,6 +99,8 @@ class ArrayReader:
         self._valid_until = float("-inf")
         self._epoch = pool.epoch
         self._has_no_room = False
+        self._ahead: set[trio.CancelScope] = set()
+        """Decoding large chunks that nobody has asked for yet."""
 
     def opened(self) -> Position:
         """A file over this array was opened: where it will be read. What was decoded before counts for the pool's ``ttl``; the first
@@ -111,6 +116,9 @@ class ArrayReader:
         """A file over this array was closed."""
         self._handles -= 1
         self._let_go(position)
+        if not self._handles:
+            for scope in self._ahead:
+                scope.cancel()
 
     async def chunk(self, coords: Coords, generation: str | None = None, stored: Buffer | None = None) -> Elements | None:
         """A decoded chunk at its full shape, through the cache; read-only; None when it is not stored. Raises `GenerationMismatch` when
@@ -278,28 +286,36 @@ class ArrayReader:
 
     async def _fill_places(self, slab: Slab, places: Sequence[ChunkPart]) -> None:
         unread: list[ChunkPart] = []
+        known: list[tuple[ChunkPart, Elements | None]] = []
         for place in places:
             cached, elements = self._pool.cache.peek((self.array.serial, place.coords))
-            if not cached:
-                unread.append(place)
-            elif elements is not None:
-                place.out[...] = elements[place.selection]
+            if cached:
+                known.append((place, elements))
             else:
-                fill(self.array.metadata, place.out)
+                unread.append(place)
         read = dict(zip([place.coords for place in unread], await self._read_into(unread), strict=True))
+        known.extend((place, None) for place in unread if read[place.coords] is False)
+        if known:
+            await threads.cpu(sum(place.out.nbytes for place, _ in known), self._put, known)
         failed: ZarrfsError | None = None
         for place in places:
             result = read.get(place.coords, True)
             if isinstance(result, ZarrfsError):
                 failed = failed or result
                 continue
-            if not result:
-                fill(self.array.metadata, place.out)
             slab.filled.add(self._slab_grid.number_in(slab.key[1], place.coords))
             slab.used(place.out.nbytes)
         slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
         if failed is not None:
             raise failed
+
+    def _put(self, places: Sequence[tuple[ChunkPart, Elements | None]]) -> None:
+        """Copy what is at hand, and fill in what is not stored."""
+        for place, elements in places:
+            if elements is None:
+                fill(self.array.metadata, place.out)
+            else:
+                copy(place.out, elements[place.selection])
 
     async def _read_into(self, places: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """`Array.read_chunks_into`; where the store does not answer for all in time, one may be slow, and each is asked for by itself."""
@@ -358,18 +374,26 @@ class ArrayReader:
                     if not self._is_filled(slab, coords):
                         yield coords
 
-        # A few batches at a time, so that it ends soon after the last file is closed.
+        # A few batches at a time, so that it ends soon after the last file is closed; a large chunk is not waited for.
         portion = max(2 * _WIDTH, min(_PORTION, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab))))
         todo = missing()
         slab.pins += 1
+        scope = trio.CancelScope()
+        if is_large(self.array.metadata.chunk_nbytes((0,) * self.array.metadata.ndim)):
+            self._ahead.add(scope)
         try:
-            while some := list(itertools.islice(todo, portion)):
-                await self._fill(slab, some)
+            with scope:
+                while some := list(itertools.islice(todo, portion)):
+                    await self._fill(slab, some)
         except ZarrfsError as error:
             log.debug("filling ahead stopped: %s", error)
             return
         finally:
+            self._ahead.discard(scope)
             slab.pins -= 1
+        if scope.cancelled_caught:
+            slab.ahead = False
+            return
         if position.slab is not None and slab.complete:
             self._fill_ahead(position.slab, position)
 
@@ -395,7 +419,7 @@ class ArrayReader:
             for projection in plan.projections(box):
                 wanted.setdefault(projection.coords, []).append((box, projection))
 
-        async def copy(coords: Coords) -> None:
+        async def put(coords: Coords) -> None:
             elements = await self.chunk(coords)
             for box, projection in wanted[coords]:
                 place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
@@ -404,7 +428,7 @@ class ArrayReader:
                 else:
                     place[...] = elements[projection.chunk_selection]
 
-        await for_each(wanted, copy, _WIDTH)
+        await for_each(wanted, put, _WIDTH)
 
 
 def _run_length(metadata: ArrayMetadata) -> int:

@@ -11,6 +11,7 @@ import stat as st
 import time
 from typing import NamedTuple
 
+from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, UsageError
 from zarrfs.spill import buffer, is_large
 from zarrfs.stores.base import Buffer
@@ -18,6 +19,8 @@ from zarrfs.stores.os_errors import translated
 
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.01
+# What is large is read in such pieces.
+_PIECE_NBYTES = 8 << 20
 
 
 class Identity(NamedTuple):
@@ -88,9 +91,9 @@ class ArchiveFile:
         target = buffer(stop - start)
         done = 0
         with translated("reading", place):
-            # Linux reads at most 2 GiB in one call.
-            while done < len(target) and (count := os.preadv(self._fd, [target[done:]], start + done)):
+            while done < len(target) and (count := os.preadv(self._fd, [target[done : done + _PIECE_NBYTES]], start + done)):
                 done += count
+                threads.go_on()
         if done < len(target):
             raise self._changed(place)
         return target

@@ -155,6 +155,11 @@ class Store(abc.ABC):
         """`stat` where the answer is at hand; else `WouldWait`."""
         raise WouldWait
 
+    async def data_from(self, key: Key, offset: int) -> int:
+        """Where in the value of ``key`` data begins, at ``offset`` or behind it: what lies before that is zeros, or, where it is the size
+        of the value, all of the rest. ``offset`` itself where the backend keeps no holes, or there is no such value."""
+        return offset
+
     @abc.abstractmethod
     async def stat(self, key: Key) -> KeyStat | None:
         """Size, time and generation of a value, without reading it; None when there is none."""

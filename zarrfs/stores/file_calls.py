@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from contextlib import suppress
 from types import TracebackType
 
+from zarrfs import threads
 from zarrfs.errors import StoreError
 from zarrfs.spill import Buffers, data_extents
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.folder_names import Parts, place_of
 from zarrfs.stores.os_errors import ABSENT
+
+# What is large is read in such pieces.
+_PIECE_NBYTES = 8 << 20
 
 
 def sync_file_system(fd: int) -> None:
@@ -78,14 +83,26 @@ def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None 
         if len(content) == stop - start:
             return content
     else:
+        # A file of zeros, in which holes need not be filled in.
         target = buffers.buffer(stop - start)
-        done = 0
-        # Linux reads at most 2 GiB in one call.
-        while done < len(target) and (count := os.preadv(fd, [target[done:]], start + done)):
-            done += count
-        if done == len(target):
+        place = start
+        while (place := next_data(fd, place)) < stop:
+            threads.go_on()
+            count = os.preadv(fd, [target[place - start : place - start + _PIECE_NBYTES]], place)
+            if not count:
+                break
+            place += count
+        if os.fstat(fd).st_size >= stop:
             return target
     raise StoreError(f"{place_of(parts)!r} was cut short while it was read", key=place_of(parts))
+
+
+def next_data(fd: int, offset: int) -> int:
+    """Where in a file data begins, at ``offset`` or behind it: the size of the file where there is none, ``offset`` if nobody knows."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        return os.fstat(fd).st_size if error.errno == errno.ENXIO else offset
 
 
 def write(fd: int, content: memoryview) -> None:

@@ -93,6 +93,12 @@ class FolderStore(Store):
             raise WouldWait
         return self._read_with_stat(key, byte_range, INLINE_NBYTES)
 
+    async def data_from(self, key: Key, offset: int) -> int:
+        parts = _parts_if_usable(key)
+        with translated("reading", key):
+            # The kernel may have to look through much.
+            return offset if parts is None else await threads.io(self._tree.data_from, parts, offset, abandon_on_cancel=True)
+
     async def stat(self, key: Key) -> KeyStat | None:
         return self._stat(key) if self._tree.local else await threads.io(self._stat, key, abandon_on_cancel=True)
 
@@ -124,13 +130,11 @@ class FolderStore(Store):
             await self._change(self._tree.remove_tree, parts)
 
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        values: list[Parts] = []
-        folders: list[Parts] = []
-        for place in places:
-            (folders if isinstance(place, Prefix) else values).append(self._parts_to_write(place))
-        if values or folders:
-            with translated("syncing", "/".join((*values, *folders)[0])):
-                await self._change(self._tree.sync, values, folders)
+        synced = list(places)
+        if synced:
+            self._demand_writable(synced[0])
+            with translated("syncing", synced[0]):
+                await self._change(self._sync, synced)
 
     async def sync_all(self) -> None:
         with translated("syncing", self.url):
@@ -292,6 +296,10 @@ class FolderStore(Store):
         """Whether a value was moved, and its generation."""
         found = self._tree.stat(old)
         return self._tree.rename(old, new), "" if found is None else generation_of(found)
+
+    def _sync(self, places: Sequence[Key | Prefix]) -> None:
+        values = [parts_of(place) for place in places if not isinstance(place, Prefix)]
+        self._tree.sync(values, [parts_of(place) for place in places if isinstance(place, Prefix)])
 
     async def _look(self, function: Callable[..., T], *args: object) -> T:
         return function(*args) if self._tree.local else await threads.io(function, *args, abandon_on_cancel=True)

@@ -21,7 +21,7 @@ import os
 import stat as st
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
@@ -29,7 +29,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.spill import Buffers
 from zarrfs.stores import file_rights
 from zarrfs.stores.base import Buffer, DirEntry, Generation, WouldWait
-from zarrfs.stores.file_calls import Closing, link_new, lstat, nothing_if_absent, pread, sync_file_system, unlink, write
+from zarrfs.stores.file_calls import Closing, link_new, lstat, next_data, nothing_if_absent, pread, sync_file_system, unlink, write
 from zarrfs.stores.file_systems import is_local
 from zarrfs.stores.folder_names import TEMPORARY, Parts, generation_of, place_of
 from zarrfs.stores.folder_scan import Scan
@@ -185,6 +185,14 @@ class FolderTree:
             return [self._pread_cached(opened, start, stop) for start, stop in spans], stat
         finally:
             os.close(opened)
+
+    def data_from(self, parts: Parts, offset: int) -> int:
+        """See `Store.data_from`."""
+        opened = self._open_value(parts)
+        if opened is None:
+            return offset
+        with Closing(opened) as fd:
+            return next_data(fd, offset)
 
     def _open_value(self, parts: Parts) -> int | None:
         # Looked at before it is opened: opening a device has effects of its own.
@@ -434,10 +442,8 @@ class FolderTree:
         scan = self.scan(parts)
         if scan is None:
             return []
-        try:
+        with closing(scan):
             return scan.portion(None) or []
-        finally:
-            scan.close()
 
 
 def _changed(parts: Parts) -> GenerationMismatch:

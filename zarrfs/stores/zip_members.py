@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from copy import copy as _copy
 from typing import Protocol
 
+from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange
 from zarrfs.spill import buffer, is_large
@@ -124,12 +125,21 @@ class MemberReader:
                 raise StoreError(f"reading {key!r}: decompressing it: {error}", key=key) from error
             except MemoryError as error:
                 raise StoreError(f"reading {key!r}: it does not fit into memory", key=key) from error
+            except Exception:
+                raise
+            except BaseException:
+                # Nobody waits any more; whoever asks again goes on from there.
+                self._keep(member, stream)
+                raise
             if last < member.size:
-                with self._table:
-                    self._streams[member.offset, last] = stream
-                    while len(self._streams) > _KEPT:
-                        self._streams.popitem(last=False)
+                self._keep(member, stream)
         return part
+
+    def _keep(self, member: Member, stream: _Stream) -> None:
+        with self._table:
+            self._streams[member.offset, stream.at] = stream
+            while len(self._streams) > _KEPT:
+                self._streams.popitem(last=False)
 
     def _forget_heavy(self) -> None:
         with self._table:
@@ -172,6 +182,7 @@ class _Stream:
 
     def skip_to(self, place: int) -> None:
         while self.at < place:
+            threads.go_on()
             self._piece(min(_PIECE, place - self.at))
 
     def read(self, nbytes: int) -> Buffer:
@@ -180,6 +191,7 @@ class _Stream:
         large: memoryview | None = None
         done = 0
         while done < nbytes:
+            threads.go_on()
             piece = self._piece(min(max(_PIECE, min(len(pieces), _MOST_PIECES) * _PIECE), nbytes - done))
             if large is None and is_large(done + len(piece)):
                 large = buffer(nbytes)

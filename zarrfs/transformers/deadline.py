@@ -75,6 +75,9 @@ class DeadlineStore(TransparentStore):
             pass
         return await self._read(Kind.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.get_with_stat(key, byte_range))
 
+    async def data_from(self, key: Key, offset: int) -> int:
+        return await self._read(Kind.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.data_from(key, offset))
+
     async def stat(self, key: Key) -> KeyStat | None:
         try:
             return self.stat_now(key)

@@ -35,6 +35,9 @@ class ForwardingStore(Store):
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return await self.inner.get_with_stat(key, byte_range)
 
+    async def data_from(self, key: Key, offset: int) -> int:
+        return await self.inner.data_from(key, offset)
+
     async def stat(self, key: Key) -> KeyStat | None:
         return await self.inner.stat(key)
 

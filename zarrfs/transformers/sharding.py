@@ -106,6 +106,9 @@ class ShardingStore(ForwardingStore):
         from_chunks = iter(await self._values(chunks))
         return [next(from_others if coords is None else from_chunks) for coords in places]
 
+    async def data_from(self, key: Key, offset: int) -> int:
+        return offset if self._grid.chunks.decode(key) is not None else await self.inner.data_from(key, offset)
+
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         coords = self._grid.chunks.decode(key)
         if coords is None:

@@ -36,6 +36,7 @@ from zarrfs.errors import NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.memory import MemoryBudget
 from zarrfs.vfs.buffer import SPILL_NBYTES
 from zarrfs.vfs.content import Content
+from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 
@@ -406,7 +407,8 @@ class Staged:
         if self._stage is None:
             if self.orphan:
                 raise lost(self.content)
-            self._stage = await self.content.stage(self.area.room, empty=empty)
+            with loading(self.content.ident):
+                self._stage = await self.content.stage(self.area.room, empty=empty)
         return self._stage
 
     async def _empty(self) -> None:

@@ -198,7 +198,12 @@ class EncodedChunk(ChunkFile):
         return _EncodedSnapshot(self._opened, self._coords, stat, mtime_ns, self._context.staging.room.kept)
 
     async def load(self) -> Buffer | None:
-        return await (await self._current()).array.chunks.get(self._coords)
+        array = (await self._current()).array
+        limit = array.chain.encoded_limit(array.metadata.chunk_grid.chunk_shape(self._coords))
+        data = await array.chunks.get(self._coords, ByteRange(0, limit + 1))
+        if data is not None:
+            self.check_write(len(data), 0)
+        return data
 
     def check_write(self, offset: int, size: int) -> None:
         array = self._opened.array

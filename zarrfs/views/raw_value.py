@@ -66,8 +66,8 @@ class RawValue(WholeContent):
         return await self._store.get(self.key)
 
     async def load_in_pieces(self) -> tuple[int, AsyncIterator[tuple[int, Buffer]]] | None:
-        # A small one is got in one request, and what is new has no size.
-        if self._size is None or self._size <= WHOLE_NBYTES:
+        # A small one is got in one request.
+        if self._size is not None and self._size <= WHOLE_NBYTES:
             return None
         stat = await self._store.stat(self.key)
         if stat is None or stat.size <= WHOLE_NBYTES:
@@ -76,15 +76,21 @@ class RawValue(WholeContent):
 
     async def _pieces(self, stat: KeyStat) -> AsyncIterator[tuple[int, Buffer]]:
         """The value without what is zeros: holes stay holes."""
-        for start in range(0, stat.size, _PIECE_NBYTES):
+        start = 0
+        while start < stat.size:
             asked = [(self.key, ByteRange(start, _PIECE_NBYTES))]
             try:
                 data = (await self._store.get_partial_values(asked, if_generation=stat.generation))[0]
+                assert data is not None
+                start, place = start + len(data), start
+                if data == _ZEROS[: len(data)]:
+                    start, data = max(start, await self._store.data_from(self.key, start)), b""
+                    # It may be another value's.
+                    await self._store.check_generation(self.key, stat.generation)
             except GenerationMismatch as error:
                 raise StaleEntry(f"{self.key!r} was replaced while it was being read", key=self.key) from error
-            assert data is not None
-            if data != _ZEROS[: len(data)]:
-                yield start, data
+            if data:
+                yield place, data
             # What the page cache has, and of a hole it has everything, is got without waiting.
             await trio.lowlevel.checkpoint()
 

@@ -1,0 +1,152 @@
+"""Copies of elements between arrays that lie otherwise in memory: fast whatever the order of dimensions, and they can be ended.
+
+NumPy goes through the dimensions in the order of one of the two arrays. Where the other has them in another order, it meets each of
+its cache lines, and pages, as often as there are elements in it; and where dimensions are many and short, its innermost loop is over two
+elements. So dimensions that lie the same way in both are made one, and what then is not one run in both is copied tile by tile: a tile
+has long runs in both, and lies in the processor's caches.
+
+A thread whose caller gave up ends between two pieces (`zarrfs.threads.go_on`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from zarrfs import threads
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+PIECE_NBYTES = 8 << 20
+"""Copied between two looks at whether somebody still waits; a few milliseconds."""
+# NumPy does so much as fast, or within a millisecond or two.
+_AT_ONCE_NBYTES = 1 << 20
+# Of a tile, in elements: its runs in both arrays, and all of it.
+_RUN = 128
+_TILE = _RUN * _RUN
+# From runs of so many bytes on NumPy is as fast as the memory.
+_LONG_NBYTES = 64
+# So many dimensions of a tile are gone through in NumPy's loops as fast as by a table.
+_FEW = 3
+
+
+def copy(out: Array, source: Array) -> None:
+    """As ``out[...] = source``, of the same shape and the same type but for its byte order; they do not overlap."""
+    if out.nbytes <= _AT_ONCE_NBYTES or out.dtype.hasobject:
+        np.copyto(out, source, casting="equiv")
+        return
+    axes = _merged(out, source)
+    shape = tuple(axis.extent for axis in axes)
+    out = as_strided(out, shape, tuple(axis.out for axis in axes))
+    source = as_strided(source, shape, tuple(axis.source for axis in axes), writeable=False)
+    if _is_run(axes, out.itemsize) or out.itemsize >= _LONG_NBYTES:
+        for piece in _pieces(shape, out.itemsize):
+            np.copyto(out[piece], source[piece], casting="equiv")
+            threads.go_on()
+    else:
+        _copy_tiles(out, source, axes)
+
+
+class _Axis(NamedTuple):
+    extent: int
+    out: int
+    source: int
+
+
+def _merged(out: Array, source: Array) -> list[_Axis]:
+    """The dimensions, outermost of ``out`` first, those that follow each other in both as one."""
+    axes = sorted(map(_Axis, out.shape, out.strides, source.strides), key=lambda axis: -abs(axis.out))
+    merged: list[_Axis] = []
+    for axis in axes:
+        if axis.extent == 1:
+            continue
+        before = merged[-1] if merged else None
+        if before is not None and (before.out, before.source) == (axis.extent * axis.out, axis.extent * axis.source):
+            merged[-1] = axis._replace(extent=before.extent * axis.extent)
+        else:
+            merged.append(axis)
+    return merged
+
+
+def _is_run(axes: list[_Axis], itemsize: int) -> bool:
+    last = axes[-1]
+    return last.source in (0, itemsize) and last.extent * itemsize >= _LONG_NBYTES
+
+
+def _pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[int | slice, ...]]:
+    """What to take of arrays of ``shape``, a piece at a time."""
+    axis, row = len(shape) - 1, itemsize
+    while axis and row * shape[axis] <= PIECE_NBYTES:
+        row *= shape[axis]
+        axis -= 1
+    step = max(1, PIECE_NBYTES // row)
+    for outer in itertools.product(*map(range, shape[:axis])):
+        for start in range(0, shape[axis], step):
+            yield (*outer, slice(start, start + step))
+
+
+def _copy_tiles(out: Array, source: Array, axes: list[_Axis]) -> None:
+    sizes = _tile(axes)
+    gathers: dict[tuple[int, ...], _Gather] = {}
+    most = PIECE_NBYTES // out.itemsize
+    done = 0
+    # Not `itertools.product`, which makes tuples of what may be millions of numbers first.
+    for numbers in np.ndindex(*(-(-axis.extent // size) for axis, size in zip(axes, sizes, strict=True))):
+        index = tuple(
+            number if size == 1 else slice(number * size, number * size + size) for number, size in zip(numbers, sizes, strict=True)
+        )
+        target, tile = out[index], source[index]
+        gather = gathers.get(tile.shape)
+        if gather is None:
+            gather = gathers[tile.shape] = _Gather(tile)
+        gather.copy(target, tile)
+        done += target.size
+        if done >= most:
+            done = 0
+            threads.go_on()
+
+
+def _tile(axes: list[_Axis]) -> list[int]:
+    """The extents of a tile: of the innermost dimensions of both arrays so much that each has a run."""
+    sizes = [1] * len(axes)
+    by_source = sorted(range(len(axes)), key=lambda number: abs(axes[number].source))
+    for order in (range(len(axes) - 1, -1, -1), by_source):
+        run = 1
+        for number in order:
+            if run >= _RUN:
+                break
+            sizes[number] = max(sizes[number], min(axes[number].extent, -(-_RUN // run)))
+            run *= sizes[number]
+    for number in reversed(range(len(axes))):
+        room = _TILE // math.prod(sizes)
+        sizes[number] = min(axes[number].extent, sizes[number] * max(1, room))
+    return sizes
+
+
+class _Gather:
+    """The way of tiles of one shape and the same strides: where they have few dimensions, NumPy's; else a tile is put together in the
+    order of the source, where it has long runs, and brought into the other order by a table."""
+
+    def __init__(self, tile: Array) -> None:
+        order = sorted(range(tile.ndim), key=lambda number: -abs(tile.strides[number]))
+        self._back = np.argsort(order)
+        self._order = order
+        self._table: Array | None = None
+        if tile.ndim > _FEW:
+            there = np.arange(tile.size, dtype=np.intp).reshape([tile.shape[number] for number in order])
+            self._table = np.ascontiguousarray(there.transpose(self._back)).reshape(-1)
+            self._near: Array = np.empty([tile.shape[number] for number in order], tile.dtype)
+            self._far: Array = np.empty(tile.shape, tile.dtype)
+
+    def copy(self, target: Array, tile: Array) -> None:
+        """As ``target[...] = tile``."""
+        if self._table is not None:
+            self._near[...] = tile.transpose(self._order)
+            self._near.reshape(-1).take(self._table, out=self._far.reshape(-1), mode="clip")
+            tile = self._far
+        np.copyto(target, tile, casting="equiv")
