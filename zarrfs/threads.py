@@ -2,8 +2,8 @@
 
 ``io`` is wide: its threads wait for disks and servers. Calls that may be abandoned, those to a store, never keep the others waiting:
 they have a limit of their own, and another one for the threads that nobody waits for any more, which a store that hangs does not give
-back. Those to a part of a store that may hang by itself (a folder on a server, in a store that is here) have both ``apart``. ``cpu`` is as wide as the machine has cores: its threads decode and encode in libraries that release the GIL. A hop costs 40 to 110
-microseconds, so:
+back. Those to a part of a store that may hang by itself (a folder on a server, in a store that is here) have both ``apart``. ``cpu`` is
+as wide as the machine has cores: its threads decode and encode in libraries that release the GIL. A hop costs 40 to 110 microseconds, so:
 
 * what is in memory is answered inline, without a hop;
 * a call that would block only on the page cache may run inline first and come here when it would have to wait (a folder store
@@ -51,9 +51,7 @@ async def io(function: Callable[..., T], *args: object, abandon_on_cancel: bool 
     awaited = _limiter(_awaited_apart_limiter, APART_THREADS) if apart else _limiter(_awaited_limiter, IO_THREADS)
     async with awaited:
         threads = (
-            _limiter(_apart_limiter, 2 * APART_THREADS)
-            if apart
-            else _limiter(_abandonable_limiter, IO_THREADS + ABANDONED_THREADS)
+            _limiter(_apart_limiter, 2 * APART_THREADS) if apart else _limiter(_abandonable_limiter, IO_THREADS + ABANDONED_THREADS)
         )
         return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=threads)
 

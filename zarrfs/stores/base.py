@@ -295,8 +295,8 @@ class Store(abc.ABC):
         return None
 
     def part_of(self, place: Key | Prefix) -> str:
-        """The prefix, without its slash, of the part of the store that ``place`` is in and that may hang while the rest answers, or answer
-        while the rest hangs; "" for the store itself. Called often; does not wait."""
+        """The prefix, without its slash, of the part of the store that ``place`` is in, where that may hang while the rest answers; ""
+        for the store itself. Called often; does not wait."""
         del place
         return ""
 

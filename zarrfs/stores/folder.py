@@ -355,7 +355,7 @@ def _parts_if_usable(place: Key | Prefix) -> Parts | None:
 
 async def _open(path: str, read_only: bool) -> Store:
     try:
-        return await threads.io(lambda: FolderStore(path, read_only=read_only))
+        return await threads.io(lambda: FolderStore(path, read_only=read_only), abandon_on_cancel=True)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreNotFound(f"there is no folder {path}", key=path) from error
     except PermissionError as error:

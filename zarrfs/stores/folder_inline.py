@@ -4,10 +4,10 @@ An answer may wait for a disk of this machine, never for a server, whatever is m
 with `open_within`, which leaves the folder's own file system nowhere, and costs no more calls than looking up its parts. Where that says
 no, or the answer is none of a file, a folder, or nothing, `WouldWait` is raised, and a thread asks `FolderTree`.
 
-Three things are not seen by this, and are looked up in the table of mounts: an automounter's mountpoints, which mount when they are looked
-up, so that names below them go to a thread; what is mounted on an entry of a folder that is listed (`Scan` asks nothing of it); and
-mounts where openat2(2) is missing. A mount that comes into the store together with a folder that is renamed changes no table: its entry
-in the folder around it may be taken for one of the store's own for a second.
+The table of mounts tells what is not seen by this: an automounter's mountpoints, which mount when they are looked up, so that names
+below them go to a thread; what is mounted on an entry of a folder that is listed (`Scan` asks nothing of it); and everything, where
+openat2(2) is missing. A mount that comes into the store together with a folder that is renamed changes no table: its entry in the folder
+around it may be taken for one of the store's own for a second.
 """
 
 from __future__ import annotations

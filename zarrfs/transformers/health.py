@@ -80,8 +80,8 @@ class _Late:
 class StoreHealth:
     """The health of the store called ``name``, each of whose requests has ``seconds``.
 
-    ``ask(kind, place)`` sends the smallest request there is, for `VALUES` and `NAMES`; ``start_soon`` runs it in the background. ``part``:
-    of which part of a store this is the health (see `Store.part_of`).
+    ``ask(kind, place)`` sends the smallest request there is, for `VALUES` and `NAMES`; ``start_soon`` runs it in the background.
+    ``part``: of which part of a store this is the health (see `Store.part_of`).
     """
 
     def __init__(
@@ -253,4 +253,6 @@ class StoreHealth:
         if place is not None and ((kind, (place,)) not in self._late or len(circuit.unanswered) >= _FEW):
             return place
         known = (circuit.last, *self._usual_keys)
-        return next((each for each in known if each is not None and (kind, (each,)) not in self._late), place or self._usual_keys[0])
+        return next(
+            (each for each in known if each is not None and (kind, (each,)) not in self._late), place or self._usual_keys[0]
+        )
