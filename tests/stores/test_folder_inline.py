@@ -69,7 +69,9 @@ def test_system_calls_of_a_lookup_and_a_read_at_any_depth(folder: Path, tmp_path
     if "PTRACE" in ran.stderr:
         pytest.skip("may not trace")
     assert ran.returncode == 0, ran.stderr
-    counts = {name: lines.count("\n") - 1 for name, lines in re.findall(r'"/--(\w+ [^"]+)"(.*?)"/--end"', trace.read_text(), re.DOTALL)}
+    counts = {
+        name: lines.count("\n") - 1 for name, lines in re.findall(r'"/--(\w+ [^"]+)"(.*?)"/--end"', trace.read_text(), re.DOTALL)
+    }
     assert counts == {
         "stat k": 3,
         "read k": 7,
