@@ -35,7 +35,8 @@ def mark(name):
 async def main():
     store = FolderStore(sys.argv[1])
     for key in ("k", "a/b/c/k", "a/b/missing"):
-        for name, ask in (("stat", lambda: store.stat_now(Key(key))), ("read", lambda: store.get_with_stat_now(Key(key), ByteRange(0, 1)))):
+        asked = Key(key)
+        for name, ask in (("stat", lambda: store.stat_now(asked)), ("read", lambda: store.get_with_stat_now(asked, ByteRange(0, 1)))):
             ask()
             mark(f"{name} {key}")
             ask()
