@@ -36,6 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "own_files": set(),
     "in_flight": set(),
     "signals": set(),
+    "interrupts": set(),
     "logs": {"log_lines", "redact", "own_files"},
     "ownership": set(),
     "standard_options": set(),
@@ -77,7 +78,7 @@ LAYERS: dict[str, set[str]] = {
     "overdue": {"waiting_for", ""},
     "detached": {"lifecycle", "threads"},
     "waiting_for": {"in_flight"},
-    "ending": {"tree", "lifecycle", "service", "overdue", "signals", "logs", ""},
+    "ending": {"tree", "lifecycle", "service", "overdue", "signals", "interrupts", "logs", ""},
     "daemon": {
         "tree",
         "fuse",
@@ -96,9 +97,10 @@ LAYERS: dict[str, set[str]] = {
         *PLUGGED,
     },
     # Starting and ending daemons from outside: it never imports one.
-    "lifecycle": {"config", "own_files", "redact", "logs"},
+    "lifecycle": {"config", "own_files", "redact", "logs", "interrupts"},
     "outcomes": {"lifecycle", "redact"},
     "cli": {
+        "interrupts",
         "daemon",
         "outcomes",
         "ending",
@@ -112,8 +114,8 @@ LAYERS: dict[str, set[str]] = {
         "",
     },
     "install": set(),
-    "mount_helper": {"outcomes", "lifecycle", "stores.opening", "config", "redact", ""},
-    "__main__": {"cli"},
+    "mount_helper": {"interrupts", "outcomes", "lifecycle", "stores.opening", "config", "redact", ""},
+    "__main__": {"cli", "interrupts"},
 }
 
 # Modules of other distributions, and of the standard library, that have one home.
@@ -136,9 +138,9 @@ HOMES = {
     "sdnotify": {"service"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
     "errno": {"own_files", "fuse", "stores", "daemon", "lifecycle", "mount_helper", "vfs.buffer", "spill"},
-    "ctypes": {"allocator", "codecs", "stores", "lifecycle.umount2"},
+    "ctypes": {"allocator", "codecs", "stores", "lifecycle.umount2", "lifecycle.as_owner"},
     "mmap": {"spill", "disposal", "hierarchy.slabs", "hierarchy.mapped", "hierarchy.dirty_chunks"},
-    "threading": {"disposal", "fuse.notifier", "overdue", "codecs", "stores", "lifecycle.unmounting"},
+    "threading": {"disposal", "fuse.notifier", "overdue", "codecs", "stores", "lifecycle.unmounting", "lifecycle.mounting"},
     "subprocess": {"lifecycle", "mount_helper", "cli", "ending"},
     "importlib": {"registry", "codecs"},
     "pickle": set(),

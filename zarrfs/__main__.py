@@ -6,12 +6,15 @@ import io
 import sys
 from types import TracebackType
 
-from zarrfs.cli import run
-from zarrfs.terminal import printable_lines
+from zarrfs import interrupts
 
 
 def main() -> None:
     """Run the command line of this process, and exit."""
+    # Before anything that takes a while is imported.
+    interrupts.are_quiet()
+    from zarrfs.cli import run
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever a name holds, and whatever the terminal's encoding has no letters for, the rest is told.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -21,6 +24,8 @@ def main() -> None:
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     import traceback
+
+    from zarrfs.terminal import printable_lines
 
     print(printable_lines("".join(traceback.format_exception(kind, error, trace))), file=sys.stderr)
 

@@ -13,7 +13,6 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +23,7 @@ from zarrfs.errors import (
     UsageError,
     ZarrfsError,
 )
+from zarrfs.interrupts import Interrupted
 from zarrfs.lifecycle.last_words import Outcome
 from zarrfs.outcomes import EXIT_CODES, cause, outcome_of, tell_how
 from zarrfs.terminal import printable, printable_lines
@@ -31,6 +31,7 @@ from zarrfs.terminal import printable, printable_lines
 if TYPE_CHECKING:
     from zarrfs.install import Step
     from zarrfs.lifecycle.mounting import Parent
+    from zarrfs.reports.findings import Report
 
 _INTERRUPTED = 130
 
@@ -52,6 +53,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line (without the program's name) and give its exit code. Errors are printed here, nowhere else."""
     try:
         code = app(list(arguments) or ["--help"], prog_name="zarrfs", standalone_mode=False)
+    except Interrupted as error:
+        return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
@@ -221,17 +224,19 @@ def info(
     """
     import json
 
-    import trio
-
-    from zarrfs import logs
+    from zarrfs import interrupts, logs
     from zarrfs.reports import progress
     from zarrfs.reports.info import describe
 
     config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
     logs.configure(config.log_level, config.log_file)
-    with progress.Bar() as bar:
-        # Only where one array is asked for by its name: an index is a request for each shard.
-        description = trio.run(partial(describe, config, node or "/", indexes=node is not None, told=bar.show))
+
+    async def described() -> dict[str, Any]:
+        with progress.Bar() as bar:
+            # Only where one array is asked for by its name: an index is a request for each shard.
+            return await describe(config, node or "/", indexes=node is not None, told=bar.show)
+
+    description = interrupts.run(described)
     if as_json:
         print(json.dumps(description, indent=2, allow_nan=False))
     else:
@@ -262,17 +267,20 @@ def check(
     # archives (unzip -t, 7z t) fail for a method that they do not know. The two kinds are listed apart.
     import json
 
-    import trio
     from rich.console import Console
 
-    from zarrfs import logs
+    from zarrfs import interrupts, logs
     from zarrfs.reports import check as checking
     from zarrfs.reports import check_text
 
     config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
     logs.configure(config.log_level, config.log_file)
-    with check_text.Bar() as bar:
-        report = trio.run(checking.check, config, node, bar.update)
+
+    async def checked() -> Report:
+        with check_text.Bar() as bar:
+            return await checking.check(config, node, bar.update)
+
+    report = interrupts.run(checked)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import trio
 
-from zarrfs import logs, signals
+from zarrfs import interrupts, logs, signals
 from zarrfs.lifecycle import last_words, programs
 from zarrfs.lifecycle.last_words import Left, Outcome
 from zarrfs.overdue import Overdue
@@ -66,7 +66,7 @@ class Ending:
         self._manager = manager
         self._waiting_for = waiting_for
         self._begun = False
-        self._mounted = trio.Event()
+        self._is_mounted = False
         self.is_serving = False
         """Whether the kernel's requests are being answered."""
         self.doing = "the answers to requests"
@@ -102,7 +102,7 @@ class Ending:
     def mounted(self) -> None:
         """There is a mount now, which can be ended."""
         self.is_serving = True
-        self._mounted.set()
+        self._is_mounted = True
 
     async def begun(self) -> None:
         """From now on nobody uses the mount, and what is left is told."""
@@ -182,8 +182,8 @@ class Ending:
         return self._patience + 2 * self._every + _SPARE_SECONDS
 
     async def on_signal(self, terminate: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """At the first SIGTERM or SIGINT publish what is staged, and ``terminate()``, once there is a mount; in the foreground at SIGHUP,
-        too.
+        """At the first SIGTERM or SIGINT publish what is staged, and ``terminate()``; in the foreground at SIGHUP, too. Before there is a
+        mount they end the process.
 
         Further ones only hear what is left: what was written is not given up because somebody is impatient. SIGHUP has the log of a
         daemon in the background opened again, and SIGUSR1 has what is waited for written to the log. No other signal ends the mount
@@ -206,6 +206,11 @@ class Ending:
                         log.info("%s: the log was opened again", name)
                     elif self._begun:
                         self._say(f"{self._mountpoint}: {name} again, and still publishing: {self.left()}; SIGKILL gives it up")
+                    elif not self._is_mounted:
+                        # There shall be none, and nothing is to be stored.
+                        if self._words is not None:
+                            last_words.end(self._words)
+                        interrupts.end_by(number)
                     else:
                         self._begun = True
                         log.info("%s: publishing what is staged and unmounting", name)
@@ -213,7 +218,6 @@ class Ending:
 
     async def _end(self, terminate: Callable[[], None]) -> None:
         await self._manager.stopping(self._status(self.left()), self.step)
-        await self._mounted.wait()
         try:
             self.doing = "the kernel to hand over what was written"
             await self._written_back()

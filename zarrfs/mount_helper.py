@@ -23,6 +23,7 @@ from typing import Self
 from zarrfs import __version__
 from zarrfs.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.errors import UsageError, ZarrfsError
+from zarrfs.interrupts import Interrupted
 from zarrfs.outcomes import outcome_of
 from zarrfs.redact import public_url
 from zarrfs.terminal import printable_lines
@@ -74,7 +75,7 @@ def run(program: str, arguments: Sequence[str]) -> int:
         if call.namespace is not None:
             return _in_namespace(call, call.namespace)
         return _mount(call, say, urls) if program == _MOUNT else _umount(call, say)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 (each has its exit code)
         say(outcome_of(error, urls).message)

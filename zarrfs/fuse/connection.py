@@ -46,11 +46,17 @@ class Connection:
 
     async def gone(self) -> None:
         """Return when it is gone. Costs no request anything: the kernel reports errors alone here."""
-        while not self._epoll.poll(0):
-            await trio.lowlevel.wait_readable(self._epoll.fileno())
+        try:
+            while not self._epoll.poll(0):
+                await trio.lowlevel.wait_readable(self._epoll.fileno())
+        except trio.ClosedResourceError:
+            # Nobody knows any more.
+            await trio.sleep_forever()
 
     def close(self) -> None:
         """Watch it no longer; the descriptor is somebody else's."""
+        # Whatever is opened next, the watch of a folder for one, has the same number, and others may wait for that.
+        trio.lowlevel.notify_closing(self._epoll)
         self._epoll.close()
 
 

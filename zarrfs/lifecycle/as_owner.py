@@ -12,6 +12,7 @@ process may hold the pipe open.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import select
@@ -25,6 +26,9 @@ from zarrfs.lifecycle.mount_table import Mount
 
 _LIMIT = 64 << 10
 _PORTION = 16 << 10
+# <linux/prctl.h>. Looked up before there is a new process, which may wait for no lock.
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
 
 
 def is_somebody_else(mount: Mount) -> bool:
@@ -40,7 +44,7 @@ def run(mount: Mount, program: str, *arguments: str, patience: float) -> subproc
     path = programs.find(program)
     if path is None:
         raise FileNotFoundError(program)
-    whose: dict[str, Any] = {}
+    whose: dict[str, Any] = {"preexec_fn": _end_with_us}
     if is_somebody_else(mount):
         assert mount.owner is not None
         whose = {"user": mount.owner.uid, "group": mount.owner.gid, "extra_groups": (), "umask": 0o077}
@@ -77,8 +81,14 @@ def read(mount: Mount, path: str, patience: float) -> bytes:
     return done.stdout
 
 
+def _end_with_us() -> None:
+    """In the new process: whoever asks may be ended by any signal, and the answer then is nobody's."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _limit(patience: float) -> None:
-    """In the new process, which nobody may trace before it is another program: take back what root may and a user may not."""
+    """The same, and, while nobody may trace it as it is no other program yet: take back what root may and a user may not."""
+    _end_with_us()
     for limit, most in (
         (resource.RLIMIT_CPU, int(patience) + 1),
         (resource.RLIMIT_CORE, 0),

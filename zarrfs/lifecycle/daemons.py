@@ -28,6 +28,7 @@ _PATH_MAX = 4096
 # A daemon opens its connection early; the file descriptors of a process are listed in order.
 _DESCRIPTORS = 4096
 _LONGEST_TIMEOUT = 600.0
+_LOOK_SECONDS = 0.1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -71,7 +72,13 @@ class Daemon:
 
     def ended_within(self, seconds: float) -> bool:
         """Whether it has ended, or does within ``seconds``."""
-        return _ended_within(self._pidfd, seconds)
+        until = time.monotonic() + seconds
+        while not _ended_within(self._pidfd, max(0.0, min(_LOOK_SECONDS, until - time.monotonic()))):
+            if _runs_no_more(self.pid):
+                return True
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def __enter__(self) -> Self:
         self._held.callback(os.close, self._pidfd)
@@ -144,6 +151,14 @@ def _ended_within(pidfd: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
+
+
+def _runs_no_more(pid: int) -> bool:
+    """Whether a process has exited, though a thread of it waits in the kernel for a file system that does not answer, beyond SIGKILL."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+    except OSError:
+        return False
 
 
 def _is_behind(pid: int, mounted: Mount, asked: float) -> bool:

@@ -14,11 +14,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Self
 
-from zarrfs import logs
+from zarrfs import interrupts, logs
 from zarrfs.config import MountConfig
+from zarrfs.errors import ZarrfsError
+from zarrfs.interrupts import Heard, Interrupted
+from zarrfs.lifecycle import dead_mounts, mount_table
 from zarrfs.lifecycle.last_words import Outcome
 from zarrfs.redact import public_url
 
@@ -26,6 +30,7 @@ _READY_FD = "ZARRFS_READY_FD"
 _READY_CONFIG = "ZARRFS_READY_CONFIG"
 _READY = b"ready"
 _TAIL_NBYTES = 4096
+_PATIENCE = 5.0
 
 
 # --- the parent -----------------------------------------------------------------------------------------------------------------
@@ -40,12 +45,18 @@ def daemon_command(config: MountConfig) -> list[str]:
 def start(config: MountConfig, command: Sequence[str] | None = None) -> tuple[Outcome, subprocess.Popen[bytes]]:
     """Run ``command`` (by default zarrfs itself) as the daemon of ``config``; return when its mount answers, or its reason why not.
 
-    The process lives on when the outcome is success, and has ended otherwise. Raises `UsageError` for an unusable log file.
+    The process lives on when the outcome is success, and has ended otherwise. Raises `UsageError` for an unusable log file, and
+    `Interrupted` when a signal says that there shall be no mount; then nothing is mounted.
     """
+    with interrupts.heard() as signals:
+        return _start(config, command, signals)
+
+
+def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -> tuple[Outcome, subprocess.Popen[bytes]]:
     config = dataclasses.replace(config, log_file=config.log_file or logs.default_file(config.mountpoint))
     assert config.log_file is not None
     reader, writer = os.pipe()
-    with open(reader, "rb") as pipe:
+    with open(reader, "rb"):
         try:
             with logs.open_to_append(config.log_file) as log_file:
                 log_start = log_file.seek(0, os.SEEK_END)
@@ -60,25 +71,60 @@ def start(config: MountConfig, command: Sequence[str] | None = None) -> tuple[Ou
                 )
         finally:
             os.close(writer)
-        try:
-            said = pipe.read()
-            if said == _READY:
-                # It answers, too, where uid and umask keep even who mounts from looking.
-                with contextlib.suppress(PermissionError):
-                    os.listdir(config.mountpoint)
-                return Outcome(0), process
-        except OSError as error:
-            process.terminate()
-            process.wait()
-            return Outcome(
-                1, f"{config.mountpoint} was mounted but does not answer: {error.strerror or error}; see {config.log_file}"
-            ), process
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            raise
+        said = bytearray()
+        while signals.before(reader) and (portion := os.read(reader, _TAIL_NBYTES)):
+            said += portion
+        is_ready = said == _READY
+        error = _looked_at(config.mountpoint, signals) if is_ready else None
+    if signals.first is not None:
+        _call_off(process, config)
+        raise Interrupted(signals.first)
+    if error is not None:
+        process.terminate()
+        process.wait()
+        return Outcome(
+            1, f"{config.mountpoint} was mounted but does not answer: {error.strerror or error}; see {config.log_file}"
+        ), process
+    if is_ready:
+        return Outcome(0), process
     process.wait()
-    return _explain(said, process.returncode, _tail(config.log_file, log_start), config.log_file), process
+    return _explain(bytes(said), process.returncode, _tail(config.log_file, log_start), config.log_file), process
+
+
+def _looked_at(mountpoint: str, signals: Heard) -> OSError | None:
+    """Why the mount does not answer; None where it does, or a signal came first."""
+    errors: list[OSError] = []
+    reader, writer = os.pipe()
+
+    def look() -> None:
+        try:
+            # It answers, too, where uid and umask keep even who mounts from looking.
+            with contextlib.suppress(PermissionError):
+                os.listdir(mountpoint)
+        except OSError as error:
+            errors.append(error)
+        finally:
+            os.close(writer)
+
+    with open(reader, "rb"):
+        # A thread, since nothing interrupts the look.
+        threading.Thread(target=look, daemon=True).start()
+        signals.before(reader)
+    return errors[0] if errors else None
+
+
+def _call_off(process: subprocess.Popen[bytes], config: MountConfig) -> None:
+    """End a daemon whose mount nobody has used, and take the mount off if there is one."""
+    process.terminate()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # Else it ends when the store answers which it opens, and does nothing until then.
+            process.wait(1)
+    with contextlib.suppress(ZarrfsError):
+        dead_mounts.clear(mount_table.resolved(config.mountpoint))
 
 
 def _explain(said: bytes, returncode: int, tail: str, log_file: str) -> Outcome:

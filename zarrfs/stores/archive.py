@@ -213,7 +213,7 @@ def archive_plugin(name: str, make: Callable[[str], Archive], claims: Callable[[
     """The plug-in of archives that ``make(path)`` opens, which runs in a thread."""
 
     async def open_inside(path: str, prefix: str, read_only: bool) -> Store:
-        store = ArchiveStore(await threads.io(make, path), prefix)
+        store = ArchiveStore(await threads.io(make, path, abandon_on_cancel=True), prefix)
         if prefix.strip("/") and not await store.prefix_exists(Prefix("")):
             await store.aclose()
             raise StoreNotFound(f"there is nothing under {prefix} in {path}", key=path)

@@ -299,6 +299,12 @@ class Store(abc.ABC):
         """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""
         return None
 
+    def part_of(self, place: Key | Prefix) -> str:
+        """The prefix, without its slash, of the part of the store that ``place`` is in, where that may hang while the rest answers; ""
+        for the store itself. Called often; does not wait."""
+        del place
+        return ""
+
     # --- change -------------------------------------------------------------------------------------------------------------
 
     async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:

@@ -28,7 +28,9 @@ from zarrfs.spill import Buffers
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 from zarrfs.stores.file_rights import Owner
 from zarrfs.stores.folder_changes import FolderChanges
+from zarrfs.stores.folder_inline import InlineTree
 from zarrfs.stores.folder_lock import FolderLocks
+from zarrfs.stores.folder_mountpoints import Mountpoints
 from zarrfs.stores.folder_names import Parts, generation_of, parts_of
 from zarrfs.stores.folder_tree import FolderTree
 from zarrfs.stores.locks import LockTable
@@ -54,12 +56,14 @@ class FolderStore(Store):
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self._tree = FolderTree(path, read_only=read_only)
+        self._inline = InlineTree(self._tree)
+        self._mountpoints = Mountpoints()
         self.url = self._tree.path
         self.writable = self._tree.writable
         # A set that looks at the generation must see every other set of its key end.
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
-        self._changes = FolderChanges(self._tree)
+        self._changes = FolderChanges(self._tree, self._inline)
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -73,12 +77,12 @@ class FolderStore(Store):
         try:
             return self.get_partial_values_now(key_ranges, if_generation=if_generation)
         except WouldWait:
-            return await threads.io(self._read, key_ranges, if_generation, None, abandon_on_cancel=True)
+            return await self._wait([key for key, _ in key_ranges], self._read, key_ranges, if_generation, None)
 
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        if not self._tree.local or len(key_ranges) > _INLINE_VALUES:
+        if len(key_ranges) > _INLINE_VALUES:
             raise WouldWait
         return self._read(key_ranges, if_generation, INLINE_NBYTES // max(1, len(key_ranges)))
 
@@ -86,26 +90,28 @@ class FolderStore(Store):
         try:
             return self.get_with_stat_now(key, byte_range)
         except WouldWait:
-            return await threads.io(self._read_with_stat, key, byte_range, None, abandon_on_cancel=True)
+            return await self._wait([key], self._read_with_stat, key, byte_range, None)
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        if not self._tree.local:
-            raise WouldWait
         return self._read_with_stat(key, byte_range, INLINE_NBYTES)
 
     async def data_from(self, key: Key, offset: int) -> int:
         parts = _parts_if_usable(key)
         with translated("reading", key):
             # The kernel may have to look through much.
-            return offset if parts is None else await threads.io(self._tree.data_from, parts, offset, abandon_on_cancel=True)
+            return offset if parts is None else await self._wait([key], self._tree.data_from, parts, offset)
 
     async def stat(self, key: Key) -> KeyStat | None:
-        return self._stat(key) if self._tree.local else await threads.io(self._stat, key, abandon_on_cancel=True)
+        try:
+            return self.stat_now(key)
+        except WouldWait:
+            parts = _parts_if_usable(key) or ()
+            if parts in self._tree.mounts.now():
+                return await self._mountpoints.ask(parts, lambda _: self._stat(key, self._tree.stat), None)
+            return await self._wait([key], self._stat, key, self._tree.stat)
 
     def stat_now(self, key: Key) -> KeyStat | None:
-        if not self._tree.local:
-            raise WouldWait
-        return self._stat(key)
+        return self._stat(key, self._inline.stat)
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
@@ -113,7 +119,7 @@ class FolderStore(Store):
         parts = self._parts_to_write(key)
         async with self._writing.hold(key):
             with translated("writing", key), self._changes.own(parts) as own:
-                generation = await self._change(self._tree.replace, parts, value, if_generation)
+                generation = await self._change([parts], self._tree.replace, parts, value, if_generation)
                 own.left[parts] = generation
                 return generation
 
@@ -121,24 +127,25 @@ class FolderStore(Store):
         parts = self._parts_to_write(key)
         async with self._writing.hold(key):
             with translated("removing", key), self._changes.own(parts) as own:
-                await self._change(self._tree.remove, parts)
+                await self._change([parts], self._tree.remove, parts)
                 own.left[parts] = ""
 
     async def erase_prefix(self, prefix: Prefix) -> None:
         parts = self._parts_to_write(prefix)
         with translated("removing", prefix), self._changes.own(below=(parts,)):
-            await self._change(self._tree.remove_tree, parts)
+            await self._change([parts], self._tree.remove_tree, parts)
 
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
         synced = list(places)
         if synced:
             self._demand_writable(synced[0])
             with translated("syncing", synced[0]):
-                await self._change(self._sync, synced)
+                # There may be many: where none hangs their names are taken apart in the thread alone.
+                await self._change(map(parts_of, synced), self._sync, synced)
 
     async def sync_all(self) -> None:
         with translated("syncing", self.url):
-            await self._change(self._tree.sync_all)
+            await self._change((), self._tree.sync_all)
 
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
@@ -158,7 +165,7 @@ class FolderStore(Store):
     async def rename(self, old: Key, new: Key) -> bool:
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
         with translated(f"renaming {old!r} to", new), self._changes.own(old_parts, new_parts) as own:
-            moved, generation = await self._change(self._rename, old_parts, new_parts)
+            moved, generation = await self._change([old_parts, new_parts], self._rename, old_parts, new_parts)
             if moved:
                 own.left.update({old_parts: "", new_parts: generation})
             return moved
@@ -168,24 +175,24 @@ class FolderStore(Store):
         if old_parts != new_parts and new_parts[: len(old_parts)] == old_parts:
             raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
         with translated(f"renaming {old!r} to", new), self._changes.own(below=(old_parts,), moved_to=new_parts):
-            return await self._change(self._tree.rename_folder, old_parts, new_parts)
+            return await self._change([old_parts, new_parts], self._tree.rename_folder, old_parts, new_parts)
 
     async def make_prefix(self, prefix: Prefix) -> None:
         parts = self._parts_to_write(prefix)
         with translated("making", prefix):
-            await self._change(self._tree.make_folder, parts)
+            await self._change([parts], self._tree.make_folder, parts)
 
     async def remove_prefix(self, prefix: Prefix) -> None:
         parts = self._parts_to_write(prefix)
         if not parts:
             raise KeyUnusable("the store's own folder cannot be removed", key=prefix)
         with translated("removing", prefix), self._changes.own(below=(parts,)):
-            await self._change(self._tree.remove_folder, parts)
+            await self._change([parts], self._tree.remove_folder, parts)
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:
         parts = self._parts_to_write(key)
         with translated("setting the time of", key), self._changes.own(parts) as own:
-            found = await self._change(self._tree.set_mtime, parts, mtime_ns)
+            found = await self._change([parts], self._tree.set_mtime, parts, mtime_ns)
             own.left[parts] = found or ""
             return found is not None
 
@@ -196,11 +203,12 @@ class FolderStore(Store):
         if parts is None:
             return
         with translated("listing", prefix):
-            if not self._tree.local:
-                for entry in await threads.io(self._tree.list_folder, parts, abandon_on_cancel=True):
+            try:
+                scan = self._inline.scan(parts)
+            except WouldWait:
+                for entry in await self._wait([prefix], self._tree.list_folder, parts):
                     yield entry
                 return
-            scan = self._tree.scan(parts)
             if scan is None:
                 return
             try:
@@ -220,7 +228,18 @@ class FolderStore(Store):
         if parts is None:
             return None
         with translated("looking up", prefix):
-            return await self._look(self._tree.folder_mtime_ns, parts)
+            try:
+                return self._inline.folder_mtime_ns(parts)
+            except WouldWait:
+                if parts in self._tree.mounts.now():
+                    return await self._mountpoints.ask(parts, self._tree.folder_mtime_ns, self._inline.folder_mtime_ns(parts[:-1]))
+                return await self._wait([prefix], self._tree.folder_mtime_ns, parts)
+
+    def part_of(self, place: Key | Prefix) -> str:
+        """What is mounted in the folder, and may wait for a server while the folder does not."""
+        parts = _parts_if_usable(place) or ()
+        mount = self._tree.mounts.over(parts)
+        return "" if mount is None or mount == parts else "/".join(mount)
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
@@ -237,7 +256,7 @@ class FolderStore(Store):
 
     async def free_space(self) -> tuple[int, int]:
         with translated("measuring", self.url):
-            return await self._look(self._tree.free_space)
+            return self._tree.free_space() if self._tree.local else await self._wait((), self._tree.free_space)
 
     async def aclose(self) -> None:
         self._tree.close()
@@ -247,7 +266,7 @@ class FolderStore(Store):
     def _read(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], if_generation: Generation | None, at_once: int | None
     ) -> list[Buffer | None]:
-        """``at_once``: see `FolderTree.read`; for each value."""
+        """``at_once``: see `InlineTree.read_with_stat`; for each value. None: in a thread."""
         if len(key_ranges) == 1:
             key, byte_range = key_ranges[0]
             alone = self._read_value(key, (byte_range,), if_generation, at_once)
@@ -271,25 +290,37 @@ class FolderStore(Store):
         at_once: int | None,
         buffers: Buffers | None = None,
     ) -> Sequence[Buffer] | None:
-        parts = _parts_if_usable(key)
-        with translated("reading", key):
-            found = None if parts is None else self._tree.read_with_stat(parts, ranges, if_generation, at_once, buffers)
+        found = self._found(key, ranges, if_generation, at_once, buffers)
         if found is None and if_generation is not None:
             raise GenerationMismatch(f"{key!r} was removed by someone else", key=key)
         return None if found is None else found[0]
 
-    def _read_with_stat(self, key: Key, byte_range: ByteRange, at_once: int | None) -> tuple[Buffer, KeyStat] | None:
+    def _found(
+        self,
+        key: Key,
+        ranges: Sequence[ByteRange],
+        if_generation: Generation | None,
+        at_once: int | None,
+        buffers: Buffers | None = None,
+    ) -> tuple[list[Buffer], os.stat_result] | None:
         parts = _parts_if_usable(key)
+        if parts is None:
+            return None
         with translated("reading", key):
-            found = None if parts is None else self._tree.read_with_stat(parts, (byte_range,), None, at_once)
+            if at_once is None:
+                return self._tree.read_with_stat(parts, ranges, if_generation, buffers)
+            return self._inline.read_with_stat(parts, ranges, if_generation, at_once)
+
+    def _read_with_stat(self, key: Key, byte_range: ByteRange, at_once: int | None) -> tuple[Buffer, KeyStat] | None:
+        found = self._found(key, (byte_range,), None, at_once)
         return None if found is None else (found[0][0], _key_stat(found[1]))
 
-    def _stat(self, key: Key) -> KeyStat | None:
+    def _stat(self, key: Key, look: Callable[[Parts], os.stat_result | None]) -> KeyStat | None:
         parts = _parts_if_usable(key)
         if parts is None:
             return None
         with translated("looking up", key):
-            found = self._tree.stat(parts)
+            found = look(parts)
         return None if found is None else _key_stat(found)
 
     def _rename(self, old: Parts, new: Parts) -> tuple[bool, Generation]:
@@ -301,11 +332,18 @@ class FolderStore(Store):
         values = [parts_of(place) for place in places if not isinstance(place, Prefix)]
         self._tree.sync(values, [parts_of(place) for place in places if isinstance(place, Prefix)])
 
-    async def _look(self, function: Callable[..., T], *args: object) -> T:
-        return function(*args) if self._tree.local else await threads.io(function, *args, abandon_on_cancel=True)
+    async def _wait(self, places: Iterable[Key | Prefix], function: Callable[..., T], *args: object) -> T:
+        """Ask the tree in a thread, about ``places``."""
+        mounts = self._tree.mounts
+        apart = bool(mounts.now()) and any(mounts.over(_parts_if_usable(place) or ()) for place in places)
+        return await threads.io(function, *args, abandon_on_cancel=True, apart=apart)
 
-    async def _change(self, function: Callable[..., T], *args: object) -> T:
-        return await threads.io(function, *args, abandon_on_cancel=not self._tree.local)
+    async def _change(self, places: Iterable[Parts], function: Callable[..., T], *args: object) -> T:
+        """Change ``places``, and what is below them."""
+        # Beside a mount that may hang, too: a folder that was renamed may have taken it there.
+        hangs = not self._tree.local or bool(self._tree.mounts.now())
+        apart = hangs and any(self._tree.mounts.meet(parts) for parts in places)
+        return await threads.io(function, *args, abandon_on_cancel=hangs, apart=apart)
 
     def _parts_to_write(self, place: Key | Prefix) -> Parts:
         self._demand_writable(place)
@@ -326,7 +364,7 @@ def _parts_if_usable(place: Key | Prefix) -> Parts | None:
 
 async def _open(path: str, read_only: bool) -> Store:
     try:
-        return await threads.io(lambda: FolderStore(path, read_only=read_only))
+        return await threads.io(lambda: FolderStore(path, read_only=read_only), abandon_on_cancel=True)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreNotFound(f"there is no folder {path}", key=path) from error
     except PermissionError as error:

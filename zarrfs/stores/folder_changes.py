@@ -19,7 +19,8 @@ import trio
 
 from zarrfs import threads
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import Change
+from zarrfs.stores.base import Change, WouldWait
+from zarrfs.stores.folder_inline import InlineTree
 from zarrfs.stores.folder_names import Parts, generation_of
 from zarrfs.stores.folder_tree import FolderTree
 from zarrfs.stores.folder_watch import Event, FolderWatch, Overflow, Seen, Unwatchable, events
@@ -64,8 +65,9 @@ class Own:
 class FolderChanges:
     """The changes of one tree. Its state belongs to the event loop, and to one thread at a time that understands events for it."""
 
-    def __init__(self, tree: FolderTree) -> None:
+    def __init__(self, tree: FolderTree, inline: InlineTree) -> None:
         self._tree = tree
+        self._inline = inline
         self._watch: FolderWatch | None = None
         self._pending: deque[bytes | Own] = deque()
         self._own: list[Own] = []
@@ -130,6 +132,7 @@ class FolderChanges:
 
     async def _tell_pending(self, watch: FolderWatch, told: Told) -> None:
         self._awake = trio.Event()
+        watch.demand_local()
         pending = list(self._pending)
         self._pending.clear()
         nbytes = sum(len(each) for each in pending if isinstance(each, bytes))
@@ -204,9 +207,17 @@ class FolderChanges:
 
     def _state(self, parts: Parts, is_folder: bool) -> str:
         """What is there: a value's generation, ``"/"`` for a folder, ``""`` where there is nothing."""
+        try:
+            return self._state_in(self._inline, parts, is_folder)
+        except WouldWait:
+            # What may hang is taken for changed: that is told in vain, at worst.
+            return "?" if self._tree.mounts.now() else self._state_in(self._tree, parts, is_folder)
+
+    @staticmethod
+    def _state_in(tree: FolderTree | InlineTree, parts: Parts, is_folder: bool) -> str:
         if is_folder:
-            return "" if self._tree.folder_mtime_ns(parts) is None else "/"
-        stat = self._tree.stat(parts)
+            return "" if tree.folder_mtime_ns(parts) is None else "/"
+        stat = tree.stat(parts)
         return "" if stat is None else generation_of(stat)
 
 

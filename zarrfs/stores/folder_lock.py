@@ -63,8 +63,9 @@ class FolderLocks:
         pause, longest = _POLL_SECONDS
         while True:
             attempt = _Attempt()
+            apart = self._tree.mounts.over(folder) is not None
             try:
-                await threads.io(attempt.run, self._tree, folder, abandon_on_cancel=True)
+                await threads.io(attempt.run, self._tree, folder, abandon_on_cancel=True, apart=apart)
             except trio.Cancelled:
                 attempt.abandon()
                 raise

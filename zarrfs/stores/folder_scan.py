@@ -16,13 +16,17 @@ class Scan:
     """A listing in progress of the folder that the descriptor ``folder`` stands for, which it closes; one caller at a time.
 
     ``sweeps``: remove temporary files whose writer is dead (not where locks of other machines might not be seen).
-    ``leave_out(folder, name)`` is told of links and special files.
+    ``leave_out(folder, name)`` is told of links and special files. ``remote()`` gives the names of folders that are not looked at,
+    since that may wait for a server; they are listed, with the time of this folder.
     """
 
-    def __init__(self, folder: int, *, sweeps: bool, leave_out: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, folder: int, *, sweeps: bool, leave_out: Callable[[int, str], None], remote: Callable[[], frozenset[str]]
+    ) -> None:
         self._folder = folder
         self._sweeps = sweeps
         self._leave_out = leave_out
+        self._remote = remote
         try:
             self._entries = os.scandir(folder)
         except BaseException:
@@ -35,6 +39,7 @@ class Scan:
         if not entries:
             return None
         found: list[DirEntry] = []
+        remote = self._remote()
         for entry in entries:
             with suppress(FileNotFoundError):
                 if entry.is_file(follow_symlinks=False):
@@ -44,6 +49,9 @@ class Scan:
                     stat = entry.stat(follow_symlinks=False)
                     found.append((entry.name, False, stat.st_size, stat.st_mtime_ns))
                 elif entry.is_dir(follow_symlinks=False):
+                    if entry.name in remote:
+                        found.append((entry.name, True, 0, os.fstat(self._folder).st_mtime_ns))
+                        continue
                     found.append((entry.name, True, 0, entry.stat(follow_symlinks=False).st_mtime_ns))
                 else:
                     self._leave_out(self._folder, entry.name)

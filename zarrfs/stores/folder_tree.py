@@ -28,9 +28,9 @@ from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import ByteRange
 from zarrfs.spill import Buffers
 from zarrfs.stores import file_rights
-from zarrfs.stores.base import Buffer, DirEntry, Generation, WouldWait
+from zarrfs.stores.base import Buffer, DirEntry, Generation
 from zarrfs.stores.file_calls import Closing, link_new, lstat, next_data, nothing_if_absent, pread, sync_file_system, unlink, write
-from zarrfs.stores.file_systems import is_local
+from zarrfs.stores.file_systems import RemoteMounts, is_local
 from zarrfs.stores.folder_names import TEMPORARY, Parts, generation_of, place_of
 from zarrfs.stores.folder_scan import Scan
 from zarrfs.stores.os_errors import ABSENT
@@ -50,28 +50,29 @@ class FolderTree:
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.path = os.path.abspath(path)
-        self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.local = is_local(self._root)
-        self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self._root, effective_ids=True)
+        self.root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.local = is_local(self.root)
+        self.mounts = RemoteMounts(self.root if self.local else None)
+        self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self.root, effective_ids=True)
         # Who gets new files and folders; None: whom the kernel gives them to.
         self.owner: file_rights.Owner | None = None
-        self._reads_nowait = True
         self._warned: set[str] = set()
         # Folders in which a folder was made or moved, and that have not been synced since.
         self._unsynced: set[Parts] = set()
 
     def close(self) -> None:
         """Nothing is called afterwards."""
-        os.close(self._root)
+        self.mounts.close()
+        os.close(self.root)
 
     def check_root(self) -> None:
         """Raise ENOENT when the root folder was removed: lookups below it can only say that nothing is there."""
-        if os.fstat(self._root).st_nlink == 0:
+        if os.fstat(self.root).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "the store's folder was removed", self.path)
 
     def free_space(self) -> tuple[int, int]:
         """``(total, free for us)`` in bytes."""
-        found = os.fstatvfs(self._root)
+        found = os.fstatvfs(self.root)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     # --- looking up ---------------------------------------------------------------------------------------------------------
@@ -84,14 +85,14 @@ class FolderTree:
     def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> int:
         """The same, for the caller to close."""
         if not parts:
-            return os.open(".", flags | _FOLDER, dir_fd=self._root)
-        fd = self._root
+            return os.open(".", flags | _FOLDER, dir_fd=self.root)
+        fd = self.root
         for depth in range(len(parts)):
             above = fd
             try:
                 fd = self._step(above, parts, depth, (flags if depth == len(parts) - 1 else os.O_PATH) | _FOLDER, make)
             finally:
-                if above != self._root:
+                if above != self.root:
                     os.close(above)
         return fd
 
@@ -158,13 +159,10 @@ class FolderTree:
     # --- reading ------------------------------------------------------------------------------------------------------------
 
     def read_with_stat(
-        self, parts: Parts, ranges: Ranges, if_generation: Generation | None, at_once: int | None, buffers: Buffers | None = None
+        self, parts: Parts, ranges: Ranges, if_generation: Generation | None, buffers: Buffers | None = None
     ) -> tuple[list[Buffer], os.stat_result] | None:
         """Parts of one value, all of the same generation, and its stat; None when there is none. ``buffers``: where parts lie that the
-        caller holds together with others.
-
-        With ``at_once`` only what is in the page cache and not more than so many bytes: else `WouldWait`. Raises
-        `GenerationMismatch`, and `StoreError` when the file is cut short meanwhile.
+        caller holds together with others. Raises `GenerationMismatch`, and `StoreError` when the file is cut short meanwhile.
         """
         opened = self._open_value(parts)
         if opened is None:
@@ -175,14 +173,10 @@ class FolderTree:
             if not st.S_ISREG(stat.st_mode):
                 return None
             if if_generation is not None and generation_of(stat) != if_generation:
-                raise _changed(parts)
+                raise changed(parts)
             spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
-            if at_once is None:
-                shared = buffers or Buffers()
-                return [pread(opened, start, stop, parts, shared) for start, stop in spans], stat
-            if not self._reads_nowait or sum(stop - start for start, stop in spans) > at_once:
-                raise WouldWait
-            return [self._pread_cached(opened, start, stop) for start, stop in spans], stat
+            shared = buffers or Buffers()
+            return [pread(opened, start, stop, parts, shared) for start, stop in spans], stat
         finally:
             os.close(opened)
 
@@ -206,7 +200,7 @@ class FolderTree:
     def _demand_no_link(self, parts: Parts) -> None:
         """Raise `StoreAccessDenied` when a value is not there only because a link (or a special file) on the way to it is not
         followed: taken for a missing chunk it would read as fill value, and data would be invented."""
-        folder = os.dup(self._root)
+        folder = os.dup(self.root)
         try:
             for name in parts:
                 found = lstat(folder, name)
@@ -225,23 +219,6 @@ class FolderTree:
                 raise
         finally:
             os.close(folder)
-
-    def _pread_cached(self, fd: int, start: int, stop: int) -> Buffer:
-        if start == stop:
-            return b""
-        buffer = bytearray(stop - start)
-        try:
-            done = os.preadv(fd, [buffer], start, os.RWF_NOWAIT)
-        except BlockingIOError as error:
-            raise WouldWait from error
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-            self._reads_nowait = False
-            raise WouldWait from error
-        if done < len(buffer):
-            raise WouldWait
-        return buffer
 
     # --- writing ------------------------------------------------------------------------------------------------------------
 
@@ -269,7 +246,7 @@ class FolderTree:
         with self.folder(parts[:-1], make=True) as folder:
             old = self._room(folder, parts)
             if if_generation is not None and if_generation != (generation_of(old) if old else ""):
-                raise _changed(parts)
+                raise changed(parts)
             temporary = f".zarrfs-{uuid.uuid4().hex}.partial"
             fd = file_rights.create(folder, temporary, private=bool(old or self.owner))
             try:
@@ -289,7 +266,7 @@ class FolderTree:
                     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except FileExistsError as error:
                 unlink(folder, temporary)
-                raise _changed(parts) from error
+                raise changed(parts) from error
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
@@ -433,9 +410,13 @@ class FolderTree:
     def scan(self, parts: Parts) -> Scan | None:
         """The values and folders in a folder; None when it is not there."""
         with nothing_if_absent:
-            folder = self.open_folder(parts, os.O_RDONLY)
-            return Scan(folder, sweeps=self.local and self.writable, leave_out=self.notice)
+            return self.scan_of(self.open_folder(parts, os.O_RDONLY), parts)
         return None
+
+    def scan_of(self, folder: int, parts: Parts) -> Scan:
+        """The same of the folder ``parts`` that was opened as ``folder``."""
+        sweeps = self.local and self.writable
+        return Scan(folder, sweeps=sweeps, leave_out=self.notice, remote=lambda: self.mounts.names_in(parts))
 
     def list_folder(self, parts: Parts) -> list[DirEntry]:
         """The same at once."""
@@ -446,5 +427,6 @@ class FolderTree:
             return scan.portion(None) or []
 
 
-def _changed(parts: Parts) -> GenerationMismatch:
+def changed(parts: Parts) -> GenerationMismatch:
+    """The error of who wanted another generation of a value."""
     return GenerationMismatch(f"{place_of(parts)!r} was changed by someone else", key=place_of(parts))

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from zarrfs.stores.file_systems import is_local
-from zarrfs.stores.folder_names import TEMPORARY, Parts
+from zarrfs.stores.folder_names import TEMPORARY, Parts, place_of
 from zarrfs.stores.folder_tree import FolderTree
 from zarrfs.stores.os_errors import ABSENT
 
@@ -112,6 +112,7 @@ class FolderWatch:
         self._folders: dict[int, _Folder] = {}
         self._leaving: dict[int, _Folder] = {}
         self._device = -1
+        self.demand_local()
         self._inotify = _inotify()
         try:
             self._add_quietly(None, "")
@@ -123,6 +124,11 @@ class FolderWatch:
 
     def __len__(self) -> int:
         return len(self._folders)
+
+    def demand_local(self) -> None:
+        """Raise `Unwatchable` where something is mounted in the tree of which inotify does not tell, or which may hang."""
+        if places := self._tree.mounts.now():
+            raise Unwatchable(f"{place_of(places[0])!r} is on another file system")
 
     def fileno(self) -> int:
         """A descriptor that is readable when there is something to `read`."""
@@ -172,6 +178,9 @@ class FolderWatch:
                 self._place(arrived, folder, name)
                 yield Seen((*folder.parts, name), True, "moved")
             else:
+                # A mount that comes along is no change of the table.
+                self._tree.mounts.recent(0)
+                self.demand_local()
                 self._add_quietly(folder, name)
                 yield Seen((*folder.parts, name), True, "set")
         elif mask & _CREATE:

@@ -31,7 +31,7 @@ async def open_store(url: str, read_only: bool = False) -> Store:
         return await plugin.open_inside(split.location, prefix, read_only)
     if split.scheme is not None:
         return await _of_scheme(split.scheme, url).open(split.location, read_only)
-    plugin = await threads.io(_claimant, split.location)
+    plugin = await threads.io(_claimant, split.location, abandon_on_cancel=True)
     return await plugin.open(split.location, read_only)
 
 

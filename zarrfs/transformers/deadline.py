@@ -31,6 +31,9 @@ T = TypeVar("T")
 _PORTION = 256
 """Entries of a listing that share one deadline: setting one for each entry would cost more than the entry."""
 
+_MOST_PARTS = 100
+"""Of a store, whose health is known. The parts are its author's to choose."""
+
 
 class DeadlineStore(TransparentStore):
     """Every operation of ``inner`` ends within ``seconds``, else `StoreTimeout`; a listing must go on at least so often. While the store
@@ -44,7 +47,7 @@ class DeadlineStore(TransparentStore):
         super().__init__(inner)
         self.seconds = seconds
         self._nursery = nursery
-        self._health = StoreHealth(self.url, seconds, ask=self._ask, start_soon=nursery.start_soon)
+        self._health: dict[str, StoreHealth] = {}
         # Writes whose caller has gone. The rest need no fence: two writes of which nobody has seen the end have no order.
         self._abandoned: list[_Write] = []
 
@@ -168,14 +171,14 @@ class DeadlineStore(TransparentStore):
             try:
                 result = await operation()
             except StoreTimeout:
-                self._health.given_up(kind, places, began)
+                self._health_of(places).given_up(kind, places, began)
                 raise
             except Exception:
-                self._health.answered(kind, places)
+                self._health_of(places).answered(kind, places)
                 raise
-            self._health.answered(kind, places)
+            self._health_of(places).answered(kind, places)
             return result
-        self._health.missed(kind, places, began)
+        self._health_of(places).missed(kind, places, began)
         raise self._timeout(doing, places)
 
     async def _list(self, prefix: Prefix, entries: AsyncIterator[T]) -> AsyncIterator[T]:
@@ -188,12 +191,12 @@ class DeadlineStore(TransparentStore):
             with trio.move_on_after(patience) as scope:
                 more = await _fill(portion, entries)
             if portion or not scope.cancelled_caught:
-                self._health.answered(Kind.NAMES, places)
+                self._health_of(places).answered(Kind.NAMES, places)
             for entry in portion:
                 yield entry
             portion.clear()
             if scope.cancelled_caught:
-                self._health.missed(Kind.NAMES, places, began)
+                self._health_of(places).missed(Kind.NAMES, places, began)
                 raise self._timeout(doing, places)
             patience = self.seconds
 
@@ -217,14 +220,26 @@ class DeadlineStore(TransparentStore):
             return result
         # What waited behind an earlier write was not asked of the store.
         if began is not None:
-            self._health.missed(Kind.CHANGES, places, began)
+            self._health_of(places).missed(Kind.CHANGES, places, began)
         raise self._timeout(doing, places)
 
     async def _admitted(self, kind: Kind, doing: str, places: tuple[Place, ...]) -> float:
-        patience = await self._health.admit(kind, places)
+        patience = await self._health_of(places).admit(kind, places)
         if patience is None:
             raise StoreTimeout(f"{self._no_answer(doing)}, and has not since", key=places[0] if places else None)
         return patience
+
+    def _health_of(self, places: tuple[Place, ...]) -> StoreHealth:
+        """Of the part of the store that the first of them is in."""
+        part = self.inner.part_of(places[0]) if places else ""
+        health = self._health.get(part)
+        if health is None:
+            while len(self._health) >= _MOST_PARTS:
+                del self._health[next(iter(self._health))]
+            name = f"{self.url}: {part}" if part else self.url
+            health = StoreHealth(name, self.seconds, ask=self._ask, start_soon=self._nursery.start_soon, part=part)
+            self._health[part] = health
+        return health
 
     async def _ask(self, kind: Kind, place: Place) -> None:
         if kind is Kind.VALUES:
@@ -239,13 +254,13 @@ class DeadlineStore(TransparentStore):
         try:
             write.result = await operation()
             write.error = None
-            self._health.answered(Kind.CHANGES, write.places)
+            self._health_of(write.places).answered(Kind.CHANGES, write.places)
         except Exception as error:  # noqa: BLE001 (given to the caller)
             write.error = error
             if isinstance(error, StoreTimeout):
-                self._health.given_up(Kind.CHANGES, write.places, write.began)
+                self._health_of(write.places).given_up(Kind.CHANGES, write.places, write.began)
             else:
-                self._health.answered(Kind.CHANGES, write.places)
+                self._health_of(write.places).answered(Kind.CHANGES, write.places)
         finally:
             write.ended.set()
             if write in self._abandoned:

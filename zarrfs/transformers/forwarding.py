@@ -92,6 +92,9 @@ class ForwardingStore(Store):
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         return await self.inner.prefix_mtime_ns(prefix)
 
+    def part_of(self, place: Key | Prefix) -> str:
+        return self.inner.part_of(place)
+
     async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
         await self.inner.watch(told)
 

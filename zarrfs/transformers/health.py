@@ -42,7 +42,7 @@ _FEW = 4
 _ENOUGH_CHANGES = 2
 _MAX_LATE = 10_000
 # Probed where nothing else was answered yet. That it is not there is an answer, too.
-_USUAL_KEYS = (Key("zarr.json"), Key(".zgroup"))
+_USUAL_KEYS = ("zarr.json", ".zgroup")
 
 
 class Kind(enum.Enum):
@@ -81,6 +81,7 @@ class StoreHealth:
     """The health of the store called ``name``, each of whose requests has ``seconds``.
 
     ``ask(kind, place)`` sends the smallest request there is, for `VALUES` and `NAMES`; ``start_soon`` runs it in the background.
+    ``part``: of which part of a store this is the health (see `Store.part_of`).
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class StoreHealth:
         *,
         ask: Callable[[Kind, Place], Awaitable[object]],
         start_soon: Callable[..., None],
+        part: str = "",
     ) -> None:
         self._name = name
         self._seconds = seconds
@@ -100,6 +102,7 @@ class StoreHealth:
         self._values, self._names, self._changes = _Circuit(), _Circuit(), _Circuit()
         self._circuits = {Kind.VALUES: self._values, Kind.NAMES: self._names, Kind.CHANGES: self._changes}
         self._late: dict[tuple[Kind, tuple[Place, ...]], _Late] = {}
+        self._usual_keys = tuple(Key(f"{part}/{name}" if part else name) for name in _USUAL_KEYS)
 
     async def admit(self, kind: Kind, places: tuple[Place, ...]) -> float | None:
         """Return the seconds that a request for ``places`` may take; None if it has to fail at once."""
@@ -249,5 +252,7 @@ class StoreHealth:
         circuit = self._circuits[kind]
         if place is not None and ((kind, (place,)) not in self._late or len(circuit.unanswered) >= _FEW):
             return place
-        known = (circuit.last, *_USUAL_KEYS)
-        return next((each for each in known if each is not None and (kind, (each,)) not in self._late), place or _USUAL_KEYS[0])
+        known = (circuit.last, *self._usual_keys)
+        return next(
+            (each for each in known if each is not None and (kind, (each,)) not in self._late), place or self._usual_keys[0]
+        )

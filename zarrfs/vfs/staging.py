@@ -130,12 +130,13 @@ class StagingArea:
             raise first
 
     async def publish_all(self) -> list[tuple[str, Exception]]:
-        """Publish and sync everything; what could not be, with its reason."""
+        """Publish everything; what could not be, with its reason. Whoever wants it durable syncs the store, once: to sync each of
+        thousands of files takes minutes."""
         failed: list[tuple[str, Exception]] = []
         for staged in self._all():
             if staged.unpublished:
                 try:
-                    await staged.fsync()
+                    await staged.publish_now()
                 except Exception as error:  # noqa: BLE001 (a defect that one file meets must not cost the others)
                     failed.append((staged.content.ident, error))
         return failed

@@ -1,0 +1,139 @@
+"""A command that a signal ends before it has done what it was asked for: nothing is mounted, nobody is left, nothing is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.mounting import ROOT, mountpoint, watchdog
+from tests.support.small_stores import SMALL, write
+from zarrfs.lifecycle.mount_table import mount_at
+
+pytestmark = pytest.mark.fuse
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# In every process of the command, the daemon too: who imports a module that is named, or opens a store, says so, and waits for ever.
+_GATE = """
+import os, sys, time
+stops = os.environ.get("ZARRFS_TEST_STOPS")
+def stop(what):
+    with open(os.environ["ZARRFS_TEST_SAYS"], "w") as pipe:
+        print(os.getpid(), what, file=pipe, flush=True)
+    while True:
+        time.sleep(60)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == stops:
+            stop(name)
+sys.meta_path.insert(0, Finder())
+if stops == "opening":
+    def hook(event, arguments):
+        if event == "open" and arguments and str(arguments[0]) == os.environ["ZARRFS_TEST_STORE"]:
+            stop("opening")
+    sys.addaudithook(hook)
+"""
+
+
+@contextmanager
+def stopped(tmp_path: Path, stops: str, *command: str, store: Path | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A command that runs and has stopped at ``stops``, in the process with this number; it is the leader of a process group."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(_GATE)
+    says = tmp_path / "says"
+    os.mkfifo(says)
+    more = {"ZARRFS_TEST_STOPS": stops, "ZARRFS_TEST_SAYS": str(says), "ZARRFS_TEST_STORE": str(store)}
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "zarrfs", *command],
+        cwd="/",
+        env=os.environ | more | {"PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as process:
+        with watchdog(60, process.kill), open(says) as pipe:
+            pid = int(pipe.readline().split()[0])
+            try:
+                yield process, pid
+            finally:
+                process.kill()
+                if alive(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def ends_by(process: subprocess.Popen[str], number: int) -> None:
+    """As a shell sees it, and without more than a line."""
+    out, err = process.communicate()
+    assert process.returncode in (-number, 128 + number), (process.returncode, err)
+    assert out == "" and len(err.splitlines()) <= 1, err
+    assert "Traceback" not in err
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write(tmp_path / "store", SMALL)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: signal.Signals(number).name)
+@pytest.mark.parametrize("whom", ["the command", "the group"])
+@pytest.mark.parametrize("stops", ["opening", "zarrfs.daemon", "pyfuse3"])
+def test_a_mount_in_the_background_is_called_off(tmp_path: Path, store: Path, stops: str, whom: str, number: int) -> None:
+    with mountpoint() as path:
+        command = ("mount", str(store), str(path), "--log-file", str(tmp_path / "log"))
+        with stopped(tmp_path, stops, *command, store=store) as (process, daemon):
+            assert daemon != process.pid
+            (os.killpg if whom == "the group" else os.kill)(process.pid, number)
+            ends_by(process, number)
+            assert not alive(daemon)
+            assert mount_at(str(path)) is None
+            assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: signal.Signals(number).name)
+@pytest.mark.parametrize("stops", ["opening", "zarrfs.cli", "typer", "trio", "zarrfs.daemon", "pyfuse3", "zarrfs.views.raw"])
+def test_a_mount_in_the_foreground_is_called_off(tmp_path: Path, store: Path, stops: str, number: int) -> None:
+    with mountpoint() as path:
+        with stopped(tmp_path, stops, "mount", "-f", str(store), str(path), store=store) as (process, pid):
+            assert pid == process.pid
+            process.send_signal(number)
+            ends_by(process, number)
+            assert mount_at(str(path)) is None
+
+
+@pytest.mark.parametrize("number", SIGNALS[:2], ids=lambda number: signal.Signals(number).name)
+def test_a_mount_is_called_off_while_nothing_has_been_imported(tmp_path: Path, store: Path, number: int) -> None:
+    with mountpoint() as path:
+        with stopped(tmp_path, "zarrfs.cli", "mount", str(store), str(path)) as (process, _):
+            process.send_signal(number)
+            ends_by(process, number)
+            assert mount_at(str(path)) is None
+
+
+@pytest.mark.parametrize("command", ["info", "check"])
+@pytest.mark.parametrize("stops", ["opening", "zarrfs.cli", "typer", "trio", "numpy", "rich.console", "zarrfs.dialects.v2"])
+def test_ctrl_c_ends_what_looks_at_a_store(tmp_path: Path, store: Path, command: str, stops: str) -> None:
+    with stopped(tmp_path, stops, command, str(store), store=store) as (process, _):
+        process.send_signal(signal.SIGINT)
+        ends_by(process, signal.SIGINT)
+
+
+@pytest.mark.parametrize("stops", ["zarrfs.cli", "typer", "zarrfs.lifecycle.unmounting", "subprocess"])
+def test_ctrl_c_ends_an_unmount(tmp_path: Path, stops: str) -> None:
+    with stopped(tmp_path, stops, "umount", str(tmp_path)) as (process, _):
+        process.send_signal(signal.SIGINT)
+        ends_by(process, signal.SIGINT)

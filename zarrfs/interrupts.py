@@ -1,0 +1,124 @@
+"""What ends a command before it has done what it was asked for.
+
+Python raises KeyboardInterrupt wherever it is, also in the middle of an import, and prints where that was. Here SIGINT ends a process as
+it ends any other program, at once and without a word. What has to put something in order first hears the signals itself for that time:
+`run` what waits in an event loop, `heard` what waits for a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_GRACE_SECONDS = 2.0
+_ENDING: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """A signal ended what was going on; everything is in order. No KeyboardInterrupt: the parser of arguments keeps those to itself."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell says of a process that this signal has ended."""
+        return 128 + self.number
+
+
+def are_quiet() -> None:
+    """From now on SIGINT ends this process, unless it was started to ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def run(function: Callable[[], Awaitable[T]]) -> T:
+    """As `trio.run`; SIGINT cancels ``function``. Raises `Interrupted`, when that was its end."""
+    import trio
+
+    async def listen(scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(signal.SIGINT) as received:
+            task_status.started()
+            await anext(received)
+            scope.cancel()
+            # A thread that waits for what hangs, and that nothing cancels, ends with the process.
+            await trio.sleep(_GRACE_SECONDS)
+        end_by(signal.SIGINT)
+
+    async def heard() -> T:
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                await nursery.start(listen, scope)
+            with scope:
+                result = await function()
+            nursery.cancel_scope.cancel()
+            if not scope.cancelled_caught:
+                return result
+        raise Interrupted
+
+    return trio.run(heard)
+
+
+def end_by(number: int) -> None:
+    """End this process as the signal does by default."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+class Heard:
+    """The signals that have come."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.first: int | None = None
+
+    def before(self, fd: int) -> bool:
+        """Wait until ``fd`` is readable; False when a signal has come first."""
+        poll = select.poll()
+        for each in (fd, self._fd):
+            poll.register(each, select.POLLIN)
+        while not self.came():
+            if fd in {each for each, _ in poll.poll()}:
+                return not self.came()
+        return False
+
+    def came(self) -> bool:
+        """Whether one has."""
+        with contextlib.suppress(BlockingIOError):
+            numbers = os.read(self._fd, 64)
+            # Python writes all of them, also those that other handlers are for.
+            self.first = next((number for number in numbers if number in _ENDING), None) if self.first is None else self.first
+        return self.first is not None
+
+
+@contextmanager
+def heard() -> Iterator[Heard]:
+    """Meanwhile SIGINT, SIGTERM and SIGHUP do nothing but to be heard; not those that this process was started to ignore. Called in the
+    main thread, else they do what they did."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    wakeup: int | None = None
+    before: dict[int, Any] = {}
+    try:
+        with contextlib.suppress(ValueError):
+            wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            for number in _ENDING:
+                if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
+                    before[number] = handler
+                    signal.signal(number, lambda number, frame: None)
+        yield Heard(reader)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if wakeup is not None:
+            signal.set_wakeup_fd(wakeup)
+        os.close(writer)
+        os.close(reader)

@@ -1,0 +1,167 @@
+"""What of a folder may be asked on the event loop's thread.
+
+An answer may wait for a disk of this machine, never for a server, whatever is mounted in the folder and whenever: each name is looked up
+with `open_within`, which leaves the folder's own file system nowhere, and costs no more calls than looking up its parts. Where that says
+no, or the answer is none of a file, a folder, or nothing, `WouldWait` is raised, and a thread asks `FolderTree`.
+
+The table of mounts tells what is not seen by this: an automounter's mountpoints, which mount when they are looked up, so that names
+below them go to a thread; what is mounted on an entry of a folder that is listed (`Scan` asks nothing of it); and everything, where
+openat2(2) is missing. A mount that comes into the store together with a folder that is renamed changes no table: its entry in the folder
+around it may be taken for one of the store's own for a second.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as st
+
+from zarrfs.stores.base import Buffer, Generation, WouldWait
+from zarrfs.stores.folder_names import Parts, generation_of
+from zarrfs.stores.folder_scan import Scan
+from zarrfs.stores.folder_tree import FolderTree, Ranges, changed
+from zarrfs.stores.one_file_system import open_within
+
+_AGE = 0.05
+_LOOK = os.O_PATH | os.O_NOFOLLOW
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW
+_VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class InlineTree:
+    """The files below the folder of ``tree``. Every method may raise `WouldWait`, and `OSError`."""
+
+    def __init__(self, tree: FolderTree) -> None:
+        self._tree = tree
+        self._has_openat2 = True
+        self._reads_nowait = True
+
+    def stat(self, parts: Parts) -> os.stat_result | None:
+        """As `FolderTree.stat`."""
+        fd = self._open(parts, _LOOK)
+        if fd is None:
+            return None
+        try:
+            found = os.fstat(fd)
+        finally:
+            os.close(fd)
+        if st.S_ISREG(found.st_mode):
+            return found
+        if st.S_ISDIR(found.st_mode):
+            return None
+        raise WouldWait
+
+    def folder_mtime_ns(self, parts: Parts) -> int | None:
+        """As `FolderTree.folder_mtime_ns`."""
+        fd = self._open(parts, os.O_PATH | _FOLDER)
+        if fd is None:
+            return None
+        try:
+            return os.fstat(fd).st_mtime_ns
+        finally:
+            os.close(fd)
+
+    def read_with_stat(
+        self, parts: Parts, ranges: Ranges, if_generation: Generation | None, at_once: int
+    ) -> tuple[list[Buffer], os.stat_result] | None:
+        """As `FolderTree.read_with_stat`, of what is in the page cache and not more than ``at_once`` bytes."""
+        # Looked at before it is opened: opening a device has effects of its own.
+        if not self._reads_nowait:
+            raise WouldWait
+        if self.stat(parts) is None:
+            return None
+        fd = self._open(parts, _VALUE)
+        if fd is None:
+            return None
+        try:
+            stat = os.fstat(fd)
+            if not st.S_ISREG(stat.st_mode):
+                raise WouldWait
+            if if_generation is not None and generation_of(stat) != if_generation:
+                raise changed(parts)
+            spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
+            if sum(stop - start for start, stop in spans) > at_once:
+                raise WouldWait
+            return [self._pread_cached(fd, start, stop) for start, stop in spans], stat
+        finally:
+            os.close(fd)
+
+    def scan(self, parts: Parts) -> Scan | None:
+        """As `FolderTree.scan`."""
+        fd = self._open(parts, os.O_RDONLY | _FOLDER)
+        return None if fd is None else self._tree.scan_of(fd, parts)
+
+    def _open(self, parts: Parts, flags: int) -> int | None:
+        """None where nothing, or nothing of the kind, is there."""
+        tree = self._tree
+        if not tree.local or tree.mounts.over(parts) is not None:
+            raise WouldWait
+        if not self._has_openat2:
+            return self._open_by_parts(parts, flags)
+        try:
+            return open_within(tree.root, parts, flags)
+        except OSError as error:
+            match error.errno:
+                case errno.ENOENT:
+                    return None
+                case errno.ENOTDIR:
+                    self._demand_file_on_the_way(parts)
+                    return None
+                case errno.EXDEV:
+                    # Known to be there, and perhaps by another name than the table had.
+                    tree.mounts.recent(_AGE)
+                    raise WouldWait from error
+                case errno.ELOOP | errno.ENAMETOOLONG:
+                    raise WouldWait from error
+                case errno.ENOSYS | errno.EPERM:
+                    self._has_openat2 = False
+                    return self._open_by_parts(parts, flags)
+            raise
+
+    def _demand_file_on_the_way(self, parts: Parts) -> None:
+        """Raise `WouldWait` unless the first of them that is no folder is a file, which nothing can lie in."""
+        for depth in range(1, len(parts) + 1):
+            fd = self._open(parts[:depth], _LOOK)
+            if fd is None:
+                return
+            try:
+                mode = os.fstat(fd).st_mode
+            finally:
+                os.close(fd)
+            if st.S_ISREG(mode):
+                return
+            if not st.S_ISDIR(mode):
+                break
+        raise WouldWait
+
+    def _open_by_parts(self, parts: Parts, flags: int) -> int | None:
+        if self._tree.mounts.now():
+            raise WouldWait
+        try:
+            if not parts:
+                return self._tree.open_folder(parts, flags)
+            with self._tree.folder(parts[:-1]) as folder:
+                return os.open(parts[-1], flags | os.O_CLOEXEC, dir_fd=folder)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise WouldWait from error
+            raise
+
+    def _pread_cached(self, fd: int, start: int, stop: int) -> Buffer:
+        if start == stop:
+            return b""
+        buffer = bytearray(stop - start)
+        try:
+            done = os.preadv(fd, [buffer], start, os.RWF_NOWAIT)
+        except BlockingIOError as error:
+            raise WouldWait from error
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            self._reads_nowait = False
+            raise WouldWait from error
+        if done < len(buffer):
+            raise WouldWait
+        return buffer

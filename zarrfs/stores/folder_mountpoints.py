@@ -1,0 +1,52 @@
+"""What is mounted within a folder and may wait for a server, as the folder shows it.
+
+Names of one folder are looked up one after the other, by the kernel too: were it waited for what hangs behind one of them, all others
+would wait. So a mountpoint gets `GRACE_SECONDS` to answer, and after that is a folder of unknown time. There is one question to each at a
+time, however often it is looked up: one that hangs holds one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from zarrfs import threads
+from zarrfs.stores.folder_names import Parts
+
+T = TypeVar("T")
+
+GRACE_SECONDS = 0.25
+
+
+class Mountpoints:
+    """The mountpoints of one folder store."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Parts, float] = {}
+
+    async def ask(self, parts: Parts, function: Callable[[Parts], T], otherwise: T) -> T:
+        """``function(parts)``, in a thread; ``otherwise`` where the file system mounted there does not answer."""
+        while (since := self._asked.get(parts)) is not None:
+            if trio.current_time() >= since + GRACE_SECONDS:
+                return otherwise
+            await trio.sleep(GRACE_SECONDS / 10)
+        self._asked[parts] = trio.current_time()
+        has_begun = False
+
+        def run() -> T:
+            nonlocal has_begun
+            has_begun = True
+            try:
+                return function(parts)
+            finally:
+                del self._asked[parts]
+
+        try:
+            with trio.move_on_after(GRACE_SECONDS):
+                return await threads.io(run, abandon_on_cancel=True, apart=True)
+        finally:
+            if not has_begun:
+                del self._asked[parts]
+        return otherwise

@@ -1,0 +1,40 @@
+"""Opening what lies below a folder without leaving the folder's file system: openat2(2), for which Python has no name.
+
+The kernel refuses a mount on the way at the moment of the lookup: whoever looks into the mount table first may look before the mount
+comes, and finds no mount that comes along with a folder that is renamed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from zarrfs.stores.folder_names import Parts
+
+# <linux/openat2.h>. All architectures have this number.
+_SYS_OPENAT2 = 437
+_RESOLVE_NO_XDEV, _RESOLVE_NO_SYMLINKS = 0x01, 0x04
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+_hows: dict[int, _OpenHow] = {}
+
+
+def open_within(folder: int, parts: Parts, flags: int) -> int:
+    """A descriptor of what has the name ``parts`` below the descriptor ``folder``. Raises `OSError`: EXDEV where something is mounted on
+    the way or on it, ELOOP where a symbolic link is on the way; ENOSYS where the kernel is older than 5.6, or EPERM where a filter is."""
+    how = _hows.get(flags)
+    if how is None:
+        how = _hows[flags] = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_NO_XDEV | _RESOLVE_NO_SYMLINKS)
+    fd: int = _syscall(_SYS_OPENAT2, folder, os.fsencode("/".join(parts)) or b".", ctypes.addressof(how), ctypes.sizeof(how))
+    if fd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return fd
