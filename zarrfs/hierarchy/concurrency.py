@@ -18,7 +18,7 @@ F = TypeVar("F")
 
 # Sorting so many names takes 2 ms, during which the interpreter does nothing else.
 _RUN = 10_000
-_MOMENT_S = 0.05
+_MOMENT_S, _LONG_S = 0.05, 0.5
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], width: int) -> None:
@@ -47,8 +47,8 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], widt
 async def each_found(items: Sequence[T], look: Callable[[T], Awaitable[F | None]], width: int) -> AsyncGenerator[tuple[T, F]]:
     """Each item in order with what ``look`` finds, if it finds something; ``width`` at once, and as `for_each` in errors.
 
-    They are looked for in parts, larger ones while each takes no more than `_MOMENT_S`: few pauses where an item takes microseconds, and
-    not many items to wait for where it takes seconds.
+    They are looked for in parts: large ones where an item takes microseconds, with few pauses; small ones where it takes seconds, so
+    that there are not many to wait for, and one alone where it is the processor that these are spent on.
     """
     found: dict[T, F] = {}
 
@@ -58,10 +58,15 @@ async def each_found(items: Sequence[T], look: Callable[[T], Awaitable[F | None]
 
     begin, size = 0, width
     while part := items[begin : begin + size]:
-        began = time.monotonic()
+        began, busy_before = time.monotonic(), time.process_time()
         await for_each(part, add, width)
         begin += size
-        size = min(2 * size, _RUN) if time.monotonic() - began < _MOMENT_S else max(width, size // 2)
+        if time.process_time() - busy_before > _LONG_S:
+            size = max(1, size // 2)
+        elif time.monotonic() - began < _MOMENT_S:
+            size = min(2 * size, _RUN)
+        elif size > width:
+            size = max(width, size // 2)
         for item in part:
             if (one := found.pop(item, None)) is not None:
                 yield item, one

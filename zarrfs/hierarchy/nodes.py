@@ -46,8 +46,7 @@ log = logging.getLogger(__name__)
 
 _WIDTH = 16
 # More chunks than these are forgotten with all others of their array, and those of more arrays with all others.
-_FEW_CHUNKS = 64
-_FEW_ARRAYS = 64
+_FEW_CHUNKS, _FEW_ARRAYS = 64, 64
 
 
 class Hierarchy:
@@ -187,8 +186,8 @@ class Hierarchy:
                 raise unanswered[0]
             return without_large_attributes(node) if node is not None else None
 
-        names = await in_order(await self.child_names(path))
-        async with aclosing(each_found(names, look, _WIDTH)) as found:
+        found: AsyncGenerator[tuple[str, Node]] = each_found(await in_order(await self.child_names(path)), look, _WIDTH)
+        async with aclosing(found):
             async for each in found:
                 yield each
 
@@ -422,6 +421,7 @@ class Hierarchy:
                 self._counters.nodes_parsed += 1
                 return unusable(path, layout.dialect.name, error), digest.digest(), newest
             if node is not None:
+                self._known.weigh(path, documents)
                 self._counters.nodes_parsed += 1
                 node = await with_stored_scalar(self._store, layout, node)
                 if isinstance(node, ArrayNode) and not node.metadata.shape:
