@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 _MEMBER_NBYTES = 200
 _VALUE_NBYTES = 64
@@ -44,14 +44,32 @@ LARGE_NBYTES = 64 << 10
 
 def are_large(attributes: Mapping[str, object]) -> bool:
     """Whether attributes take more than `LARGE_NBYTES`; found without going through all of them."""
-    if len(attributes) * _MEMBER_NBYTES > LARGE_NBYTES:
-        return True
-    return bool(attributes) and nbytes_of(attributes) > LARGE_NBYTES
+    nbytes = 0
+    for each in _sizes(attributes):
+        nbytes += each
+        if nbytes > LARGE_NBYTES:
+            return True
+    return False
 
 
 def nbytes_of(attributes: Mapping[str, object]) -> int:
-    """Bytes of memory that attributes take, about. Those that were parsed count little: all of them together are few."""
-    return sum(
-        _MEMBER_NBYTES + (len(value.data) if isinstance(value, Unparsed) else len(value) if isinstance(value, str) else 0)
-        for value in attributes.values()
-    )
+    """Bytes of memory that attributes take, about."""
+    return sum(_sizes(attributes))
+
+
+def _sizes(value: object) -> Iterator[int]:
+    pending = [value]
+    while pending:
+        match pending.pop():
+            case Unparsed() as text:
+                yield len(text.data)
+            case str() as text:
+                yield _VALUE_NBYTES + len(text)
+            case dict() as members:
+                yield _OBJECT_NBYTES + _MEMBER_NBYTES * len(members)
+                pending += members.values()
+            case list() as values:
+                yield _VALUE_NBYTES + _VALUE_NBYTES * len(values)
+                pending += values
+            case _:
+                yield 0
