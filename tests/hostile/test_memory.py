@@ -239,10 +239,10 @@ def test_elements_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path
 
 def test_many_nodes_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path) -> None:
     """60 KB of attributes that are a megabyte when they are parsed; and as much of what is none of the attributes."""
-    labels = {"id": "categorize", "labels": [f"label {n:04}" for n in range(4000)], "dtype": "|O", "astype": "<u4"}
+    labels = {"id": "categorize", "labels": [f"label {n:04}" for n in range(4000)], "dtype": "<U10", "astype": "<u4"}
     documents = {
         "a": {".zarray": v2([4], [4], None), ".zattrs": '{"a":[' + "{}," * 20_000 + "1]}"},
-        "c": {".zarray": v2([4], [4], None, "|O", [labels])},
+        "c": {".zarray": v2([4], [4], None, "<U10", [labels]).replace('"fill_value": 0', '"fill_value": ""'), "0": "\0" * 16},
         "g": {".zgroup": GROUP, ".zattrs": '{"a":[' + "[]," * 20_000 + "1]}"},
     }
     count, store = 250, tmp_path / "s"
@@ -259,6 +259,7 @@ def test_many_nodes_that_are_small_in_the_store_and_large_in_memory(tmp_path: Pa
             assert len(os.listdir(mount.path / view)) >= 3 * count
         for number in range(count):
             assert b"shape" in (mount.path / f"chunks/c{number}/.zarray").read_bytes()
+            assert (mount.path / f"chunks/c{number}/0").read_bytes() == bytes(4 * 40)
 
 
 def test_names_that_are_not_there_are_found_out_without_looking_at_those_that_are(tmp_path: Path) -> None:

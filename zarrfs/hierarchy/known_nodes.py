@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -48,6 +48,10 @@ class OpenArray:
     array: Array
     reader: ArrayReader
     superseded: bool = False
+    held_nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held_nbytes = self.array.metadata.held_nbytes
 
 
 class KnownNode:

@@ -25,7 +25,7 @@ from zarrfs.views.base import ViewContext, ViewPlugin
 from zarrfs.views.chunk_files import ChunkFile, DecodedChunk, EncodedChunk, decoded_size
 from zarrfs.views.node_form import NodeForm
 from zarrfs.views.node_view import NodeView
-from zarrfs.views.zarr3_documents import ShownArray, metadata_nbytes, shown_array, shown_group
+from zarrfs.views.zarr3_documents import ShownArray, shown_array, shown_group
 from zarrfs.views.zarr3_files import Zarr3Document
 
 _KEY = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
@@ -97,7 +97,7 @@ class Zarr3Form(NodeForm):
         if len(self._keys) > _REMEMBERED:
             self._keys.popitem(last=False)
         self._shown[node.path] = (replace(node, attributes={}), replace(shown, document=b"")) if large else (node, shown)
-        if (nbytes := metadata_nbytes(node)) > _LARGE_NBYTES:
+        if (nbytes := node.metadata.held_nbytes) > _LARGE_NBYTES:
             self._nbytes[node.path] = nbytes
             self._all_nbytes += nbytes
         while len(self._shown) > _REMEMBERED:

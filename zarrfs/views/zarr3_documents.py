@@ -63,13 +63,6 @@ def shown_array(node: ArrayNode) -> ShownArray:
     return ShownArray(shown, encoded, _formatted(replace(node, metadata=shown)))
 
 
-def metadata_nbytes(node: ArrayNode) -> int:
-    """Bytes of memory, about and at most, that the metadata of ``node`` takes: short values take several times their text."""
-    metadata = node.metadata
-    texts = (metadata.data_type, metadata.codecs, metadata.shards, metadata.dimension_names)
-    return len(metadata.fill_value or b"") + 8 * len(repr(texts))
-
-
 def shown_group(node: GroupNode) -> bytes:
     """The document of a group."""
     return _formatted(node)
