@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 _MEMBER_NBYTES = 200
 _VALUE_NBYTES = 64
-_OBJECT_NBYTES = 240
+_NAMED_NBYTES = 100
 
 
 class Unparsed:
@@ -35,7 +35,8 @@ class Unparsed:
 
 def parsed_nbytes(data: bytes) -> int:
     """Bytes of memory, about and at most, that the values of a JSON text take when all of them are objects of Python."""
-    return len(data) + _VALUE_NBYTES * (data.count(b",") + data.count(b"[")) + _OBJECT_NBYTES * data.count(b"{")
+    values = data.count(b",") + data.count(b"[") + data.count(b"{")
+    return len(data) + _VALUE_NBYTES * values + _NAMED_NBYTES * data.count(b":")
 
 
 LARGE_NBYTES = 64 << 10
@@ -66,7 +67,7 @@ def _sizes(value: object) -> Iterator[int]:
             case str() as text:
                 yield _VALUE_NBYTES + len(text)
             case dict() as members:
-                yield _OBJECT_NBYTES + _MEMBER_NBYTES * len(members)
+                yield _VALUE_NBYTES + _MEMBER_NBYTES * len(members)
                 pending += members.values()
             case list() as values:
                 yield _VALUE_NBYTES + _VALUE_NBYTES * len(values)
