@@ -90,7 +90,7 @@ class Editing:
         return set(await contents(self.store))
 
     async def kinds(self, path: str = "/") -> dict[str, str]:
-        return {name: type(node).__name__ for name, node in await self.reading.hierarchy.children(NodePath(path))}
+        return {name: type(node).__name__ async for name, node in self.reading.hierarchy.children(NodePath(path))}
 
     async def zarr(self, **how: Any) -> Any:
         """What zarr-python opens."""

@@ -60,7 +60,7 @@ async def made(values: dict[str, bytes], ttl: float = 10) -> tuple[Reading, Obse
 
 async def names(r: Reading, path: str = "/") -> dict[str, str]:
     """Children of a group: name, and what kind of node."""
-    return {name: type(node).__name__ for name, node in await r.hierarchy.children(NodePath(path))}
+    return {name: type(node).__name__ async for name, node in r.hierarchy.children(NodePath(path))}
 
 
 async def kind(r: Reading, path: str) -> str:
@@ -368,7 +368,7 @@ async def test_consolidated_stores_of_others_without_a_listing(case: Case) -> No
         assert dict(found.attributes) == node["attributes"]
         if node["path"] != "/":
             parent = NodePath(node["path"]).parent
-            assert NodePath(node["path"]).name in {name for name, _ in await r.hierarchy.children(parent)}
+            assert NodePath(node["path"]).name in {name async for name, _ in r.hierarchy.children(parent)}
     assert isinstance(await r.hierarchy.node(ROOT), GroupNode)
 
 

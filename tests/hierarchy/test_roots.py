@@ -132,7 +132,7 @@ class Store:
         return node.dialect if isinstance(node, ArrayNode) else type(node).__name__
 
     async def names(self, path: str = "/") -> set[str]:
-        return {name for name, _ in await self.reading.hierarchy.children(NodePath(path))}
+        return {name async for name, _ in self.reading.hierarchy.children(NodePath(path))}
 
     async def first(self, path: str) -> int:
         """The first element of an array."""

@@ -237,6 +237,43 @@ def test_elements_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path
         assert (nbytes, head) == (len(plain), plain[:2000])
 
 
+@pytest.mark.timeout(400)
+def test_many_nodes_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path) -> None:
+    """60 KB of attributes that are a megabyte when they are parsed; and as much of what is none of the attributes."""
+    labels = {"id": "categorize", "labels": [f"label {n:04}" for n in range(4000)], "dtype": "<U10", "astype": "<u4"}
+    documents = {
+        "a": {".zarray": v2([4], [4], None), ".zattrs": '{"a":[' + "{}," * 20_000 + "1]}"},
+        "c": {".zarray": v2([4], [4], None, "<U10", [labels]).replace('"fill_value": 0', '"fill_value": ""'), "0": "\0" * 16},
+        "g": {".zgroup": GROUP, ".zattrs": '{"a":[' + "[]," * 20_000 + "1]}"},
+    }
+    count, store = 120, tmp_path / "s"
+    store.mkdir()
+    (store / ".zgroup").write_text(GROUP)
+    for number in range(count):
+        for kind, texts in documents.items():
+            place = store / f"{kind}{number}"
+            place.mkdir()
+            for name, text in texts.items():
+                (place / name).write_text(text)
+    with watched(store, tmp_path) as mount:
+        for view in ("chunks", "npy", "zarr3"):
+            assert len(os.listdir(mount.path / view)) >= 3 * count
+        for number in range(count):
+            assert b"shape" in (mount.path / f"chunks/c{number}/.zarray").read_bytes()
+            assert (mount.path / f"chunks/c{number}/0").read_bytes() == bytes(4 * 40)
+
+
+def test_names_that_are_not_there_are_found_out_without_looking_at_those_that_are(tmp_path: Path) -> None:
+    store = v2_store(tmp_path / "s", v2([4], [4], None), {})
+    for number in range(200):
+        v2_store(store / f"g{number}", v2([4], [4], None), {})
+    with watched(store, tmp_path) as mount:
+        for view in ("chunks", "npy", "zarr3"):
+            for name in ("no", "no.npy", "no~1.npy", "no.unsupported.txt", ".hidden", "n" * 255):
+                assert errno_of((mount.path / view / name).stat) == 2
+        assert mount.stats()["nodes_parsed"] < 10
+
+
 def test_more_values_than_a_text_may_hold(tmp_path: Path) -> None:
     size = 1
     data = zlib.compress(_json(1, "[" + "[]," * (9 << 20) + "[]]"), 1)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from zarrfs.stores import folder_tree
 from zarrfs.stores.file_systems import is_local
 from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder_tree import FolderTree
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
@@ -23,3 +25,18 @@ def test_a_store_opens_while_something_is_mounted_on_a_name_that_is_no_text(tmp_
             assert is_local(file.fileno())
     finally:
         subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
+def test_all_of_a_store_is_synced_also_where_another_disk_is_mounted_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(folder_tree, "sync_file_system", lambda fd: synced.append(os.fstat(fd).st_dev))
+    (tmp_path / "a" / "b c").mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path / "a" / "b c"], check=True)
+    try:
+        tree = FolderTree(str(tmp_path))
+        tree.sync_all()
+        assert synced == [tmp_path.stat().st_dev, (tmp_path / "a" / "b c").stat().st_dev]
+        tree.close()
+    finally:
+        subprocess.run(["umount", tmp_path / "a" / "b c"], check=True)

@@ -37,6 +37,7 @@ GROUP3 = b'{"zarr_format":3,"node_type":"group"}'
 
 LIST_ALL = "ls -lR $M; true"
 """Every name and size, through every view."""
+_GETFATTR = "getfattr -R -d -m - $M; true"
 READ_ALL = "find $M -type f -size -64M -exec cat {} + > /dev/null; true"
 """Every byte of every file that is not huge."""
 
@@ -323,6 +324,50 @@ def long_fill_value(folder: Path) -> Path:
     return write(folder / "s", {".zgroup": GROUP, **values})
 
 
+def long_fill_values(folder: Path) -> Path:
+    """Of 10 MB each: in every document, one string without end."""
+    text = "x" * 10_000_000
+    strings = array_document((2**30,), (2**20,), "|O", fill_value=text, filters=[{"id": "vlen-utf8"}])
+    values = {
+        "v/zarr.json": array3((2**30,), (2**20,), [{"name": "vlen-utf8"}], "string", fill_value=text),
+        "a/.zarray": array_document((2**30,), (2**4,), "|S10000000", fill_value=base64.b64encode(text.encode()).decode()),
+        "s/0": b"",
+        "v/c/0": b"",
+    }
+    return write(folder / "s", {".zgroup": GROUP, **values, **{f"s{number}/.zarray": strings for number in range(50)}})
+
+
+def many_large_attributes(folder: Path) -> Path:
+    """2 MB of attributes, of 3,000 arrays."""
+    attributes = {f"attribute {number:06}": "v" * 200 for number in range(10_000)}
+    return _one_of_each(folder, 3000, {".zattrs": json.dumps(attributes).encode(), ".zarray": array_document((4,), (4,))})
+
+
+def many_wide_attributes(folder: Path) -> Path:
+    """60 KB, which is little to read and a megabyte when it is parsed, of 5,000 arrays."""
+    attributes = b'{"a":[' + b"{}," * 20_000 + b"1]}"
+    return _one_of_each(folder, 5000, {".zattrs": attributes, ".zarray": array_document((4,), (4,))})
+
+
+def many_large_arrays(folder: Path) -> Path:
+    """What says what an array is, not its attributes: labels, and names of dimensions."""
+    labels = [f"label {number:04}" for number in range(4000)]
+    codec = {"id": "categorize", "labels": labels, "dtype": "|O", "astype": "<u4"}
+    _one_of_each(folder, 3000, {".zarray": array_document((4,), (4,), "|O", fill_value="", filters=[codec])})
+    named = array3((4,) * 30, (4,) * 30, [{"name": "bytes"}], dimension_names=["d" * 30_000] * 30)
+    return _one_of_each(folder, 3000, {"zarr.json": named}, "n")
+
+
+def _one_of_each(folder: Path, count: int, documents: dict[str, bytes], prefix: str = "a") -> Path:
+    store = write(folder / "s", {".zgroup": GROUP})
+    beside = write(folder / f"beside-{prefix}", documents)
+    for number in range(count):
+        (store / f"{prefix}{number}").mkdir()
+        for name in documents:
+            os.link(beside / name, store / f"{prefix}{number}/{name}")
+    return store
+
+
 def many_codecs(folder: Path) -> Path:
     gzip = {"name": "gzip", "configuration": {"level": 1}}
     transpose = {"name": "transpose", "configuration": {"order": [1, 0]}}
@@ -526,6 +571,14 @@ STORES: dict[str, Hostile] = {
     "long strings": Hostile(long_strings, [LIST_ALL, READ_ALL]),
     "wide names": Hostile(wide_names, [LIST_ALL, READ_ALL, "getfattr -d -R $M/chunks"]),
     "a long fill value": Hostile(long_fill_value, [LIST_ALL, READ_ALL]),
+    "long fill values": Hostile(
+        long_fill_values,
+        [LIST_ALL, "head -c 1M $M/npy/a.npy", "head -c 10M $M/chunks/s/0", "head -c 1M $M/zarr3/v/c/0"],
+        ("--read-only", "--fill"),
+    ),
+    "3,000 arrays of large attributes": Hostile(many_large_attributes, [LIST_ALL, "ls $M/npy", "find $M/chunks", _GETFATTR]),
+    "5,000 arrays of wide attributes": Hostile(many_wide_attributes, [LIST_ALL, "find $M -type f", _GETFATTR]),
+    "6,000 arrays of large documents": Hostile(many_large_arrays, [LIST_ALL, "ls $M/npy", "find $M/chunks", _GETFATTR]),
     "10,000 codecs": Hostile(many_codecs, [LIST_ALL, READ_ALL]),
     "20,000 nodes in a copy": Hostile(consolidated, [LIST_ALL, "cat $M/chunks/.zmetadata"]),
     "20,000 nodes in a copy of v3": Hostile(consolidated3, [LIST_ALL, "cat $M/zarr3/zarr.json"]),

@@ -17,8 +17,6 @@ from tests.support.unhurried import unhurried
 from zarrfs.errors import NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.tree import store_name
-from zarrfs.vfs.generated import text
-from zarrfs.views.tree import Shown, free_names
 
 GROUP = b'{"zarr_format":2}'
 ARRAY = Example((4,), (2,))
@@ -82,17 +80,27 @@ async def test_an_array_whose_name_leaves_no_room_for_a_suffix() -> None:
 
 
 @unhurried
-@given(st.lists(st.tuples(st.sampled_from(["a", "a~1", "a.x", "b", "a~1.x"]), st.sampled_from(["", ".x", ".x.x"])), max_size=8))
-def test_every_name_is_free(parts: list[tuple[str, str]]) -> None:
-    # Real nodes have names of their own.
-    parts = [*dict.fromkeys(part for part in parts if not part[1]), *(part for part in parts if part[1])]
-    every = [Shown(stem + suffix, False, lambda: text("x", b""), suffix=suffix) for stem, suffix in parts]
-    free_names(every, ["b"])
-    called = [shown.name for shown in every]
-    assert len({*called, "b"}) == len(called) + 1
-    for (stem, suffix), shown in zip(parts, every, strict=True):
-        assert suffix or shown.name == stem or stem == "b"
-        assert shown.name.endswith(suffix)
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "a~1", "a.npy", "b", "a~1.npy", "a~2.npy", "a.npy.npy", "a.unsupported.txt", "a~1.unsupported.txt"]),
+        st.sampled_from(["group", "array", "bad"]),
+        max_size=8,
+    )
+)
+@trio_test
+async def test_every_name_is_free(kinds: dict[str, str]) -> None:
+    values = {".zgroup": GROUP}
+    for name, kind in kinds.items():
+        values |= {"group": {f"{name}/.zgroup": GROUP}, "array": ARRAY.values(name), "bad": {f"{name}/.zarray": b"bad"}}[kind]
+    async with tree_over(await store_with(values)) as tree:
+        for view, suffix in (("npy", ".npy"), ("chunks", "")):
+            listed = [entry[0] async for entry in (await walk(tree, view)).entries()]
+            assert len(set(listed)) == len(listed) == len(kinds) + (view == "chunks")
+            for name, kind in kinds.items():
+                assert kind == "bad" or (kind == "array" and suffix) or name in listed
+            for name in listed:
+                attributes = await (await walk(tree, f"{view}/{name}")).attributes()
+                assert attributes.is_directory == (kinds.get(name) in ({"group"} if suffix else {"group", "array"}))
 
 
 # --- where the root is an array ------------------------------------------------------------------------------------------------

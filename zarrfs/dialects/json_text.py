@@ -28,14 +28,15 @@ SMALL_NBYTES = 64 << 10
 
 # Values in a large document that become objects: they take 10 MB.
 _MAX_PARSED = 100_000
+# What says what an array is takes a few hundred; thousands of fields, or labels of categories, are far from this.
+_MAX_PARSED_LENGTH = 1 << 20
 # A member of a large document that may stay unparsed is parsed up to so many characters: names of dimensions, units, scale factors.
 _SHORT = 4096
 
 _PIECE_NBYTES = 4 * SMALL_NBYTES
 _CLOSING = {"[": "]", "{": "}"}
 _SPACE = re.compile(r"[ \t\n\r]*+")
-# Strings are passed over whole: a bracket in one opens nothing.
-_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)
+_IN_STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _STRUCTURE = re.compile(r'["\[\]{}]')
 
 
@@ -57,6 +58,7 @@ class JsonText:
         if not self.is_small or self.text.count("[") + self.text.count("{") > MAX_DEPTH:
             self._measure()
         self._parsed = 0
+        self._parsed_length = 0
 
     def whole(self, loose: Collection[tuple[str, ...]] = ()) -> Any:
         """The value that is the document; see `load`."""
@@ -190,6 +192,9 @@ class JsonText:
         return Unparsed(self.text[start:stop].encode())
 
     def _count(self, start: int, stop: int) -> None:
+        self._parsed_length += stop - start
+        if self._parsed_length > _MAX_PARSED_LENGTH:
+            raise ValueError(f"more than {_MAX_PARSED_LENGTH} characters outside of attributes")
         self._parsed += _values(self.text, start, stop)
         if self._parsed > _MAX_PARSED:
             raise ValueError(f"more than {_MAX_PARSED} values outside of attributes")
@@ -199,8 +204,7 @@ class JsonText:
         open_at: list[int] = []
         cut_at: list[int] = []
         values, last = 0, 0
-        for match in _BRACKET_OR_STRING.finditer(self.text):
-            start, stop = match.span()
+        for start, stop in self._tokens():
             values += self.text.count(",", last, start)
             last = stop
             token = self.text[start]
@@ -230,6 +234,32 @@ class JsonText:
             raise ValueError(f"more than {MAX_VALUES} values in one document")
         if len(open_at) and not self.is_small:
             raise json.JSONDecodeError("Unterminated array or object", self.text, open_at[-1])
+
+    def _tokens(self) -> Iterator[tuple[int, int]]:
+        """Where brackets are, and where strings begin and end: a bracket in one opens nothing. An expression that matches a
+        whole string would hold the interpreter for a second."""
+        text, at = self.text, 0
+        while at < len(text):
+            found = _STRUCTURE.search(text, at, at + _PIECE_NBYTES)
+            if found is None:
+                at += _PIECE_NBYTES
+                continue
+            start = found.start()
+            at = start + 1
+            if text[start] == '"':
+                at = self._end_of_string(start)
+            yield start, at
+
+    def _end_of_string(self, start: int) -> int:
+        text, at = self.text, start + 1
+        while True:
+            found = _IN_STRING.match(text, at, at + _PIECE_NBYTES)
+            stop = found.end() if found is not None else at
+            if text[stop : stop + 1] == '"':
+                return stop + 1
+            if stop == at:
+                raise json.JSONDecodeError("Unterminated string starting at", text, start)
+            at = stop
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

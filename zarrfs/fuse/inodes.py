@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from zarrfs.vfs.node import Attributes, Directory, File, Node
@@ -23,6 +23,7 @@ ROOT_INO = 1
 _RESERVED = 16
 _NAMELESS = "\0"
 _NODES_KEPT = 20_000
+_LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 
 
 class Inode:
@@ -92,6 +93,8 @@ class InodeTable:
         self._inodes: dict[int, Inode | _Listed] = {ROOT_INO: self.root}
         self._displaced: dict[tuple[int, str], int] = {}
         self._with_nodes: deque[Inode] = deque()
+        self._heavy: OrderedDict[int, tuple[Inode, int]] = OrderedDict()
+        self._heavy_nbytes = 0
 
     def __len__(self) -> int:
         return len(self._inodes)
@@ -140,17 +143,29 @@ class InodeTable:
         return ino
 
     def attach(self, inode: Inode, node: Node) -> None:
-        """``node`` is what ``inode`` stands for. Of very many files that nobody has open the nodes are forgotten, which are found again
-        by their names."""
+        """``node`` is what ``inode`` stands for. Of very many files that nobody has open, or of
+        some that hold much, the nodes are forgotten, which are found again by their names."""
         if inode.node is None:
             self._with_nodes.append(inode)
         inode.node = node
+        if isinstance(node, File) and (nbytes := node.held_nbytes) > _LIGHT_NBYTES:
+            self._hold(inode, nbytes)
         if len(self._with_nodes) > _NODES_KEPT:
             oldest = self._with_nodes.popleft()
             if oldest.open_handles or oldest.nameless or not isinstance(oldest.node, File):
                 if oldest.node is not None and oldest.lookups > 0:
                     self._with_nodes.append(oldest)
             else:
+                oldest.node = None
+
+    def _hold(self, inode: Inode, nbytes: int) -> None:
+        before = self._heavy.pop(inode.ino, None)
+        self._heavy[inode.ino] = inode, nbytes
+        self._heavy_nbytes += nbytes - (before[1] if before is not None else 0)
+        while self._heavy_nbytes > _HEAVY_NBYTES and len(self._heavy) > 1:
+            oldest, held = self._heavy.popitem(last=False)[1]
+            self._heavy_nbytes -= held
+            if not oldest.open_handles and not oldest.nameless:
                 oldest.node = None
 
     def number(self, path: str) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Iterable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing
 from typing import TypeVar
 
 import trio
@@ -12,9 +14,11 @@ import trio
 from zarrfs import threads
 
 T = TypeVar("T")
+F = TypeVar("F")
 
 # Sorting so many names takes 2 ms, during which the interpreter does nothing else.
 _RUN = 10_000
+_MOMENT_S, _LONG_S = 0.05, 0.5
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], width: int) -> None:
@@ -38,6 +42,40 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], widt
             nursery.start_soon(work, nursery.cancel_scope)
     if failed:
         raise failed[0]
+
+
+async def each_found(items: Sequence[T], look: Callable[[T], Awaitable[F | None]], width: int) -> AsyncGenerator[tuple[T, F]]:
+    """Each item in order with what ``look`` finds, if it finds something; ``width`` at once, and as `for_each` in errors.
+
+    They are looked for in parts: large ones where an item takes microseconds, with few pauses; small ones where it takes seconds, so
+    that there are not many to wait for, and one alone where it is the processor that these are spent on.
+    """
+    found: dict[T, F] = {}
+
+    async def add(item: T) -> None:
+        if (one := await look(item)) is not None:
+            found[item] = one
+
+    begin, size = 0, width
+    while part := items[begin : begin + size]:
+        began, busy_before = time.monotonic(), time.process_time()
+        await for_each(part, add, width)
+        begin += size
+        if time.process_time() - busy_before > _LONG_S:
+            size = max(1, size // 2)
+        elif time.monotonic() - began < _MOMENT_S:
+            size = min(2 * size, _RUN)
+        elif size > width:
+            size = max(width, size // 2)
+        for item in part:
+            if (one := found.pop(item, None)) is not None:
+                yield item, one
+
+
+async def has_any(items: AsyncGenerator[object]) -> bool:
+    """Whether there is one; the others are not waited for."""
+    async with aclosing(items):
+        return await anext(items, None) is not None
 
 
 async def in_order(names: Collection[str]) -> list[str]:

@@ -28,6 +28,7 @@ from zarrfs.errors import (
     NotPermitted,
     StoreUnsupported,
 )
+from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.stored_documents import weight
 from zarrfs.keys import ROOT, Key, NodePath
@@ -93,7 +94,7 @@ class NodeEditor:
         layout = await self.layout_for(node.path)
         async with self._editing(layout):
             before = await self._hierarchy.node(node.path)
-            if not isinstance(before, GroupNode) or await self._hierarchy.children(node.path):
+            if not isinstance(before, GroupNode) or await has_any(self._hierarchy.children(node.path)):
                 raise EntryExists(f"{node.path} is no empty group that could become an array", key=node.path)
             await self._make_parents(layout, node.path)
             await self._place(layout, node, over=True)
@@ -260,7 +261,7 @@ class NodeEditor:
                 if here in searched:
                     continue
                 searched.add(here)
-                for _, node in await self._hierarchy.children(here):
+                async for _, node in self._hierarchy.children(here):
                     count += 1
                     if not _is_implicit(node) and node.dialect in known:
                         return node.dialect
@@ -284,7 +285,7 @@ class NodeEditor:
         """Raise `EntryExists` where a node on the way to ``path``, or there, would differ from one beside it in case alone."""
         for each in (*path.ancestors(), path):
             if each != ROOT and await self._hierarchy.node(each) is None:
-                for name, _ in await self._hierarchy.children(each.parent):
+                async for name, _ in self._hierarchy.children(each.parent):
                     if name.lower() == each.name.lower():
                         raise EntryExists(f"{each} would differ from its sibling {name!r} in case alone", key=path)
 
@@ -293,7 +294,7 @@ class NodeEditor:
         for layout in await self._hierarchy.layouts(node.path):
             if await self._hierarchy.is_described(node.path, layout):
                 return True
-        return isinstance(node, ArrayNode) and bool(await self._hierarchy.children(node.path))
+        return isinstance(node, ArrayNode) and await has_any(self._hierarchy.children(node.path))
 
     async def _make_parents(self, layout: Layout, path: NodePath) -> None:
         for above in layout.required_groups(path):
@@ -390,7 +391,7 @@ class NodeEditor:
         if node is not None and not isinstance(node, UnsupportedNode) and not _is_implicit(node):
             yield path
         if isinstance(node, GroupNode):
-            for name, _ in await self._hierarchy.children(path):
+            async for name, _ in self._hierarchy.children(path):
                 async for each in self._explicit_from(path.child(name)):
                     yield each
 

@@ -1,49 +1,101 @@
-"""The nodes that a mount knows, bounded by their number and by the bytes of their attributes.
+"""The nodes that a mount knows, bounded by their number and by what their documents take when they are parsed.
 
-Attributes are the only part of a node that may be large (`zarrfs.dialects.json_text`). Where all of them together are too large, the
-nodes looked up first lose theirs, and are read again when somebody asks for them; files that are open over an array go on.
+Where all of these together are too large, the nodes looked up first are forgotten, and read again when somebody asks for them. Files that
+are open over an array go on: of it they alone hold what is needed, and it is known here for as long as they do.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+import numpy as np
 
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.hierarchy.readers import ArrayReader
-from zarrfs.keys import NodePath, Prefix
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node
-from zarrfs.model.unparsed import are_large, nbytes_of
+from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model import chunk_key, data_type
+from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
+from zarrfs.model.unparsed import are_large, parsed_nbytes
 
 N = TypeVar("N", bound=Node)
 
 MAX_NODES = 50_000
-MAX_ATTRIBUTES_NBYTES = 32 << 20
+MAX_NBYTES = 32 << 20
+"""Of documents that are not small, parsed."""
+
+_SMALL_NBYTES = 8 << 10
+_MOST_PARSED_NBYTES = 8 << 20
+_NOTHING = ArrayMetadata(
+    shape=(),
+    data_type=data_type.from_numpy(np.dtype("u1")),
+    chunk_grid=RegularGrid(()),
+    chunk_key_encoding=chunk_key.v2(),
+    fill_value=None,
+    codecs=(),
+)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class OpenArray:
     """An array and its reader. ``superseded`` once its documents say something else: what was read of it is another array's."""
 
     array: Array
     reader: ArrayReader
     superseded: bool = False
+    held_nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held_nbytes = self.array.metadata.held_nbytes
 
 
-@dataclass(slots=True)
 class KnownNode:
     """What was learnt at a path, of documents with this ``digest``; it counts until ``expires``, and until something is forgotten after
     ``learnt`` (`zarrfs.hierarchy.forgotten`)."""
 
-    node: Node | None
-    digest: bytes
-    expires: float
-    learnt: int = 0
-    opened: OpenArray | None = None
-    documents_ns: int | None = None
-    chunks_ns: int | None = None
+    __slots__ = ("_opened", "chunks_ns", "digest", "documents_ns", "expires", "learnt", "node")
+
+    def __init__(
+        self,
+        node: Node | None,
+        digest: bytes,
+        expires: float,
+        learnt: int = 0,
+        opened: OpenArray | None = None,
+        documents_ns: int | None = None,
+        chunks_ns: int | None = None,
+    ) -> None:
+        self.node = node
+        self.digest = digest
+        self.expires = expires
+        self.learnt = learnt
+        self._opened: OpenArray | weakref.ref[OpenArray] | None = opened
+        self.documents_ns = documents_ns
+        self.chunks_ns = chunks_ns
+
+    @property
+    def opened(self) -> OpenArray | None:
+        """The array, if it was handed out."""
+        return self._opened() if isinstance(self._opened, weakref.ref) else self._opened
+
+    @opened.setter
+    def opened(self, opened: OpenArray) -> None:
+        self._opened = opened
+
+    def fade(self) -> None:
+        """Forget what the documents say."""
+        if isinstance(self.node, ArrayNode):
+            self.node = replace(self.node, attributes={}, metadata=_NOTHING)
+        elif isinstance(self.node, GroupNode):
+            self.node = replace(self.node, attributes={})
+        self.digest, self.expires = b"", float("-inf")
+        if isinstance(self._opened, OpenArray):
+            self._opened = weakref.ref(self._opened)
 
 
 class KnownNodes:
@@ -53,6 +105,7 @@ class KnownNodes:
         self._known: OrderedDict[NodePath, KnownNode] = OrderedDict()
         self._large: OrderedDict[NodePath, int] = OrderedDict()
         self._large_nbytes = 0
+        self._weights: dict[NodePath, int] = {}
         self._by_chunk_prefix: dict[Prefix, NodePath] = {}
         self.index = NodeIndex()
 
@@ -66,24 +119,27 @@ class KnownNodes:
     def __contains__(self, path: object) -> bool:
         return path in self._known
 
+    def weigh(self, path: NodePath, documents: Mapping[Key, bytes]) -> None:
+        """The node at ``path`` that is `put` next was made of these."""
+        # A large one is parsed in part.
+        self._weights[path] = sum(min(parsed_nbytes(data), len(data) + _MOST_PARSED_NBYTES) for data in documents.values())
+
     def put(self, path: NodePath, known: KnownNode) -> None:
         """Remember ``known``, and forget what there is no more room for."""
         self.index.add(path, known.node, is_open=known.opened is not None)
         self._known[path] = known
         self._known.move_to_end(path)
-        self._measure(path, known.node)
+        self._measure(path, self._weights.pop(path, 0))
         while len(self._known) > MAX_NODES:
             dropped, forgotten = self._known.popitem(last=False)
-            self._measure(dropped, None)
+            self._measure(dropped, 0)
             self.index.discard(dropped, forgotten.node)
             if isinstance(forgotten.node, ArrayNode):
                 self._by_chunk_prefix.pop(forgotten.node.chunk_prefix, None)
-        while self._large_nbytes > MAX_ATTRIBUTES_NBYTES and len(self._large) > 1:
-            oldest_path = next(iter(self._large))
-            self._measure(oldest_path, None)
-            oldest = self._known[oldest_path]
-            oldest.node = without_large_attributes(oldest.node) if oldest.node is not None else None
-            oldest.digest, oldest.expires = b"", float("-inf")
+        while self._large_nbytes > MAX_NBYTES and len(self._large) > 1:
+            oldest = next(iter(self._large))
+            self._measure(oldest, 0)
+            self._known[oldest].fade()
 
     def opened(self, path: NodePath, chunk_prefix: Prefix) -> None:
         """The array at ``path`` was handed out."""
@@ -105,11 +161,11 @@ class KnownNodes:
         """The array, of those that were handed out, whose chunks lie there."""
         return self._by_chunk_prefix.get(prefix)
 
-    def _measure(self, path: NodePath, node: Node | None) -> None:
+    def _measure(self, path: NodePath, nbytes: int) -> None:
         self._large_nbytes -= self._large.pop(path, 0)
-        if isinstance(node, ArrayNode | GroupNode) and are_large(node.attributes):
-            self._large[path] = nbytes_of(node.attributes)
-            self._large_nbytes += self._large[path]
+        if nbytes > _SMALL_NBYTES:
+            self._large[path] = nbytes
+            self._large_nbytes += nbytes
 
 
 def without_large_attributes(node: N) -> N:

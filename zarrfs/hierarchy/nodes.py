@@ -11,7 +11,8 @@ import hashlib
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 
 import trio
@@ -22,7 +23,7 @@ from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array, is_same_array
 from zarrfs.hierarchy.chunk_layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
-from zarrfs.hierarchy.concurrency import for_each, in_order
+from zarrfs.hierarchy.concurrency import each_found, in_order
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.flight import Flight
@@ -45,8 +46,7 @@ log = logging.getLogger(__name__)
 
 _WIDTH = 16
 # More chunks than these are forgotten with all others of their array, and those of more arrays with all others.
-_FEW_CHUNKS = 64
-_FEW_ARRAYS = 64
+_FEW_CHUNKS, _FEW_ARRAYS = 64, 64
 
 
 class Hierarchy:
@@ -170,27 +170,26 @@ class Hierarchy:
         times = (known.documents_ns, known.chunks_ns, await self._store.prefix_mtime_ns(self.folder_of(path)))
         return max((each for each in times if each is not None), default=None)
 
-    async def children(self, path: NodePath) -> list[tuple[str, Node]]:
-        """Names and nodes directly below the group at ``path``, sorted by name. A bad child is an `UnsupportedNode` among the rest."""
-        ordered = await in_order(await self.child_names(path))
-        found: dict[str, Node] = {}
+    async def children(self, path: NodePath) -> AsyncGenerator[tuple[str, Node]]:
+        """Names and nodes directly below the group at ``path``, sorted by name and as they are learnt. A bad child is an
+        `UnsupportedNode` among the rest; large attributes are left out."""
         unanswered: list[StoreTimeout] = []
 
-        async def add(name: str) -> None:
+        async def look(name: str) -> Node | None:
             try:
                 node = await self.node(path.child(name))
             except Exception as error:  # noqa: BLE001 - the others are told
-                if isinstance(error, StoreTimeout):
-                    unanswered.append(error)
+                unanswered.extend([error] if isinstance(error, StoreTimeout) else [])
                 node = replace(unusable(path.child(name), "", error), bad=True)
-            if node is not None:
-                found[name] = node
+            if len(unanswered) > 1:
+                # One may be slow; several are a store that does not answer, and say nothing of what is there.
+                raise unanswered[0]
+            return without_large_attributes(node) if node is not None else None
 
-        await for_each(ordered, add, _WIDTH)
-        if len(unanswered) > 1:
-            # One may be slow; several are a store that does not answer, and say nothing of what is there.
-            raise unanswered[0]
-        return [(name, found[name]) for name in ordered if name in found]
+        found: AsyncGenerator[tuple[str, Node]] = each_found(await in_order(await self.child_names(path)), look, _WIDTH)
+        async with aclosing(found):
+            async for each in found:
+                yield each
 
     async def child_names(self, path: NodePath) -> set[str]:
         """Names of what may lie directly below ``path``."""
@@ -422,6 +421,7 @@ class Hierarchy:
                 self._counters.nodes_parsed += 1
                 return unusable(path, layout.dialect.name, error), digest.digest(), newest
             if node is not None:
+                self._known.weigh(path, documents)
                 self._counters.nodes_parsed += 1
                 node = await with_stored_scalar(self._store, layout, node)
                 if isinstance(node, ArrayNode) and not node.metadata.shape:

@@ -83,6 +83,12 @@ class ArrayMetadata:
             return self.fill_value
         return empty(self.data_type) if self.data_type.is_variable else bytes(self.data_type.itemsize)
 
+    @property
+    def held_nbytes(self) -> int:
+        """Bytes of memory, about and at most, that this takes: short values take several times their text."""
+        texts = (self.data_type, self.codecs, self.shards, self.dimension_names)
+        return len(self.fill_value or b"") + 8 * len(repr(texts))
+
     def chunk_nbytes(self, coords: Coords) -> int:
         """Bytes of chunk ``coords``, decoded, at its full shape; of references to its elements, where these have no fixed size."""
         return math.prod(self.chunk_grid.chunk_shape(coords)) * self.data_type.itemsize

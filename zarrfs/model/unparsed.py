@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 _MEMBER_NBYTES = 200
+_VALUE_NBYTES = 64
+_NAMED_NBYTES = 100
 
 
 class Unparsed:
@@ -31,20 +33,44 @@ class Unparsed:
         return f"<{len(self.data)} bytes of JSON, {hashlib.blake2b(self.data, digest_size=8).hexdigest()}>"
 
 
+def parsed_nbytes(data: bytes) -> int:
+    """Bytes of memory, about and at most, that the values of a JSON text take when all of them are objects of Python."""
+    values = data.count(b",") + data.count(b"[") + data.count(b"{")
+    return len(data) + _VALUE_NBYTES * values + _NAMED_NBYTES * data.count(b":")
+
+
 LARGE_NBYTES = 64 << 10
 """Attributes of fewer bytes are not worth counting: most nodes have some."""
 
 
 def are_large(attributes: Mapping[str, object]) -> bool:
     """Whether attributes take more than `LARGE_NBYTES`; found without going through all of them."""
-    if len(attributes) * _MEMBER_NBYTES > LARGE_NBYTES:
-        return True
-    return bool(attributes) and nbytes_of(attributes) > LARGE_NBYTES
+    nbytes = 0
+    for each in _sizes(attributes):
+        nbytes += each
+        if nbytes > LARGE_NBYTES:
+            return True
+    return False
 
 
 def nbytes_of(attributes: Mapping[str, object]) -> int:
-    """Bytes of memory that attributes take, about. Those that were parsed count little: all of them together are few."""
-    return sum(
-        _MEMBER_NBYTES + (len(value.data) if isinstance(value, Unparsed) else len(value) if isinstance(value, str) else 0)
-        for value in attributes.values()
-    )
+    """Bytes of memory that attributes take, about."""
+    return sum(_sizes(attributes))
+
+
+def _sizes(value: object) -> Iterator[int]:
+    pending = [value]
+    while pending:
+        match pending.pop():
+            case Unparsed() as text:
+                yield len(text.data)
+            case str() as text:
+                yield _VALUE_NBYTES + len(text)
+            case dict() as members:
+                yield _VALUE_NBYTES + _MEMBER_NBYTES * len(members)
+                pending += members.values()
+            case list() as values:
+                yield _VALUE_NBYTES + _VALUE_NBYTES * len(values)
+                pending += values
+            case _:
+                yield 0

@@ -36,6 +36,9 @@ async def describe(
     async with opened(config) as (_, hierarchy):
         async for node in walk(hierarchy, config, path):
             try:
+                if not isinstance(node, UnsupportedNode):
+                    # With its attributes.
+                    node = await hierarchy.node(node.path) or node
                 said = await _described(hierarchy, node, told, indexes=indexes and not nodes)
             except Exception as error:  # noqa: BLE001 - whatever it is about one node, the others are told
                 said = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import trio
 
@@ -66,25 +66,30 @@ async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIte
         node = unusable(start, "", error)
     if node is None:
         raise NoSuchEntry(f"there is no node {start} in {public_url(config.store)}", key=start)
-    pending = [(node, 0, False)]
-    while pending:
-        node, depth, below_bad = pending.pop()
-        is_bad = isinstance(node, UnsupportedNode)
-        if not (below_bad and isinstance(node, GroupNode) and not node.explicit):
-            yield node
-        if isinstance(node, ArrayNode):
-            continue
-        if depth == _MAX_DEPTH:
-            reason = f"what lies below is more than {_MAX_DEPTH} groups deep: zarrfs does not go there"
-            yield UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason)
-            continue
-        try:
-            if (is_bad or below_bad) and len(await hierarchy.child_names(node.path)) > _FEW:
-                continue
-            children = await hierarchy.children(node.path)
-        except Exception as error:  # noqa: BLE001 - nothing that is wrong here keeps the rest from being told
-            if not is_bad:
-                reason = f"what lies below cannot be listed: {reason_of(node.path, error)}"
-                yield UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason, bad=True)
-            continue
-        pending.extend((child, depth + 1, is_bad or below_bad) for _, child in reversed(children))
+    async for each in _below(hierarchy, node, 0, False):
+        yield each
+
+
+async def _below(hierarchy: Hierarchy, node: Node, depth: int, below_bad: bool) -> AsyncIterator[Node]:
+    """``node`` and everything below it. Of what is still to come nothing is held."""
+    is_bad = isinstance(node, UnsupportedNode)
+    if not (below_bad and isinstance(node, GroupNode) and not node.explicit):
+        yield node
+    path, dialect = node.path, node.dialect
+    if isinstance(node, ArrayNode):
+        return
+    if depth == _MAX_DEPTH:
+        reason = f"what lies below is more than {_MAX_DEPTH} groups deep: zarrfs does not go there"
+        yield UnsupportedNode(path=path, dialect=dialect, reason=reason)
+        return
+    try:
+        if (is_bad or below_bad) and len(await hierarchy.child_names(path)) > _FEW:
+            return
+        async with aclosing(hierarchy.children(path)) as children:
+            async for _, child in children:
+                async for each in _below(hierarchy, child, depth + 1, is_bad or below_bad):
+                    yield each
+    except Exception as error:  # noqa: BLE001 - nothing that is wrong here keeps the rest from being told
+        if not is_bad:
+            reason = f"what lies below cannot be listed: {reason_of(path, error)}"
+            yield UnsupportedNode(path=path, dialect=dialect, reason=reason, bad=True)

@@ -44,6 +44,13 @@ def is_local(fd: int) -> bool:
         return False
 
 
+def local_below(root: int) -> list[Parts]:
+    """Where other file systems of this machine are mounted below the folder of the descriptor ``root``, as far as can be known."""
+    with suppress(OSError):
+        return [parts for parts, is_local in _below(root) if is_local]
+    return []
+
+
 class RemoteMounts:
     """The file systems below the folder of the descriptor ``root`` that may wait for a server, as the mount table has them. None: the
     folder itself is on one, and they make no difference.
@@ -99,18 +106,21 @@ class RemoteMounts:
 
     def _read(self) -> None:
         self._read_at = time.monotonic()
-        try:
-            # A descriptor of a removed folder leads to a name that no mount has.
-            above = os.readlink(os.fsencode(f"/proc/self/fd/{self._root}")).rstrip(b"/") + b"/"
-            with open("/proc/self/mountinfo", "rb") as file:
-                table = file.read()
-        except OSError:
-            return
-        self._places = tuple(
-            tuple(os.fsdecode(mount.path[len(above) :]).split("/"))
-            for mount in _mounts(table)
-            if not mount.is_local and mount.path.startswith(above) and mount.path != above
-        )
+        with suppress(OSError):
+            assert self._root is not None
+            self._places = tuple(parts for parts, is_local in _below(self._root) if not is_local)
+
+
+def _below(root: int) -> list[tuple[Parts, bool]]:
+    # A descriptor of a removed folder leads to a name that no mount has.
+    above = os.readlink(os.fsencode(f"/proc/self/fd/{root}")).rstrip(b"/") + b"/"
+    with open("/proc/self/mountinfo", "rb") as file:
+        table = file.read()
+    return [
+        (tuple(os.fsdecode(mount.path[len(above) :]).split("/")), mount.is_local)
+        for mount in _mounts(table)
+        if mount.path.startswith(above) and mount.path != above
+    ]
 
 
 def _mounts(table: bytes) -> Iterator[_Mount]:

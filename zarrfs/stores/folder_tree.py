@@ -30,7 +30,7 @@ from zarrfs.spill import Buffers
 from zarrfs.stores import file_rights
 from zarrfs.stores.base import Buffer, DirEntry, Generation
 from zarrfs.stores.file_calls import Closing, link_new, lstat, next_data, nothing_if_absent, pread, sync_file_system, unlink, write
-from zarrfs.stores.file_systems import RemoteMounts, is_local
+from zarrfs.stores.file_systems import RemoteMounts, is_local, local_below
 from zarrfs.stores.folder_names import TEMPORARY, Parts, generation_of, place_of
 from zarrfs.stores.folder_scan import Scan
 from zarrfs.stores.os_errors import ABSENT
@@ -371,9 +371,15 @@ class FolderTree:
     # --- making durable -----------------------------------------------------------------------------------------------------
 
     def sync_all(self) -> None:
-        """Return when all that was written to the file system that the folder is on survives a power cut."""
-        with Closing(self.open_folder((), os.O_RDONLY)) as folder:
-            sync_file_system(folder)
+        """Return when all survives a power cut that was written to the file system that the folder is on, and to those of this machine
+        that are mounted in it."""
+        for parts in ((), *local_below(self.root)):
+            # What the mount table said a moment ago.
+            with (
+                suppress(FileNotFoundError, NotADirectoryError, KeyConflict),
+                Closing(self.open_folder(parts, os.O_RDONLY)) as folder,
+            ):
+                sync_file_system(folder)
         self._unsynced.clear()
 
     def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = ()) -> None:

@@ -39,6 +39,8 @@ class Content(abc.ABC):
     in_parts: bool = False
     blksize: int = 4096
     private: bool = False
+    held_nbytes: int = 0
+    """See `File.held_nbytes`."""
 
     @abc.abstractmethod
     async def snapshot(self) -> Snapshot | None:

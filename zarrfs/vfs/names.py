@@ -36,6 +36,11 @@ def digest_of(part: str) -> str:
     return _LONG + hashlib.blake2b(os.fsencode(part), digest_size=20).hexdigest()
 
 
+def is_digest(name: str) -> bool:
+    """Whether only a listing tells what ``name`` stands for."""
+    return name.startswith(_LONG)
+
+
 def part_of(name: str) -> str | None:
     """The part of a key that ``name`` stands for. None for a digest name, whose part only a listing tells, and for one that no part
     has: each part has one name."""

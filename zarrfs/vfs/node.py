@@ -132,6 +132,11 @@ class File(Node):
 
     ident: str
 
+    @property
+    def held_nbytes(self) -> int:
+        """Bytes of memory that are held for this object, about, where that may be many."""
+        return 0
+
     @abc.abstractmethod
     async def open(self, flags: OpenFlags) -> Handle:
         """An open file. Refuses now what could not be published later: `NotPermitted`, `StoreReadOnly`, `StaleEntry`."""

@@ -17,6 +17,10 @@ class StagedFile(File):
         self.writable = writable
         self.ident = content.ident
 
+    @property
+    def held_nbytes(self) -> int:
+        return self.content.held_nbytes
+
     async def attributes(self) -> Attributes:
         staged = self.area.get(self.ident)
         if staged is not None:

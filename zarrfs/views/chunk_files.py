@@ -45,6 +45,7 @@ class ChunkFile(NodeContent):
         self._form = form
         self._context = form.context
         self._opened = opened
+        self.held_nbytes = opened.held_nbytes
         self._coords = coords
         self.path = path if path is not None else opened.array.path
         self.ident = form.ident(self.path, form.keys(opened.array.node).encode(coords))

@@ -10,6 +10,7 @@ from zarrfs import threads
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.v2 import ZARRAY, ZATTRS
 from zarrfs.errors import ContentInvalid
+from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.chunks_documents import array_written, attributes_written, check_group, documents_of, says_the_same
 from zarrfs.views.node_documents import NodeDocument, check_only_shape_differs
@@ -42,7 +43,7 @@ class ChunksDocument(NodeDocument):
     async def _change_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
         if isinstance(node, GroupNode) and self._state.is_unwritten(self.path):
             layout = await self._context.editor.layout_for(self.path)
-            if not layout.dialect.has_groups and not await self._context.hierarchy.children(self.path):
+            if not layout.dialect.has_groups and not await has_any(self._context.hierarchy.children(self.path)):
                 # No group of such a dialect has attributes, but this may become an array, and cp -r copies in any order.
                 self._context.hierarchy.empty_groups.keep(self.path, attributes)
                 return

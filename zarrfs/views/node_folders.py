@@ -25,6 +25,7 @@ from zarrfs.errors import (
     NotPermitted,
     StoreReadOnly,
 )
+from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content
@@ -295,10 +296,10 @@ class NodeFolder(Directory):
         if not isinstance(kind, GroupKind):
             return False
         is_unsaid = self.state.is_unwritten(self.path) or (self.path == ROOT and not kind.node.explicit)
-        return is_unsaid and not await self._context.hierarchy.children(self.path)
+        return is_unsaid and not await has_any(self._context.hierarchy.children(self.path))
 
     async def _require_no_nodes(self, name: str) -> None:
-        if await self._context.hierarchy.children(self.path):
+        if await has_any(self._context.hierarchy.children(self.path)):
             raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident(name))
 
     def _described(self, kind: Kind) -> ExtendedAttributes:

@@ -88,13 +88,8 @@ class GroupKind(GroupDirectory, Kind):
             return None
         return self._form.document(self.path, name)
 
-    async def _shown(self) -> list[Shown]:
-        every = await super()._shown()
-        for shown in every:
-            if shown.is_directory:
-                ident = f"{self._form.ident(self.path, shown.name)}/"
-                shown.mtime_ns = self.context.times.shown(ident, size=0, stored_ns=shown.mtime_ns)
-        return every
+    def shown_mtime_ns(self, shown: Shown, stored_ns: int | None) -> int | None:
+        return self.context.times.shown(f"{self._form.ident(self.path, shown.name)}/", size=0, stored_ns=stored_ns)
 
     def _waiting_called(self, name: str) -> NodePath | None:
         return next((path for path in self._form.state.waiting_in(self.path) if path.name == name), None)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing
 
 import trio
 
@@ -26,6 +28,7 @@ UNSUPPORTED_SUFFIX = ".unsupported.txt"
 _AT_ONCE = 32
 # For the number of a name that had to give way.
 _RESERVED_NBYTES = 6
+_NUMBER = re.compile(r"~[1-9][0-9]{0,18}\Z")
 
 
 def node_ident(view: str, path: NodePath, name: str) -> str:
@@ -42,25 +45,10 @@ def child_path(path: NodePath, name: str) -> NodePath:
 
 
 def made_name(stem: str, suffix: str) -> str:
-    """What is called ``stem`` + ``suffix``, as far as no real node and no other made name is in the way (`free_names`)."""
+    """What is called ``stem`` + ``suffix``, as far as no real node and no other made name is in the way."""
     if len(os.fsencode(stem + suffix)) > names.MAX_NBYTES - _RESERVED_NBYTES:
         stem = names.digest_of(stem)
     return stem + suffix
-
-
-def free_names(every: Sequence[Shown], documents: Iterable[str]) -> None:
-    """Give each entry of a folder a name of its own. Documents keep theirs, then real nodes, then made names in order; what finds its
-    name taken becomes ``stem~1`` + ``suffix``, or the first number that is free."""
-    taken = set(documents)
-    late: list[Shown] = []
-    for shown in sorted(every, key=lambda shown: bool(shown.suffix)):
-        if shown.name in taken:
-            late.append(shown)
-        taken.add(shown.name)
-    for shown in late:
-        stem = shown.name.removesuffix(shown.suffix)
-        shown.name = next(name for n in itertools.count(1) if (name := f"{stem}~{n}{shown.suffix}") not in taken)
-        taken.add(shown.name)
 
 
 class Shown:
@@ -114,6 +102,8 @@ class GroupDirectory(Directory):
     """A group: a folder of what ``show`` makes of each child."""
 
     view: str
+    suffixes: tuple[str, ...] = (UNSUPPORTED_SUFFIX,)
+    """What `show` appends to names."""
 
     def __init__(self, context: ViewContext, path: NodePath) -> None:
         self.context = context
@@ -124,22 +114,36 @@ class GroupDirectory(Directory):
         return Attributes(True, mtime_ns=await self.context.store.prefix_mtime_ns(folder), writable=False)
 
     async def lookup(self, name: str) -> Node:
-        for shown in await self.documents():
+        documents = await self.documents()
+        for shown in documents:
             if shown.name == name:
                 return shown.make()
-        node = await self._child_called(name)
-        if node is not None:
-            shown = await self._show(name, node)
-            if shown.name == name:
-                return shown.make()
-        for shown in await self._shown():
+        async for child, node in self._candidates(name):
+            shown = await self._free(await self._show(child, node), documents)
             if shown.name == name:
                 return shown.make()
         raise no_such_entry(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
-        for shown in [*await self.documents(), *await self._shown()]:
+        documents = await self.documents()
+        for shown in documents:
             yield shown.entry
+        hierarchy = self.context.hierarchy
+        async with aclosing(hierarchy.children(self.path)) as children:
+            siblings: Collection[str] | None = None
+            index = 0
+            async for name, node in children:
+                if not index % _AT_ONCE:
+                    await trio.lowlevel.checkpoint()
+                index += 1
+                shown = await self._show(names.name_of(name), node)
+                if shown.is_directory:
+                    shown.mtime_ns = self.shown_mtime_ns(
+                        shown, await self.context.store.prefix_mtime_ns(hierarchy.folder_of(node.path))
+                    )
+                elif siblings is None:
+                    siblings = await hierarchy.child_names(self.path)
+                yield (await self._free(shown, documents, siblings)).entry
 
     async def documents(self) -> Sequence[Shown]:
         """Files that stand for the group itself."""
@@ -148,6 +152,10 @@ class GroupDirectory(Directory):
     async def show(self, name: str, node: HierarchyNode) -> Shown:
         """The entry for the child ``node``, called ``name`` where it is a folder, ``name`` and a suffix where it is a file."""
         raise NotImplementedError
+
+    def shown_mtime_ns(self, shown: Shown, stored_ns: int | None) -> int | None:
+        """The time of the folder ``shown``, where the store says this."""
+        return stored_ns
 
     def show_unsupported(self, name: str, node: UnsupportedNode) -> Shown:
         """The entry for a child that cannot be shown: a file with the reason."""
@@ -169,15 +177,38 @@ class GroupDirectory(Directory):
             return None
         return await self.context.hierarchy.node(self.path.child(part))
 
-    async def _shown(self) -> list[Shown]:
-        children = await self.context.hierarchy.children(self.path)
-        every = []
-        for index, (name, node) in enumerate(children):
-            if not index % _AT_ONCE:
-                await trio.lowlevel.checkpoint()
-            shown = await self._show(names.name_of(name), node)
-            if shown.is_directory:
-                shown.mtime_ns = await self.context.store.prefix_mtime_ns(self.context.hierarchy.folder_of(node.path))
-            every.append(shown)
-        free_names(every, [shown.name for shown in await self.documents()])
-        return every
+    async def _candidates(self, name: str) -> AsyncIterator[tuple[str, HierarchyNode]]:
+        """The children that may be shown as ``name``, each as its own folder would be called: few of them, however many there are."""
+        stems = [name, *(name.removesuffix(suffix) for suffix in self.suffixes if name.endswith(suffix))]
+        for stem in dict.fromkeys((*stems, *(_NUMBER.sub("", stem) for stem in stems))):
+            if stem and (node := await self._child_called(stem)) is not None:
+                yield stem, node
+            elif names.is_digest(stem):
+                for part in await self.context.hierarchy.child_names(self.path):
+                    child = names.name_of(part)
+                    if stem in (child, names.digest_of(child)) and (
+                        node := await self.context.hierarchy.node(self.path.child(part))
+                    ):
+                        yield child, node
+
+    async def _free(self, shown: Shown, documents: Iterable[Shown], siblings: Collection[str] | None = None) -> Shown:
+        """``shown``, with a name of its own. Documents keep theirs, then real nodes, then made names; what finds its name taken becomes
+        ``stem~1`` + ``suffix``, or the first number that is free. ``siblings``: the names of all children, where they are known."""
+        reserved = {each.name for each in documents}
+        stem, suffix = shown.name.removesuffix(shown.suffix), shown.suffix
+        for number in itertools.count(1):
+            is_real = not suffix and number == 1
+            taken = shown.name in reserved or (not is_real and await self._is_shown(shown.name, "", siblings))
+            if not taken and suffix and number > 1:
+                taken = await self._is_shown(f"{stem}~{number - 1}", suffix, siblings)
+            if not taken:
+                return shown
+            shown.name = f"{stem}~{number}{suffix}"
+        raise AssertionError
+
+    async def _is_shown(self, name: str, suffix: str, siblings: Collection[str] | None) -> bool:
+        """Whether the child whose folder would be called ``name`` is shown with ``suffix``."""
+        if siblings is not None and names.part_of(name) not in siblings:
+            return False
+        node = await self._child_called(name)
+        return node is not None and (await self._show(name, node)).suffix == suffix

@@ -66,6 +66,7 @@ class WholeArrayGroup(GroupDirectory):
         super().__init__(context, path)
         self.container = container
         self.view = container.name
+        self.suffixes = (container.suffix, *super().suffixes)
 
     async def attributes(self) -> Attributes:
         return replace(await super().attributes(), writable=self._writable)
@@ -111,7 +112,8 @@ class WholeArrayGroup(GroupDirectory):
 
     async def show(self, name: str, node: HierarchyNode) -> Shown:
         if isinstance(node, GroupNode):
-            return Shown(name, True, lambda: WholeArrayGroup(self.context, node.path, self.container), writable=self._writable)
+            path = node.path
+            return Shown(name, True, lambda: WholeArrayGroup(self.context, path, self.container), writable=self._writable)
         if isinstance(node, ArrayNode):
             try:
                 layout = layout_of(self.container, node.metadata)

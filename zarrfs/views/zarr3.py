@@ -31,6 +31,8 @@ from zarrfs.views.zarr3_files import Zarr3Document
 _KEY = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
 # As many as the hierarchy remembers nodes.
 _REMEMBERED = 50_000
+_LARGE_NBYTES = 8 << 10
+_REMEMBERED_NBYTES = 16 << 20
 
 
 class Zarr3Form(NodeForm):
@@ -45,6 +47,10 @@ class Zarr3Form(NodeForm):
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self._shown: OrderedDict[NodePath, tuple[ArrayNode, ShownArray]] = OrderedDict()
+        self._keys: OrderedDict[NodePath, ChunkKeyEncoding] = OrderedDict()
+        # Bytes of those that are large, the attributes left out.
+        self._nbytes: OrderedDict[NodePath, int] = OrderedDict()
+        self._all_nbytes = 0
 
     def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         if isinstance(node, GroupNode):
@@ -56,8 +62,7 @@ class Zarr3Form(NodeForm):
         return self._as_shown(node).metadata.chunk_key_encoding
 
     def known_keys(self, path: NodePath) -> ChunkKeyEncoding | None:
-        known = self._shown.get(path)
-        return known[1].metadata.chunk_key_encoding if known is not None else None
+        return self._keys.get(path)
 
     def looks_like_chunk(self, key: str) -> bool:
         return _KEY.fullmatch(key) is not None
@@ -86,11 +91,24 @@ class Zarr3Form(NodeForm):
     def _look(self, node: ArrayNode) -> ShownArray:
         shown = shown_array(node)
         # Of a large document everything else is worth remembering.
-        large = are_large(node.attributes)
+        large = are_large(node.attributes) or len(shown.document) > _LARGE_NBYTES
+        self._forget(node.path)
+        self._keys[node.path] = shown.metadata.chunk_key_encoding
+        if len(self._keys) > _REMEMBERED:
+            self._keys.popitem(last=False)
         self._shown[node.path] = (replace(node, attributes={}), replace(shown, document=b"")) if large else (node, shown)
-        if len(self._shown) > _REMEMBERED:
-            self._shown.popitem(last=False)
+        if (nbytes := node.metadata.held_nbytes) > _LARGE_NBYTES:
+            self._nbytes[node.path] = nbytes
+            self._all_nbytes += nbytes
+        while len(self._shown) > _REMEMBERED:
+            self._forget(next(iter(self._shown)))
+        while self._all_nbytes > _REMEMBERED_NBYTES:
+            self._forget(next(iter(self._nbytes)))
         return shown
+
+    def _forget(self, path: NodePath) -> None:
+        self._shown.pop(path, None)
+        self._all_nbytes -= self._nbytes.pop(path, 0)
 
 
 PLUGIN = ViewPlugin(

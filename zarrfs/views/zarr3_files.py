@@ -9,6 +9,7 @@ from zarrfs import threads
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.documents import dump
 from zarrfs.errors import ContentInvalid
+from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.node_documents import NodeDocument
 from zarrfs.views.waiting import groups_from_waiting
@@ -38,7 +39,7 @@ class Zarr3Document(NodeDocument):
         await self._set_attributes(node, stored_attributes(node.dialect, written))
 
     async def _make_array(self, written: ArrayNode) -> None:
-        if await self._context.hierarchy.children(self.path):
+        if await has_any(self._context.hierarchy.children(self.path)):
             raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident)
         editor = self._context.editor
         await editor.turn_into_array(new_array(await editor.layout_for(self.path), self.ident, written))
