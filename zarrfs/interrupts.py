@@ -13,6 +13,7 @@ import select
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -44,28 +45,33 @@ def run(function: Callable[[], Awaitable[T]]) -> T:
     """As `trio.run`; SIGINT cancels ``function``. Raises `Interrupted`, when that was its end."""
     import trio
 
-    async def listen(scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(signal.SIGINT) as received:
-            task_status.started()
-            await anext(received)
-            scope.cancel()
-            # A thread that waits for what hangs, and that nothing cancels, ends with the process.
-            await trio.sleep(_GRACE_SECONDS)
-        end_by(signal.SIGINT)
-
     async def heard() -> T:
-        async with trio.open_nursery() as nursery:
-            scope = trio.CancelScope()
-            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-                await nursery.start(listen, scope)
-            with scope:
-                result = await function()
-            nursery.cancel_scope.cancel()
-            if not scope.cancelled_caught:
-                return result
+        with trio.CancelScope() as scope, _interrupted(partial(trio.lowlevel.current_trio_token().run_sync_soon, scope.cancel)):
+            return await function()
         raise Interrupted
 
     return trio.run(heard)
+
+
+@contextmanager
+def _interrupted(cancel: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile SIGINT calls ``cancel``, and ends this process if it is still here some seconds later: the event loop may be held by an
+    import, or wait for a thread that nothing cancels."""
+
+    def handle(number: int, frame: object) -> None:
+        cancel()
+        signal.setitimer(signal.ITIMER_REAL, _GRACE_SECONDS)
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handle), signal.signal(signal.SIGALRM, lambda number, frame: end_by(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in zip((signal.SIGINT, signal.SIGALRM), before, strict=True):
+            signal.signal(number, handler)
 
 
 def end_by(number: int) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from zarrfs.stores import folder_tree
-from zarrfs.stores.file_systems import is_local
+from zarrfs.stores.file_systems import RemoteMounts, is_local
 from zarrfs.stores.folder import FolderStore
 from zarrfs.stores.folder_tree import FolderTree
 
@@ -40,3 +41,12 @@ def test_all_of_a_store_is_synced_also_where_another_disk_is_mounted_in_it(tmp_p
         tree.close()
     finally:
         subprocess.run(["umount", tmp_path / "a" / "b c"], check=True)
+
+
+def test_mounts_are_asked_for_by_several_threads_at_once(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    mounts = RemoteMounts(folder)
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: mounts.now(), range(20_000))) == {()}
+    mounts.close()
+    os.close(folder)

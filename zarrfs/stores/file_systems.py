@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -69,6 +70,8 @@ class RemoteMounts:
             with suppress(OSError):
                 self._table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._changes = select.poll()
+        # Threads ask as well as the event loop, and who has asked whether the table has changed is the only one who learns it.
+        self._lock = threading.Lock()
         if self._table >= 0:
             # proc_pid_mounts(5): the table is readable all the time, and a change of it is an exceptional condition.
             self._changes.register(self._table, select.POLLPRI)
@@ -80,15 +83,17 @@ class RemoteMounts:
 
     def recent(self, age: float = _STALE_SECONDS) -> tuple[Parts, ...]:
         """Where they are, or were so many seconds ago."""
-        if time.monotonic() - self._read_at > age:
-            self._read()
-        return self._places
+        with self._lock:
+            self._read_if_older(age)
+            return self._places
 
     def now(self, age: float = _STALE_SECONDS) -> tuple[Parts, ...]:
         """Where they are, by names that are at most so many seconds old."""
-        if self._table >= 0 and self._changes.poll(0):
-            self._read()
-        return self.recent(age)
+        with self._lock:
+            if self._table >= 0 and self._changes.poll(0):
+                self._read()
+            self._read_if_older(age)
+            return self._places
 
     def over(self, parts: Parts) -> Parts | None:
         """The one on the way to a name, or on it."""
@@ -103,6 +108,10 @@ class RemoteMounts:
         """What they are mounted on in one folder, now."""
         places = self.now()
         return frozenset(place[-1] for place in places if place[:-1] == parts) if places else frozenset()
+
+    def _read_if_older(self, age: float) -> None:
+        if time.monotonic() - self._read_at > age:
+            self._read()
 
     def _read(self) -> None:
         self._read_at = time.monotonic()
