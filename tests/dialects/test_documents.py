@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.unhurried import unhurried
 from zarrfs.dialects import documents, json_text
 from zarrfs.errors import MetadataError, MetadataUnsupported
+from zarrfs.model.unparsed import Unparsed
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -234,3 +235,18 @@ def test_merging_keeps_every_byte_of_what_is_not_meant() -> None:
 def test_merging_needs_an_object(path: list[str]) -> None:
     with pytest.raises(MetadataError, match="is not an object"):
         documents.merged("k", b'{"x": {"keep": 1}, "n": [1]}', path, {"a": 1})
+
+
+@pytest.mark.parametrize("length", [10, 300, 3000, 5000])
+@pytest.mark.parametrize("behind", [True, False])
+def test_copies_and_attributes_of_any_number_and_length_take_no_room_from_the_rest(length: int, behind: bool) -> None:
+    """Consolidated copies of thousands of arrays are the rule in large stores."""
+    copies = {f"a{n}": {"text": "x" * length, "values": [1, 2, 3]} for n in range(8_000_000 // (length + 100))}
+    rest = {"shape": [1, 2], "codecs": [{"name": "bytes"}] * 100}
+    members = rest | {"copy": copies} if behind else {"copy": copies} | rest
+    read = documents.parse_object("k", json.dumps(members).encode(), frozenset({("copy",)}))
+    assert {name: read[name] for name in rest} == rest
+    assert read["copy"].keys() == copies.keys()
+    for name in ("a0", "a1", list(copies)[-1]):
+        found = read["copy"][name]
+        assert (json.loads(found.data) if isinstance(found, Unparsed) else found) == copies[name]

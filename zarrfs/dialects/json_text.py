@@ -57,8 +57,8 @@ class JsonText:
         self._cuts: dict[int, list[int]] = {}
         if not self.is_small or self.text.count("[") + self.text.count("{") > MAX_DEPTH:
             self._measure()
-        self._parsed = 0
-        self._parsed_length = 0
+        self._parsed = self._parsed_length = 0
+        self._loose_values = self._loose_length = 0
 
     def whole(self, loose: Collection[tuple[str, ...]] = ()) -> Any:
         """The value that is the document; see `load`."""
@@ -186,8 +186,16 @@ class JsonText:
     def _value_or_text(self, start: int, stop: int) -> Any:
         if self.text[start] not in '[{"':
             return _DECODER.raw_decode(self.text, start)[0]
-        if stop - start <= _SHORT and self._parsed + _values(self.text, start, stop) <= _MAX_PARSED:
-            return self._parse(start)
+        values = _values(self.text, start, stop)
+        # Apart from what has to be parsed: that must not be refused because of what need not be.
+        if (
+            stop - start <= _SHORT
+            and self._loose_values + values <= _MAX_PARSED
+            and self._loose_length + stop - start <= _MAX_PARSED_LENGTH
+        ):
+            self._loose_values += values
+            self._loose_length += stop - start
+            return _DECODER.raw_decode(self.text, start)[0]
         self.end(start)
         return Unparsed(self.text[start:stop].encode())
 

@@ -212,7 +212,7 @@ class Roots:
         keys = dialect.root_keys(prefix)
         documents = {key: value for key in keys if (value := read.get(key)) is not None}
         documents |= await get(tuple(key for key in keys if key not in read))
-        further = _further(dialect, prefix, documents)
+        further = await threads.cpu(weight(documents), _further, dialect, prefix, documents)
         if further:
             documents |= await get(further)
         try:
