@@ -130,7 +130,7 @@ HOMES = {
     "isal": {"codecs"},
     "msgpack": {"codecs"},
     "imagecodecs": {"codecs"},
-    "inotify_simple": {"stores.folder_watch"},
+    "inotify_simple": {"stores.folder.watch"},
     "lmdb": {"stores.lmdb"},
     "sqlite3": {"stores.sqlite"},
     "dbm": set(),  # its libraries trust the files that they open

@@ -13,8 +13,8 @@ from tests.support.drivers import DirectDriver, direct
 from tests.support.small_stores import SMALL, write
 from zarrfs.fuse.inodes import InodeTable
 from zarrfs.fuse.memory import TOLD_SECONDS, KernelMemory
-from zarrfs.stores import folder_watch
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder import watch
+from zarrfs.stores.folder.store import FolderStore
 
 CONTEXT = SimpleNamespace(uid=0, gid=0, pid=0, umask=0)
 
@@ -66,7 +66,7 @@ def test_when_the_watch_ends_the_kernel_forgets_and_keeps_things_for_a_short_tim
             value, folder = await looked_up(driver, b"raw", b"a", b"0.0"), await looked_up(driver, b"raw", b"a")
             assert (value.entry_timeout, value.attr_timeout) == (TOLD_SECONDS, TOLD_SECONDS)
             assert (folder.entry_timeout, folder.attr_timeout) == (TOLD_SECONDS, 10), "a folder's time changes with what is in it"
-            monkeypatch.setattr(folder_watch, "MAX_FOLDERS", 1)
+            monkeypatch.setattr(watch, "MAX_FOLDERS", 1)
             (tmp_path / "store/more").mkdir()
             await until_watched(driver, False)
             assert (folder.st_ino, "0.0") in driver.notifier.entries

@@ -11,7 +11,7 @@ import trio
 from tests.support.drivers import direct
 from tests.support.tree_suite import SCENARIOS, Scenario
 from zarrfs.stores.base import Store
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 
 STORES: dict[str, Callable[[Path], Store]] = {

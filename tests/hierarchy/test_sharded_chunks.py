@@ -24,7 +24,7 @@ from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.model.shards import EMPTY, ShardSpec
 from zarrfs.stores.base import Store
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.observed import ObservedStore
 

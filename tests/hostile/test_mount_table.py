@@ -13,7 +13,7 @@ ASKS = f"""
 import os, sys
 sys.path.insert(0, {str(REPOSITORY)!r})
 from zarrfs.lifecycle.mount_table import mount_at
-from zarrfs.stores.file_systems import is_local
+from zarrfs.stores.folder.file_systems import is_local
 there = mount_at(sys.argv[1])
 print(there and there.fstype, is_local(os.open(sys.argv[1], os.O_RDONLY)))
 """

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.attackers import EVE, MALLORY, act, attempt, home, needs_root, repeating
 from tests.support.mounting import Mounted, mounted
-from zarrfs.stores.file_rights import Owner
-from zarrfs.stores.folder_tree import FolderTree
+from zarrfs.stores.folder.rights import Owner
+from zarrfs.stores.folder.tree import FolderTree
 
 pytestmark = [pytest.mark.fuse, needs_root]
 

@@ -19,7 +19,7 @@ from tests.support.stores import contents, names
 from zarrfs.errors import StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.base import Store
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.opening import open_store
 
 

@@ -20,7 +20,7 @@ from tests.support.stores import contents
 from zarrfs.errors import GenerationMismatch, StoreError, StoreUnsupported
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.base import Store
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.opening import open_store
 
 pytest.importorskip("lmdb")

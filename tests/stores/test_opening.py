@@ -9,7 +9,7 @@ import pytest
 from trio.testing import trio_test
 
 from zarrfs.errors import StoreNotFound, UsageError
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import local_path, open_store
 

@@ -28,8 +28,8 @@ from zarrfs.stores.archive import ArchiveStore
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
-from zarrfs.stores.zip_directory import ZipDirectory
-from zarrfs.stores.zip_members import MemberReader
+from zarrfs.stores.zip.directory import ZipDirectory
+from zarrfs.stores.zip.members import MemberReader
 
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 every_method = pytest.mark.parametrize("method", METHODS)

@@ -11,7 +11,7 @@ import trio
 
 from tests.stores.conformance import Opener, StoreConformance
 from zarrfs.stores.base import Store
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.noted import NotedStore

@@ -17,7 +17,7 @@ from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore

@@ -14,7 +14,7 @@ from zarrfs.model import chunk_key
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Change
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.grid_keys import GridKeys
 from zarrfs.transformers.observed import ObservedStore

@@ -16,7 +16,7 @@ from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Buffer, Store
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.forwarding import ForwardingStore

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from zarrfs.stores.folder_names import Parts
+from zarrfs.stores.folder.names import Parts
 
 # <linux/openat2.h>. All architectures have this number.
 _SYS_OPENAT2 = 437

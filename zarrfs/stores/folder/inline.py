@@ -17,10 +17,10 @@ import os
 import stat as st
 
 from zarrfs.stores.base import Buffer, Generation, WouldWait
-from zarrfs.stores.folder_names import Parts, generation_of
-from zarrfs.stores.folder_scan import Scan
-from zarrfs.stores.folder_tree import FolderTree, Ranges, changed
-from zarrfs.stores.one_file_system import open_within
+from zarrfs.stores.folder.names import Parts, generation_of
+from zarrfs.stores.folder.one_file_system import open_within
+from zarrfs.stores.folder.scan import Scan
+from zarrfs.stores.folder.tree import FolderTree, Ranges, changed
 
 _AGE = 0.05
 _LOOK = os.O_PATH | os.O_NOFOLLOW

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from zarrfs.stores.folder_names import Parts
+from zarrfs.stores.folder.names import Parts
 
 _LOCAL = frozenset(
     (

@@ -25,7 +25,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.spill import buffer, is_large
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Buffer
-from zarrfs.stores.zip_directory import LOCAL_MAGIC, Member
+from zarrfs.stores.zip.directory import LOCAL_MAGIC, Member
 
 STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14
 _NAMES = {

@@ -18,15 +18,15 @@ from tests.support.small_stores import write
 from tests.support.stores import contents
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import WouldWait
-from zarrfs.stores.file_systems import RemoteMounts
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.file_systems import RemoteMounts
+from zarrfs.stores.folder.store import FolderStore
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 _TRACED = """
 import os, sys, trio
 from zarrfs.keys import ByteRange, Key
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 def mark(name):
     try:
         os.stat("/--" + name)

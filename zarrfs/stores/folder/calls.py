@@ -12,7 +12,7 @@ from zarrfs import threads
 from zarrfs.errors import StoreError
 from zarrfs.spill import Buffers, data_extents
 from zarrfs.stores.base import Buffer
-from zarrfs.stores.folder_names import Parts, place_of
+from zarrfs.stores.folder.names import Parts, place_of
 from zarrfs.stores.os_errors import ABSENT
 
 # What is large is read in such pieces.

@@ -32,12 +32,14 @@ from zarrfs.errors import (
     StoreNotFound,
 )
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.stores import file_calls, folder, folder_lock, os_errors
+from zarrfs.stores import os_errors
 from zarrfs.stores.base import WouldWait
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder import calls, lock
+from zarrfs.stores.folder import store as folder
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.opening import open_store
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LEFT_BEHIND = ".zarrfs-0123456789abcdef0123456789abcdef.partial"
 
 
@@ -377,7 +379,7 @@ async def test_what_would_wait_is_read_in_a_thread(path: Path, why: str) -> None
 def test_a_file_that_shrinks_while_it_is_read(path: Path) -> None:
     (path / "k").write_bytes(b"123")
     with (path / "k").open("rb") as file, pytest.raises(StoreError, match="cut short"):
-        file_calls.pread(file.fileno(), 0, 5, ("k",))
+        calls.pread(file.fileno(), 0, 5, ("k",))
 
 
 # --- failures -----------------------------------------------------------------------------------------------------------------------
@@ -560,7 +562,7 @@ _TRACED = """
 import sys, trio
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import WouldWait
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 
 async def main():
     store = FolderStore(sys.argv[1])
@@ -618,7 +620,7 @@ _INCREMENTS = """
 import sys, trio
 from zarrfs.keys import Key
 from zarrfs.stores.base import WouldWait
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 
 async def main():
     store = FolderStore(sys.argv[1])
@@ -674,7 +676,7 @@ async def test_a_folder_that_another_holds(path: Path) -> None:
 @trio_test
 async def test_keys_in_turn_do_not_keep_another_process_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path / "d").mkdir()
-    monkeypatch.setattr(folder_lock, "_SHARE_SECONDS", -1.0)
+    monkeypatch.setattr(lock, "_SHARE_SECONDS", -1.0)
     other = os.open(path / "d", os.O_RDONLY)
     async with opened(path) as store:
         got = False
@@ -708,7 +710,7 @@ async def test_keys_in_turn_do_not_keep_another_process_out(path: Path, monkeypa
 @trio_test
 async def test_a_lock_that_comes_after_its_caller_has_gone_is_let_go(path: Path) -> None:
     async with opened(path) as store:
-        attempt = folder_lock._Attempt()
+        attempt = lock._Attempt()
         attempt.abandon()
         attempt.run(store._tree, ("d",))
         assert attempt.fd is None

@@ -26,13 +26,13 @@ from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAcc
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.spill import Buffers
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
-from zarrfs.stores.file_rights import Owner
-from zarrfs.stores.folder_changes import FolderChanges
-from zarrfs.stores.folder_inline import InlineTree
-from zarrfs.stores.folder_lock import FolderLocks
-from zarrfs.stores.folder_mountpoints import Mountpoints
-from zarrfs.stores.folder_names import Parts, generation_of, parts_of
-from zarrfs.stores.folder_tree import FolderTree
+from zarrfs.stores.folder.changes import FolderChanges
+from zarrfs.stores.folder.inline import InlineTree
+from zarrfs.stores.folder.lock import FolderLocks
+from zarrfs.stores.folder.mountpoints import Mountpoints
+from zarrfs.stores.folder.names import Parts, generation_of, parts_of
+from zarrfs.stores.folder.rights import Owner
+from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.os_errors import translated
 

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
-from zarrfs.stores.file_systems import is_local
-from zarrfs.stores.folder_names import TEMPORARY, Parts, place_of
-from zarrfs.stores.folder_tree import FolderTree
+from zarrfs.stores.folder.file_systems import is_local
+from zarrfs.stores.folder.names import TEMPORARY, Parts, place_of
+from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.os_errors import ABSENT
 
 MAX_FOLDERS = 50_000

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 
 from zarrfs.stores.base import DirEntry
-from zarrfs.stores.folder_names import TEMPORARY
+from zarrfs.stores.folder.names import TEMPORARY
 
 
 class Scan:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs.stores import folder_tree
-from zarrfs.stores.file_systems import RemoteMounts, is_local
-from zarrfs.stores.folder import FolderStore
-from zarrfs.stores.folder_tree import FolderTree
+from zarrfs.stores.folder import tree as folder_tree
+from zarrfs.stores.folder.file_systems import RemoteMounts, is_local
+from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.folder.tree import FolderTree
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")

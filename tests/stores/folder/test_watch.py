@@ -16,13 +16,13 @@ import trio
 from trio.testing import trio_test
 
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores import folder_watch
 from zarrfs.stores.base import Change
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder import watch
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.observed import ObservedStore
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EVERYTHING = ("", "unknown")
 # Each file is three events at least.
 MORE_THAN_THE_QUEUE_HOLDS = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) // 3 + 100
@@ -250,7 +250,7 @@ async def test_where_there_are_too_many_folders_the_watch_says_so_and_ends(
     path: Path, monkeypatch: pytest.MonkeyPatch, expect_logs: Callable[[str], None]
 ) -> None:
     expect_logs("changes behind the mount are not told: there are more than 3 folders")
-    monkeypatch.setattr(folder_watch, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(watch, "MAX_FOLDERS", 3)
     store, told = FolderStore(str(path)), Told(path)
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
@@ -264,7 +264,7 @@ _IN_A_NAMESPACE = """
 echo 2 > /proc/sys/user/max_inotify_watches || exit 77
 exec "$1" -P -c '
 import logging, sys, trio
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.store import FolderStore
 logging.basicConfig()
 trio.run(FolderStore(sys.argv[1]).watch, lambda changes: print("told", changes))
 ' "$2"

@@ -15,8 +15,8 @@ from trio.testing import trio_test
 
 from tests.support.attackers import needs_root
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.file_rights import Acl, Entry, Rights, narrowed
-from zarrfs.stores.folder import FolderStore
+from zarrfs.stores.folder.rights import Acl, Entry, Rights, narrowed
+from zarrfs.stores.folder.store import FolderStore
 
 USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
@@ -160,7 +160,7 @@ async def test_the_owner_is_given_to_what_the_store_makes(tmp_path: Path) -> Non
 
 @trio_test
 async def test_what_is_made_private_while_it_is_replaced_stays_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from zarrfs.stores import folder_tree
+    from zarrfs.stores.folder import tree
 
     file = tmp_path / "k"
     file.write_bytes(b"old")
@@ -172,7 +172,7 @@ async def test_what_is_made_private_while_it_is_replaced_stays_private(tmp_path:
         os.write(fd, content)
         file.chmod(0o600)
 
-    monkeypatch.setattr(folder_tree, "write", written)
+    monkeypatch.setattr(tree, "write", written)
     store = FolderStore(str(tmp_path))
     await store.set(Key("k"), b"new")
     await store.aclose()

@@ -18,8 +18,8 @@ from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, NameIndex, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Buffer, KeyStat
-from zarrfs.stores.dbm_index import is_index, places
-from zarrfs.stores.dbm_kind import foreign_kind
+from zarrfs.stores.dbm.index import is_index, places
+from zarrfs.stores.dbm.kind import foreign_kind
 
 _SUFFIXES = (".dat", ".dir", ".bak")
 

@@ -27,12 +27,22 @@ from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import ByteRange
 from zarrfs.spill import Buffers
-from zarrfs.stores import file_rights
 from zarrfs.stores.base import Buffer, DirEntry, Generation
-from zarrfs.stores.file_calls import Closing, link_new, lstat, next_data, nothing_if_absent, pread, sync_file_system, unlink, write
-from zarrfs.stores.file_systems import RemoteMounts, is_local, local_below
-from zarrfs.stores.folder_names import TEMPORARY, Parts, generation_of, place_of
-from zarrfs.stores.folder_scan import Scan
+from zarrfs.stores.folder import rights
+from zarrfs.stores.folder.calls import (
+    Closing,
+    link_new,
+    lstat,
+    next_data,
+    nothing_if_absent,
+    pread,
+    sync_file_system,
+    unlink,
+    write,
+)
+from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
+from zarrfs.stores.folder.names import TEMPORARY, Parts, generation_of, place_of
+from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.os_errors import ABSENT
 
 log = logging.getLogger(__name__)
@@ -55,7 +65,7 @@ class FolderTree:
         self.mounts = RemoteMounts(self.root if self.local else None)
         self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self.root, effective_ids=True)
         # Who gets new files and folders; None: whom the kernel gives them to.
-        self.owner: file_rights.Owner | None = None
+        self.owner: rights.Owner | None = None
         self._warned: set[str] = set()
         # Folders in which a folder was made or moved, and that have not been synced since.
         self._unsynced: set[Parts] = set()
@@ -108,7 +118,7 @@ class FolderTree:
                 self.notice(above, name)
             raise
         with suppress(FileExistsError):
-            file_rights.make_folder(above, name, self.owner)
+            rights.make_folder(above, name, self.owner)
             self._unsynced.add(parts[:depth])
         return os.open(name, flags, dir_fd=above)
 
@@ -248,13 +258,13 @@ class FolderTree:
             if if_generation is not None and if_generation != (generation_of(old) if old else ""):
                 raise changed(parts)
             temporary = f".zarrfs-{uuid.uuid4().hex}.partial"
-            fd = file_rights.create(folder, temporary, private=bool(old or self.owner))
+            fd = rights.create(folder, temporary, private=bool(old or self.owner))
             try:
                 try:
                     with suppress(OSError):
                         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     write(fd, content)
-                    file_rights.complete(fd, folder, name, self.owner)
+                    rights.complete(fd, folder, name, self.owner)
                     generation = generation_of(os.fstat(fd))
                     if durability.is_demanded():
                         os.fsync(fd)

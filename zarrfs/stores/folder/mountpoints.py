@@ -13,7 +13,7 @@ from typing import TypeVar
 import trio
 
 from zarrfs import threads
-from zarrfs.stores.folder_names import Parts
+from zarrfs.stores.folder.names import Parts
 
 T = TypeVar("T")
 

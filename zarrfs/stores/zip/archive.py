@@ -16,8 +16,8 @@ from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Buffer, KeyStat
-from zarrfs.stores.zip_directory import LOCAL_MAGIC, Member, ZipDirectory, find_end
-from zarrfs.stores.zip_members import MemberReader
+from zarrfs.stores.zip.directory import LOCAL_MAGIC, Member, ZipDirectory, find_end
+from zarrfs.stores.zip.members import MemberReader
 
 
 class ZipArchive(Archive):

@@ -20,16 +20,16 @@ import trio
 from zarrfs import threads
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Change, WouldWait
-from zarrfs.stores.folder_inline import InlineTree
-from zarrfs.stores.folder_names import Parts, generation_of
-from zarrfs.stores.folder_tree import FolderTree
-from zarrfs.stores.folder_watch import Event, FolderWatch, Overflow, Seen, Unwatchable, events
+from zarrfs.stores.folder.inline import InlineTree
+from zarrfs.stores.folder.names import Parts, generation_of
+from zarrfs.stores.folder.tree import FolderTree
+from zarrfs.stores.folder.watch import Event, FolderWatch, Overflow, Seen, Unwatchable, events
 
 log = logging.getLogger(__name__)
 
-Told = Callable[[Sequence[Change]], None]
-Kind = Literal["set", "erase", "times", "unknown", "made", "unmade"]
-Found = dict[tuple[Parts, bool], Kind]
+OnChanges = Callable[[Sequence[Change]], None]
+ChangeKind = Literal["set", "erase", "times", "unknown", "made", "unmade"]
+Found = dict[tuple[Parts, bool], ChangeKind]
 """What became of names; True for those of folders."""
 
 EVERYTHING = Change(Prefix(""), "unknown", behind=True)
@@ -88,7 +88,7 @@ class FolderChanges:
             self._pending.append(own)
             self._awake.set()
 
-    async def watch(self, told: Told) -> None:
+    async def watch(self, told: OnChanges) -> None:
         """See `zarrfs.stores.base.Store.watch`."""
         if not self._tree.local:
             log.info("%s is not on a file system of this machine: changes behind the mount are not told", self._tree.path)
@@ -114,7 +114,7 @@ class FolderChanges:
 
     # --- the stream ---------------------------------------------------------------------------------------------------------
 
-    async def _told_until_overflow(self, watch: FolderWatch, told: Told) -> None:
+    async def _told_until_overflow(self, watch: FolderWatch, told: OnChanges) -> None:
         unwatchable: Unwatchable | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_on, watch)
@@ -130,7 +130,7 @@ class FolderChanges:
         if unwatchable is not None:
             raise unwatchable
 
-    async def _tell_pending(self, watch: FolderWatch, told: Told) -> None:
+    async def _tell_pending(self, watch: FolderWatch, told: OnChanges) -> None:
         self._awake = trio.Event()
         watch.demand_local()
         pending = list(self._pending)
@@ -229,7 +229,7 @@ def _parsed(pending: Iterable[bytes | Own]) -> Iterator[Event | Own]:
             yield from events(each)
 
 
-def _add(found: Found, parts: Parts, is_folder: bool, kind: Kind | Literal["moved"]) -> None:
+def _add(found: Found, parts: Parts, is_folder: bool, kind: ChangeKind | Literal["moved"]) -> None:
     place = parts, is_folder
     if kind == "moved":
         kind = "set"
@@ -241,6 +241,6 @@ def _add(found: Found, parts: Parts, is_folder: bool, kind: Kind | Literal["move
     found[place] = kind
 
 
-def _change(parts: Parts, is_folder: bool, kind: Kind) -> Change:
+def _change(parts: Parts, is_folder: bool, kind: ChangeKind) -> Change:
     place = "/".join(parts)
     return Change(Prefix(place + "/") if is_folder else Key(place), kind, behind=True)

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import trio
 
 from zarrfs import threads
-from zarrfs.stores.folder_names import Parts
-from zarrfs.stores.folder_tree import FolderTree
+from zarrfs.stores.folder.names import Parts
+from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.locks import LockTable
 
 _SHARE_SECONDS = 1.0
