@@ -121,7 +121,7 @@ DIALECT = NewPlugin(
     '''
     """Zarr v2 with other names for its documents: what a dialect of one's own needs at least."""
     from zarrfs.dialects.base import Dialect, Layout
-    from zarrfs.dialects.v2 import PLUGIN as V2
+    from zarrfs.dialects.v2.dialect import PLUGIN as V2
     from zarrfs.keys import Key
 
     def _theirs(key):

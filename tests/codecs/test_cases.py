@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.cases import Case, cases
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.dialects import v2_array, v3_array
+from zarrfs.dialects.v2 import array as v2_array
+from zarrfs.dialects.v3 import array as v3_array
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.model.metadata import ArrayMetadata
 

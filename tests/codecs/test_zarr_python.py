@@ -15,7 +15,7 @@ from zarr.storage import MemoryStore
 
 from tests.support.codecs import SHAPE, Example, examples, same
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.dialects.v2_array import parse_array
+from zarrfs.dialects.v2.array import parse_array
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -14,7 +14,7 @@ from tests.dialects.conformance import DialectConformance
 from tests.support.cases import Case, below, cases
 from tests.support.old_layouts import decoded, node_of
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.v1 import PLUGIN
+from zarrfs.dialects.v1.dialect import PLUGIN
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable, UsageError
 from zarrfs.hierarchy.roots import dialects
 from zarrfs.keys import ROOT, Key, NodePath, Prefix

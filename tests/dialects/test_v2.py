@@ -24,9 +24,9 @@ from tests.support.unhurried import unhurried
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import json_text
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.v2 import PLUGIN, V2Layout, normalize_path
-from zarrfs.dialects.v2_array import format_array, parse_array
-from zarrfs.dialects.v2_types import dtype_from_json, dtype_to_json, fill_from_json, fill_to_json
+from zarrfs.dialects.v2.array import format_array, parse_array
+from zarrfs.dialects.v2.dialect import PLUGIN, V2Layout, normalize_path
+from zarrfs.dialects.v2.types import dtype_from_json, dtype_to_json, fill_from_json, fill_to_json
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key

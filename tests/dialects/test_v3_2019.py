@@ -16,9 +16,9 @@ from tests.support.cases import Case, below, cases
 from tests.support.data_types import elements
 from tests.support.unhurried import unhurried
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.v3_2019 import PLUGIN, V32019Layout
-from zarrfs.dialects.v3_2019_array import CHUNK_KEYS
-from zarrfs.dialects.v3_drafts import name_in_uri, protocol_version
+from zarrfs.dialects.drafts import name_in_uri, protocol_version
+from zarrfs.dialects.v3_2019.array import CHUNK_KEYS
+from zarrfs.dialects.v3_2019.dialect import PLUGIN, V32019Layout
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from zarrfs.dialects.v2 import PLUGIN as V2
-from zarrfs.dialects.v3 import PLUGIN as V3
+from zarrfs.dialects.v2.dialect import PLUGIN as V2
+from zarrfs.dialects.v3.dialect import PLUGIN as V3
 from zarrfs.errors import UsageError
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.keys import NodePath, Prefix

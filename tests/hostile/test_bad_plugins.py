@@ -33,14 +33,14 @@ NONSENSE = {
 HALF = {
     "stores": "from zarrfs.stores.base import StorePlugin\nPLUGIN = StorePlugin(None, (1,), None, priority='first')",
     "codecs": "from zarrfs.codecs.base import BytesBytesCodec\nclass PLUGIN(BytesBytesCodec):\n    names = None",
-    "dialects": "from zarrfs.dialects.v2 import V2\nclass Half(V2):\n    name = None\nPLUGIN = Half()",
+    "dialects": "from zarrfs.dialects.v2.dialect import V2\nclass Half(V2):\n    name = None\nPLUGIN = Half()",
     "containers": "from zarrfs.containers.npy import Npy\nclass Half(Npy):\n    suffix = 7\nPLUGIN = Half()",
     "views": "from zarrfs.views.base import ViewPlugin\nPLUGIN = ViewPlugin('a/b', None, None)",
 }
 RAISING = '''
 """A dialect whose documents say what it raises, and when."""
 import builtins, json
-from zarrfs.dialects.v2 import V2, V2Layout
+from zarrfs.dialects.v2.dialect import V2, V2Layout
 
 class Layout(V2Layout):
     def document_keys(self, path):

@@ -125,7 +125,7 @@ def test_a_mount_is_called_off_while_nothing_has_been_imported(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("command", ["info", "check"])
-@pytest.mark.parametrize("stops", ["opening", "zarrfs.cli", "typer", "trio", "numpy", "rich.console", "zarrfs.dialects.v2"])
+@pytest.mark.parametrize("stops", ["opening", "zarrfs.cli", "typer", "trio", "numpy", "rich.console", "zarrfs.dialects.v2.dialect"])
 def test_ctrl_c_ends_what_looks_at_a_store(tmp_path: Path, store: Path, command: str, stops: str) -> None:
     with stopped(tmp_path, stops, command, str(store), store=store) as (process, _):
         process.send_signal(signal.SIGINT)

@@ -21,8 +21,8 @@ from zarrfs.dialects.bare_fill import fill_from_json, fill_to_json
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import MEMBERS, dump, member, merged, naming, parse_object, patched
 from zarrfs.dialects.memory_order import order_codecs, split_order
-from zarrfs.dialects.v2_array import bytes_codec, stored_by
-from zarrfs.dialects.v2_types import Stored, dtype_from_json, dtype_to_json, stored_type
+from zarrfs.dialects.v2.array import bytes_codec, stored_by
+from zarrfs.dialects.v2.types import Stored, dtype_from_json, dtype_to_json, stored_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import RegularGrid

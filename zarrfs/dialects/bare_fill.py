@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.dialects import v2_types
 from zarrfs.dialects.documents import shortened
-from zarrfs.dialects.v2_types import Stored
+from zarrfs.dialects.v2 import types
+from zarrfs.dialects.v2.types import Stored
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model import fill_value as fills
 from zarrfs.model.data_type import from_numpy, little_endian
@@ -34,7 +34,7 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
             return _string(stored, value)
         case "V":
             return _fields(stored, value)
-    return v2_types.fill_from_json(stored, value)
+    return types.fill_from_json(stored, value)
 
 
 def fill_to_json(stored: Stored, fill_value: bytes | None) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from zarrfs.dialects.v2 import ZARRAY, ZGROUP, ZMETADATA
+from zarrfs.dialects.v2.dialect import ZARRAY, ZGROUP, ZMETADATA
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords

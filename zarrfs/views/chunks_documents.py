@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from zarrfs.dialects.documents import MEMBERS, parse_object
-from zarrfs.dialects.v2 import PLUGIN as V2
-from zarrfs.dialects.v2 import ZARRAY, ZATTRS, ZGROUP
-from zarrfs.dialects.v3_chain import plain_codecs
+from zarrfs.dialects.v2.dialect import PLUGIN as V2
+from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP
+from zarrfs.dialects.v3.chain import plain_codecs
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model import chunk_key

@@ -8,7 +8,7 @@ from typing import Any
 
 from zarrfs import threads
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.v2 import ZARRAY, ZATTRS
+from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS
 from zarrfs.errors import ContentInvalid
 from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.model.metadata import ArrayNode, GroupNode

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from zarrfs.dialects.v3_names import DOCUMENT
+from zarrfs.dialects.v3.names import DOCUMENT
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords

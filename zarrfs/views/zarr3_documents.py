@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zarrfs.dialects.base import Layout
-from zarrfs.dialects.v3 import PLUGIN as V3
-from zarrfs.dialects.v3_chain import filters_last, final_codecs, plain_codecs
-from zarrfs.dialects.v3_consolidated import LOOSE, MEMBER
-from zarrfs.dialects.v3_names import DOCUMENT
+from zarrfs.dialects.v3.chain import filters_last, final_codecs, plain_codecs
+from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER
+from zarrfs.dialects.v3.dialect import PLUGIN as V3
+from zarrfs.dialects.v3.names import DOCUMENT
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model import chunk_key

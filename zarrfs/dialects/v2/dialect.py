@@ -24,8 +24,8 @@ from typing import Any
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import MEMBERS, dump, merged, naming, parse_object, parsed, patched
-from zarrfs.dialects.v2_array import check_format, format_array, parse_array
-from zarrfs.dialects.v2_consolidated import NODE_DOCUMENTS, ConsolidatedCopy
+from zarrfs.dialects.v2.array import check_format, format_array, parse_array
+from zarrfs.dialects.v2.consolidated import NODE_DOCUMENTS, ConsolidatedCopy
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model import chunk_key

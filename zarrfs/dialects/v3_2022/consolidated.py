@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects import documents
-from zarrfs.dialects.v3_2022_names import is_path
-from zarrfs.dialects.v3_drafts import DraftKeys
+from zarrfs.dialects.drafts import DraftKeys
+from zarrfs.dialects.v3_2022.names import is_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.unparsed import Unparsed

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from zarrfs.dialects.documents import shortened
-from zarrfs.dialects.v2_types import Stored
+from zarrfs.dialects.v2.types import Stored
 from zarrfs.errors import MetadataError
 from zarrfs.model import fill_value as fills
 from zarrfs.model.data_type import DataType, from_numpy, little_endian

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cases import Case, below, cases
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.v3_2022 import PLUGIN, V3Draft2022Layout
+from zarrfs.dialects.v3_2022.dialect import PLUGIN, V3Draft2022Layout
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode

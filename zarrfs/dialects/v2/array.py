@@ -5,7 +5,7 @@ Source: v2 "Arrays" (Metadata, Chunks, Filters). The chain of codecs, in the fin
     transpose (order "F" of two or more dimensions) | bytes (the byte order of the dtype) | each filter | the compressor
 
 so filters work on the chunk's stored memory, as numcodecs does it. Objects (dtype ``|O``) have their first filter in place of ``bytes``:
-`zarrfs.dialects.v2_objects`. A structured type with big-endian fields has no v3 form: there
+`zarrfs.dialects.v2.objects`. A structured type with big-endian fields has no v3 form: there
 ``bytes`` carries the v2 dtype itself, ``{"dtype": [["x", ">f4"], ...]}``.
 """
 
@@ -20,8 +20,8 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.memory_order import order_codecs, split_order
-from zarrfs.dialects.v2_objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
-from zarrfs.dialects.v2_types import Stored, byte_orders, dtype_from_json, dtype_to_json, fill_from_json, fill_to_json, stored_type
+from zarrfs.dialects.v2.objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
+from zarrfs.dialects.v2.types import Stored, byte_orders, dtype_from_json, dtype_to_json, fill_from_json, fill_to_json, stored_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid

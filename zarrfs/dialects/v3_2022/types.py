@@ -12,7 +12,7 @@ Both generations are read in hierarchies of both forms. What an extension says c
 nowhere ("TODO: bytestring array protocol URL"). A type that is not known is read as the first of its ``fallback`` that is, unless the
 user chose otherwise (``v3_2022.fallback=refuse``), and the node tells of it.
 
-`Stored` is a NumPy type with the byte order of stored elements; `zarrfs.dialects.v2_types` shares it.
+`Stored` is a NumPy type with the byte order of stored elements; `zarrfs.dialects.v2.types` shares it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
-from zarrfs.dialects.v2_types import Stored, dtype_from_json, dtype_to_json, stored_type
+from zarrfs.dialects.v2.types import Stored, dtype_from_json, dtype_to_json, stored_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model.data_type import MAX_ITEMSIZE, DataType
 

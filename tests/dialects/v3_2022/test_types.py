@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.support.data_types import data_types, elements
 from tests.support.unhurried import unhurried
-from zarrfs.dialects.v2_types import Stored
-from zarrfs.dialects.v3_2022 import PLUGIN, V3Draft2022Layout
-from zarrfs.dialects.v3_2022_entry import Form
-from zarrfs.dialects.v3_2022_fills import format_fill, parse_fill
-from zarrfs.dialects.v3_2022_types import format_type, parse_type, plain_type
+from zarrfs.dialects.v2.types import Stored
+from zarrfs.dialects.v3_2022.dialect import PLUGIN, V3Draft2022Layout
+from zarrfs.dialects.v3_2022.entry_point import EntryPoint
+from zarrfs.dialects.v3_2022.fill_values import format_fill, parse_fill
+from zarrfs.dialects.v3_2022.types import format_type, parse_type, plain_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode
@@ -45,7 +45,7 @@ def array(dialect: Any = PLUGIN, *, software: bool = False, **members: Any) -> A
         "extensions": [],
         "attributes": {},
     } | members
-    layout = V3Draft2022Layout(dialect, Prefix(""), Form(software=software))
+    layout = V3Draft2022Layout(dialect, Prefix(""), EntryPoint(software=software))
     path = NodePath("/a")
     node = layout.parse(path, {layout.document_keys(path)[0]: json.dumps(document).encode()})
     assert isinstance(node, ArrayNode)

@@ -8,7 +8,7 @@ GDAL 3.6 and zarrita 2020.
     {"shape": [10, 7], "data_type": "<f8", "compressor": {...}, ...}                                                  the software
 
 Objects (``|O``, which the software alone has) are told by the first of the filters that hide in the attributes, as in Zarr v2:
-`zarrfs.dialects.v2_objects`.
+`zarrfs.dialects.v2.objects`.
 
 Where software deviates we read what it wrote: `dimension_separator` of zarr-python, in the grid or beside it, is that of the grid, and
 must say the same. What is left out although it must be there, and cannot change what elements are (separator, extensions, attributes),
@@ -24,11 +24,12 @@ from typing import Any
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.drafts import check_extensions
 from zarrfs.dialects.memory_order import order_codecs, split_order
-from zarrfs.dialects.v2_array import bytes_codec, stored_by
-from zarrfs.dialects.v2_objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
-from zarrfs.dialects.v2_types import Stored
-from zarrfs.dialects.v3_2022_codecs import (
+from zarrfs.dialects.v2.array import bytes_codec, stored_by
+from zarrfs.dialects.v2.objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
+from zarrfs.dialects.v2.types import Stored
+from zarrfs.dialects.v3_2022.codecs import (
     FILTERS,
     are_same_filters,
     format_codecs,
@@ -36,11 +37,10 @@ from zarrfs.dialects.v3_2022_codecs import (
     looks_like_filters,
     parse_codecs,
 )
-from zarrfs.dialects.v3_2022_entry import Form
-from zarrfs.dialects.v3_2022_fills import format_fill, parse_fill
-from zarrfs.dialects.v3_2022_transformers import format_transformers, parse_transformers
-from zarrfs.dialects.v3_2022_types import format_type, is_in_type, parse_type, plain_type
-from zarrfs.dialects.v3_drafts import check_extensions
+from zarrfs.dialects.v3_2022.entry_point import EntryPoint
+from zarrfs.dialects.v3_2022.fill_values import format_fill, parse_fill
+from zarrfs.dialects.v3_2022.transformers import format_transformers, parse_transformers
+from zarrfs.dialects.v3_2022.types import format_type, is_in_type, parse_type, plain_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model.chunk_grid import RegularGrid, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -80,7 +80,7 @@ class ParsedArray:
     warnings: tuple[str, ...]
 
 
-def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> ParsedArray:
+def parse_array(document: Mapping[str, Any], form: EntryPoint, *, fallbacks: bool) -> ParsedArray:
     """What an array's ``document`` says. Raises `MetadataError`, `MetadataUnsupported`.
 
     ``fallbacks``: whether the fallback of a data type that is not known may be used.
@@ -121,7 +121,7 @@ def parse_array(document: Mapping[str, Any], form: Form, *, fallbacks: bool) -> 
     return ParsedArray(metadata, tuple(quirks), tuple(warnings))
 
 
-def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: Form) -> dict[str, Any]:
+def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: EntryPoint) -> dict[str, Any]:
     """The document that says ``metadata``, without its dimension names, for which there is no place.
 
     Raises `NotRepresentable` for other grids and chunk keys, for types that NumPy lacks, and for codecs and shards that there are not.
@@ -156,7 +156,7 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: F
     return dict(sorted(document.items()))
 
 
-def edited_attributes(document: Mapping[str, Any], attributes: Mapping[str, Any], form: Form) -> dict[str, Any]:
+def edited_attributes(document: Mapping[str, Any], attributes: Mapping[str, Any], form: EntryPoint) -> dict[str, Any]:
     """New attributes for an array with this ``document``, which keep its hidden filters.
 
     An array that has none gets none: where the attributes were copied from another array, these were how that one's chunks are encoded.
@@ -181,7 +181,7 @@ def _or(document: Mapping[str, Any], name: str, default: Any, quirks: list[str])
     return documents.mapping(value, name) if isinstance(default, dict) else value
 
 
-def _chunk_grid(document: Mapping[str, Any], form: Form, quirks: list[str]) -> tuple[Shape, str]:
+def _chunk_grid(document: Mapping[str, Any], form: EntryPoint, quirks: list[str]) -> tuple[Shape, str]:
     grid = documents.mapping(documents.member(document, "chunk_grid"), "chunk_grid")
     if documents.member(grid, "type") != "regular" or "extension" in grid:
         raise MetadataUnsupported(f"chunk grid {shortened(grid['type'])} is not known")

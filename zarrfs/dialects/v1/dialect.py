@@ -15,7 +15,7 @@ What the software (zarr 1.0 and 1.1) does otherwise:
   apart, so each array that is concerned says so (in its ``quirks`` and in the log), and no array is *written* with another compressor
   and order F: everybody reads C alike.
 * NaN and the infinities are bare tokens (`zarrfs.dialects.bare_fill`).
-* ``compression`` may be null, which is "none" (`zarrfs.dialects.v1_compression`).
+* ``compression`` may be null, which is "none" (`zarrfs.dialects.v1.compression`).
 
 ``meta`` and ``attrs`` are names that anything may have: a ``meta`` that has nothing of an array's is none of ours, unless ``attrs`` lies
 beside it. An array of no dimensions, which the text does not name and the software could not store, has its chunk under ``0``.
@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from zarrfs.dialects.arrays_only import ArraysOnlyLayout, format_common, parse_common
 from zarrfs.dialects.base import Dialect, Documents
 from zarrfs.dialects.documents import member, parse_object, shortened
-from zarrfs.dialects.v1_compression import format_compression, parse_compression
+from zarrfs.dialects.v1.compression import format_compression, parse_compression
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model import chunk_key

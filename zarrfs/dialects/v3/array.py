@@ -27,8 +27,8 @@ import numpy as np
 
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
-from zarrfs.dialects.v3_extension import Extension, check_members, extension, extension_to_json
-from zarrfs.dialects.v3_sharding import codecs_to_json, parse_codecs
+from zarrfs.dialects.v3.extension import Extension, check_members, extension, extension_to_json
+from zarrfs.dialects.v3.sharding import codecs_to_json, parse_codecs
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import chunk_key, data_type, fill_value
 from zarrfs.model.chunk_grid import RegularGrid, Shape

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.dialects.conformance import DialectConformance
-from zarrfs.dialects.v3_2022 import V3Draft2022, V3Draft2022Layout
-from zarrfs.dialects.v3_2022_entry import Form
+from zarrfs.dialects.v3_2022.dialect import V3Draft2022, V3Draft2022Layout
+from zarrfs.dialects.v3_2022.entry_point import EntryPoint
 from zarrfs.keys import Prefix
 
 
@@ -14,14 +14,14 @@ class TextForm(V3Draft2022):
     """Makes new hierarchies as the text has them."""
 
     def create(self, prefix: Prefix) -> V3Draft2022Layout:
-        return V3Draft2022Layout(self, prefix, Form(software=False))
+        return V3Draft2022Layout(self, prefix, EntryPoint(software=False))
 
 
 class OddSuffix(V3Draft2022):
     """Makes new hierarchies whose documents are not called ``.json``."""
 
     def create(self, prefix: Prefix) -> V3Draft2022Layout:
-        return V3Draft2022Layout(self, prefix, Form(software=False, suffix=".meta"))
+        return V3Draft2022Layout(self, prefix, EntryPoint(software=False, suffix=".meta"))
 
 
 @pytest.mark.parametrize("dialect", [pytest.param(TextForm(), id="text"), pytest.param(OddSuffix(), id="suffix")])

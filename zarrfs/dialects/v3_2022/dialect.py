@@ -3,9 +3,9 @@
 Source: Zarr v3 core draft of 2 December 2022 ("Metadata", "Storage keys", "Operations"); stores of zarr-python 2.13 to 2.16 with its
 experimental API, GDAL 3.6 and zarrita 2020, which agree with each other and not with the text.
 
-    zarr.json                       says the form of all others: `zarrfs.dialects.v3_2022_entry`
+    zarr.json                       says the form of all others: `zarrfs.dialects.v3_2022.entry_point`
     meta/a.group.json               a group (the software: meta/root/a.group.json)
-    meta/a/b.array.json             an array: `zarrfs.dialects.v3_2022_array`
+    meta/a/b.array.json             an array: `zarrfs.dialects.v3_2022.array`
     data/a/b/c0/0                   a chunk
 
 What the text leaves open, and what we do:
@@ -27,11 +27,11 @@ from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import ATTRIBUTES, dump, merged, naming, parse_object, parsed, patched
-from zarrfs.dialects.v3_2022_array import SCALARS, chunk_keys, edited_attributes, format_array, parse_array
-from zarrfs.dialects.v3_2022_consolidated import GROUP, ConsolidatedCopy, copy_key
-from zarrfs.dialects.v3_2022_entry import Form, entry_key, format_entry, parse_entry
-from zarrfs.dialects.v3_2022_names import check_name, is_name, is_path
-from zarrfs.dialects.v3_drafts import DraftKeys, attributes_of, check_extensions
+from zarrfs.dialects.drafts import DraftKeys, attributes_of, check_extensions
+from zarrfs.dialects.v3_2022.array import SCALARS, chunk_keys, edited_attributes, format_array, parse_array
+from zarrfs.dialects.v3_2022.consolidated import GROUP, ConsolidatedCopy, copy_key
+from zarrfs.dialects.v3_2022.entry_point import EntryPoint, entry_key, format_entry, parse_entry
+from zarrfs.dialects.v3_2022.names import check_name, is_name, is_path
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.codec_spec import CodecSpec
@@ -76,7 +76,7 @@ class V3Draft2022(Dialect):
         return V3Draft2022Layout(self, prefix, form, has_copy=True, copy=layout.copy_in(documents))
 
     def create(self, prefix: Prefix) -> V3Draft2022Layout:
-        return V3Draft2022Layout(self, prefix, Form())
+        return V3Draft2022Layout(self, prefix, EntryPoint())
 
 
 PLUGIN = V3Draft2022()
@@ -88,7 +88,7 @@ class V3Draft2022Layout(Layout):
 
     dialect: V3Draft2022
     prefix: Prefix
-    form: Form
+    form: EntryPoint
     has_copy: bool = False
     copy: ConsolidatedCopy | None = None
 

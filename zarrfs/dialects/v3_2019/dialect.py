@@ -28,8 +28,8 @@ from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import ATTRIBUTES, dump, member, naming, parse_object, patched, shortened, string
-from zarrfs.dialects.v3_2019_array import CHUNK_KEYS, format_array, parse_array
-from zarrfs.dialects.v3_drafts import ENTRY, PROTOCOL, DraftKeys, attributes_of, check_extensions, protocol_version
+from zarrfs.dialects.drafts import ENTRY, PROTOCOL, DraftKeys, attributes_of, check_extensions, protocol_version
+from zarrfs.dialects.v3_2019.array import CHUNK_KEYS, format_array, parse_array
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.codec_spec import CodecSpec

@@ -16,8 +16,8 @@ from tests.dialects.conformance import array_metadata
 from tests.support.unhurried import unhurried
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.v3_2022 import PLUGIN, V3Draft2022Layout
-from zarrfs.dialects.v3_2022_entry import Form
+from zarrfs.dialects.v3_2022.dialect import PLUGIN, V3Draft2022Layout
+from zarrfs.dialects.v3_2022.entry_point import EntryPoint
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model import chunk_key
@@ -27,8 +27,8 @@ from zarrfs.model.data_type import from_name, from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.model.shards import ShardSpec
 
-TEXT = V3Draft2022Layout(PLUGIN, Prefix(""), Form(software=False))
-SOFTWARE = V3Draft2022Layout(PLUGIN, Prefix(""), Form())
+TEXT = V3Draft2022Layout(PLUGIN, Prefix(""), EntryPoint(software=False))
+SOFTWARE = V3Draft2022Layout(PLUGIN, Prefix(""), EntryPoint())
 PATH = NodePath("/a")
 ARRAY: dict[str, Any] = {
     "shape": [10, 7],

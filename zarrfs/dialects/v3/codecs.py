@@ -14,11 +14,11 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
-from zarrfs.dialects.v3_extension import Extension, check_members, extension, extension_to_json
+from zarrfs.dialects.v3.extension import Extension, check_members, extension, extension_to_json
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.codec_spec import CodecSpec
 
-# The array -> bytes codec that is no codec here, but a way to store chunks: see `zarrfs.dialects.v3_sharding`.
+# The array -> bytes codec that is no codec here, but a way to store chunks: see `zarrfs.dialects.v3.sharding`.
 SHARDING = "sharding_indexed"
 
 # Each codec costs a pass over the chunk; real chains have three or four.

@@ -23,8 +23,8 @@ from typing import Any
 from zarrfs.codecs import lookup
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
-from zarrfs.dialects.v3_2022_entry import Form
-from zarrfs.dialects.v3_drafts import name_in_uri
+from zarrfs.dialects.drafts import name_in_uri
+from zarrfs.dialects.v3_2022.entry_point import EntryPoint
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.unparsed import Unparsed
@@ -41,7 +41,7 @@ _COMPRESSORS = frozenset({"blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma"}
 _MAX_CODECS = 32
 
 
-def parse_codecs(document: Mapping[str, Any], form: Form, quirks: list[str]) -> tuple[str | None, tuple[CodecSpec, ...]]:
+def parse_codecs(document: Mapping[str, Any], form: EntryPoint, quirks: list[str]) -> tuple[str | None, tuple[CodecSpec, ...]]:
     """What the codec ``endian`` says (None without one), and the codecs behind `bytes`, filters first.
 
     Raises `MetadataError`, `MetadataUnsupported`.
@@ -86,7 +86,7 @@ def format_codecs(endian: str | None, codecs: Sequence[CodecSpec], *, software: 
     return {"codecs": listed} if listed else {}, []
 
 
-def hidden_filters(document: Mapping[str, Any], form: Form) -> list[Any] | None:
+def hidden_filters(document: Mapping[str, Any], form: EntryPoint) -> list[Any] | None:
     """The filters in the attributes of a ``document``; None where there are none, or the member is the user's."""
     attributes = document.get("attributes")
     filters = attributes.get(FILTERS) if isinstance(attributes, Mapping) else None
@@ -111,7 +111,7 @@ def are_same_filters(these: Sequence[Any], those: Sequence[Any]) -> bool:
         return False
 
 
-def _named(value: Any, form: Form, quirks: list[str]) -> tuple[str, Mapping[str, Any]]:
+def _named(value: Any, form: EntryPoint, quirks: list[str]) -> tuple[str, Mapping[str, Any]]:
     """The name and the configuration of one codec."""
     said = documents.mapping(value, "a codec")
     uri = documents.string(said["codec"] if "codec" in said else documents.member(said, "type"), "the URI of a codec")

@@ -24,9 +24,9 @@ from typing import Any
 
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
+from zarrfs.dialects.drafts import check_extensions, codec_from_json, codec_to_json
 from zarrfs.dialects.memory_order import order_codecs, split_order
-from zarrfs.dialects.v3_2019_types import fill_from_json, fill_to_json, type_from_json, type_to_json
-from zarrfs.dialects.v3_drafts import check_extensions, codec_from_json, codec_to_json
+from zarrfs.dialects.v3_2019.types import fill_from_json, fill_to_json, type_from_json, type_to_json
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid, Shape

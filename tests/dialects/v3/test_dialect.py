@@ -24,7 +24,7 @@ from tests.support.unhurried import unhurried
 from zarrfs.codecs import lookup
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.v3 import PLUGIN, V3Layout
+from zarrfs.dialects.v3.dialect import PLUGIN, V3Layout
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key

@@ -16,8 +16,8 @@ from typing import Any
 
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
-from zarrfs.dialects.v3_2022_entry import Form
-from zarrfs.dialects.v3_drafts import name_in_uri
+from zarrfs.dialects.drafts import name_in_uri
+from zarrfs.dialects.v3_2022.entry_point import EntryPoint
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model.shards import ShardSpec
 
@@ -28,7 +28,7 @@ _SOFTWARE_URI = "https://purl.org/zarr/spec/storage_transformers/sharding/1.0"
 _MAX_LEVELS = 8
 
 
-def parse_transformers(value: Any, ndim: int, form: Form, quirks: list[str]) -> tuple[ShardSpec, ...]:
+def parse_transformers(value: Any, ndim: int, form: EntryPoint, quirks: list[str]) -> tuple[ShardSpec, ...]:
     """How chunks are bundled, outermost first. Raises `MetadataError`, `MetadataUnsupported`."""
     listed = documents.array(value, "storage_transformers")
     if len(listed) > _MAX_LEVELS:
@@ -48,7 +48,7 @@ def format_transformers(shards: tuple[ShardSpec, ...], *, software: bool) -> lis
     return said
 
 
-def _sharding(value: Any, ndim: int, form: Form, quirks: list[str]) -> ShardSpec:
+def _sharding(value: Any, ndim: int, form: EntryPoint, quirks: list[str]) -> ShardSpec:
     said = documents.mapping(value, "a storage transformer")
     uri = documents.string(documents.member(said, "extension"), "the URI of a storage transformer")
     kind = documents.member(said, "type")

@@ -35,10 +35,10 @@ from zarrfs.dialects.documents import (
     patched,
     shortened,
 )
-from zarrfs.dialects.v3_array import format_array, parse_array
-from zarrfs.dialects.v3_consolidated import LOOSE, MEMBER, ConsolidatedCopy, copied_documents
-from zarrfs.dialects.v3_extension import check_members
-from zarrfs.dialects.v3_names import DOCUMENT, check_name, is_name, node_path
+from zarrfs.dialects.v3.array import format_array, parse_array
+from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, ConsolidatedCopy, copied_documents
+from zarrfs.dialects.v3.extension import check_members
+from zarrfs.dialects.v3.names import DOCUMENT, check_name, is_name, node_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key

@@ -23,7 +23,7 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.base import Edit
-from zarrfs.dialects.v3 import PLUGIN
+from zarrfs.dialects.v3.dialect import PLUGIN
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.chunk_grid import RegularGrid, Shape

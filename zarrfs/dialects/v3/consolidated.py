@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects import documents
-from zarrfs.dialects.v3_names import node_path
+from zarrfs.dialects.v3.names import node_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import NodePath
 

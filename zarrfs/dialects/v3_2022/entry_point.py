@@ -27,7 +27,7 @@ from typing import Any
 
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import dump, naming, parse_object, shortened
-from zarrfs.dialects.v3_drafts import ENTRY, PROTOCOL, DraftKeys, check_extensions, protocol_version
+from zarrfs.dialects.drafts import ENTRY, PROTOCOL, DraftKeys, check_extensions, protocol_version
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.keys import Key, Prefix
 
@@ -36,7 +36,7 @@ _SUFFIX = ".json"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class EntryPoint:
     """How a hierarchy is written. ``software``: as zarr-python wrote it, else as the text has it. ``suffix``: of metadata keys.
 
     ``lenient``: members that are not known are ignored. ``refused``: why nothing of the hierarchy can be read.
@@ -62,7 +62,7 @@ class Form:
         return tuple(f"{place}: member {shortened(name)} is not known, and ignored" for name in unknown)
 
 
-def parse_entry(key: Key, data: bytes) -> Form | None:
+def parse_entry(key: Key, data: bytes) -> EntryPoint | None:
     """The form that ``data``, the value of ``key``, says; None when it is no entry point of this draft. Never raises."""
     try:
         document = parse_object(key, data)
@@ -76,10 +76,10 @@ def parse_entry(key: Key, data: bytes) -> Form | None:
         with naming(key):
             return _form(document, software)
     except MetadataError as error:
-        return Form(software=software, refused=error)
+        return EntryPoint(software=software, refused=error)
 
 
-def format_entry(form: Form) -> bytes:
+def format_entry(form: EntryPoint) -> bytes:
     """The document that says ``form``, its members in the order of who wrote it so."""
     if form.software:
         flat = {"extensions": [], "metadata_encoding": PROTOCOL, "metadata_key_suffix": form.suffix, "zarr_format": PROTOCOL}
@@ -105,11 +105,11 @@ def _is_ours(document: Mapping[str, Any]) -> bool:
     return isinstance(encoding, dict)
 
 
-def _form(document: Mapping[str, Any], software: bool) -> Form:
+def _form(document: Mapping[str, Any], software: bool) -> EntryPoint:
     version = protocol_version(documents.member(document, "zarr_format"))
     if version is None or version[0] != 3:
         raise MetadataUnsupported(f"zarr_format {shortened(document['zarr_format'])} is no version 3 of the core specification")
-    form = Form(software=software, lenient=version[1] > 0)
+    form = EntryPoint(software=software, lenient=version[1] > 0)
     encoding = documents.member(document, "metadata_encoding")
     known: tuple[str, ...] = ("zarr_format", "metadata_encoding", "extensions")
     if software:
@@ -126,7 +126,7 @@ def _form(document: Mapping[str, Any], software: bool) -> Form:
         suffix = documents.member(encoding, "metadata_key_suffix")
     form.check_members(document, known, "the entry point")
     check_extensions(document.get("extensions", []), "the entry point")
-    return Form(software=software, suffix=_suffix(suffix), lenient=form.lenient)
+    return EntryPoint(software=software, suffix=_suffix(suffix), lenient=form.lenient)
 
 
 def _suffix(value: Any) -> str:

@@ -31,8 +31,8 @@ from zarrfs.codecs.base import BYTE, ArrayArrayCodec, Dtype
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
-from zarrfs.dialects.v3_codecs import MAX_CODECS, SHARDING, list_to_json, parse_list
-from zarrfs.dialects.v3_extension import check_members
+from zarrfs.dialects.v3.codecs import MAX_CODECS, SHARDING, list_to_json, parse_list
+from zarrfs.dialects.v3.extension import check_members
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.codec_spec import CodecSpec
