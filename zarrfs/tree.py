@@ -33,11 +33,11 @@ from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import NodePath, Prefix
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
+from zarrfs.memory.spill import configure
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.redact import public_url
 from zarrfs.slices import Slices, Work
-from zarrfs.spill import configure
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.noted import NotedStore

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zarrfs import spill
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, TooLarge
+from zarrfs.memory import spill
 from zarrfs.model import data_type
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType

@@ -18,7 +18,7 @@ from zarrfs.hierarchy.chunks import ChunkStore
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store

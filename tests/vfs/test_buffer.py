@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.unhurried import unhurried
 from zarrfs.errors import FileTooLarge, StoreFull
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.buffer import StagedBytes
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.contents import FakeContent
 from zarrfs.errors import ChunkSizeMismatch, EntryExists, NoSuchEntry, StoreFull
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.node import Buffer, Handle, OpenFlags
 from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import StagingArea

@@ -13,10 +13,11 @@ import binascii
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from zarrfs import spill, threads
+from zarrfs import threads
 from zarrfs.codecs.base import Buffer, BytesBytesCodec
 from zarrfs.codecs.configuration import only
 from zarrfs.errors import ChunkDecodeError
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
 # Of what is large so many characters are decoded at once, a multiple of four.

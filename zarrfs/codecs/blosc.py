@@ -25,11 +25,11 @@ from typing import Any, ClassVar, Self
 import numcodecs.blosc
 import numpy as np
 
-from zarrfs import spill
 from zarrfs.codecs import scratch
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members, translated
 from zarrfs.codecs.configuration import choice, integer, only, short
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported, TooLarge
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
 # The daemon decodes in threads of its own. Left to itself, numcodecs would use c-blosc's global pool whenever it is called from the

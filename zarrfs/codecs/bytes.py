@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zarrfs import copying, spill
 from zarrfs.codecs.base import Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import choice, only, short
 from zarrfs.errors import ChunkDecodeError, MetadataError, NotRepresentable
+from zarrfs.memory import copying, spill
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import little_endian
 

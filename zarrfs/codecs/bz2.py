@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.codecs.streams import decode_streams, encode_stream
 from zarrfs.errors import ChunkDecodeError
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
 

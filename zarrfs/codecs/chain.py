@@ -22,13 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs import copying, spill, threads
+from zarrfs import threads
 from zarrfs.codecs import lookup, scratch
 from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
 from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.codecs.streams import Made
 from zarrfs.codecs.vlen import ObjectCodec, is_much
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, NotRepresentable, TooLarge
+from zarrfs.memory import copying, spill
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.codec_spec import CodecSpec

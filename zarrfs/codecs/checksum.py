@@ -5,10 +5,10 @@ from __future__ import annotations
 import abc
 from typing import ClassVar, Self
 
-from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec
 from zarrfs.codecs.configuration import choice, given, only
 from zarrfs.errors import ChecksumMismatch, ChunkDecodeError
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
 _WIDTH = 4

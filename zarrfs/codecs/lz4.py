@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Self
 import numcodecs.lz4
 import numpy as np
 
-from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
 _HEADER = struct.Struct("<I")

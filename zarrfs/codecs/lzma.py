@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from zarrfs import spill
 from zarrfs.codecs import scratch
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import given, integer, only, short
 from zarrfs.codecs.streams import Decompressor, decode_streams, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
 _FORMATS = (lzma.FORMAT_XZ, lzma.FORMAT_ALONE, lzma.FORMAT_RAW)

@@ -18,9 +18,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zarrfs import copying, spill, threads
+from zarrfs import threads
 from zarrfs.codecs.base import Array, ArrayArrayCodec, Buffer, BytesStep, ChunkSpec, Dtype
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
+from zarrfs.memory import copying, spill
 from zarrfs.model.data_type import little_endian
 
 NUMBERS = "iuf"

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zarrfs import spill
+from zarrfs.memory import spill
 
 # So many are kept, as many as threads decode at once on a small machine, for as long as the process lasts.
 _KEPT = 3

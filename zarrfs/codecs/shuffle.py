@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numcodecs.shuffle import Shuffle as Library
 
-from zarrfs import spill
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members
 from zarrfs.codecs.configuration import given, integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from zarrfs import spill, threads
+from zarrfs import threads
 from zarrfs.codecs.base import Buffer
 from zarrfs.errors import ChunkDecodeError, ChunkError
+from zarrfs.memory import spill
 
 # Between two streams, a library copies what it has not used. One that is fed all of a value made of very many tiny streams would copy
 # for minutes.

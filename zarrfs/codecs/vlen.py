@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zarrfs import spill
 from zarrfs.codecs.base import BYTE, Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
 from zarrfs.codecs.streams import Made
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
+from zarrfs.memory import spill
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 
 OBJECT_NBYTES = 100

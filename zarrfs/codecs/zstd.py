@@ -22,12 +22,13 @@ import numcodecs.zstd
 import numpy as np
 import zstandard
 
-from zarrfs import spill, threads
+from zarrfs import threads
 from zarrfs.codecs import scratch
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import boolean, integer, only
 from zarrfs.codecs.streams import Made, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
 _FRAME = 0xFD2FB528

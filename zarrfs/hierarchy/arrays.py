@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from zarrfs import spill, threads
+from zarrfs import threads
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, TooLarge, ZarrfsError
 from zarrfs.hierarchy.chunks import ChunkStore
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.keys import ByteRange, NodePath
-from zarrfs.memory import UNLIMITED, MemoryBudget
+from zarrfs.memory import spill
+from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from zarrfs.hierarchy.flight import Flight
-from zarrfs.memory import UNLIMITED, MemoryBudget
+from zarrfs.memory.budget import UNLIMITED, MemoryBudget
+from zarrfs.memory.spill import is_mapped
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.spill import is_mapped
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # What an entry costs beside its elements: the chunks of a sparse array are many, and hold nothing.

@@ -14,7 +14,7 @@ from zarrfs.hierarchy.pending_chunks import PendingChunks
 from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.hierarchy.shard_indexes import ShardIndexes
 from zarrfs.hierarchy.sharded_chunks import ShardedChunks
-from zarrfs.memory import UNLIMITED, MemoryBudget
+from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.base import Store

@@ -19,8 +19,8 @@ from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
 from zarrfs.hierarchy.paged_index import MAX_WRITTEN
 from zarrfs.keys import Key
+from zarrfs.memory.spill import Buffers, array, contiguous
 from zarrfs.model.chunk_grid import Coords, Shape
-from zarrfs.spill import Buffers, array, contiguous
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 

@@ -16,10 +16,10 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.errors import StoreFull
 from zarrfs.hierarchy.arrays import Elements
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
+from zarrfs.memory.spill import array, reserve
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.spans import Spans
-from zarrfs.spill import array, reserve
 
 # Chunks that find no memory lie in mapped files of about this size, many in one: each costs a descriptor.
 _FILE_NBYTES = 64 * 1024 * 1024

@@ -18,9 +18,9 @@ from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, Meta
 from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written
 from zarrfs.hierarchy.turns import Turns
 from zarrfs.keys import WHOLE, ByteRange, Key
+from zarrfs.memory.spill import in_memory
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.codec_spec import CodecSpec
-from zarrfs.spill import in_memory
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 # Readers go through the shards of an array one after the other. What is large lies in files.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 
 from zarrfs import threads
-from zarrfs.spill import reserve
+from zarrfs.memory.spill import reserve
 
 _FILE_NBYTES = 64 * 1024 * 1024
 

@@ -22,7 +22,7 @@ from zarrfs.errors import StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.chunks import ChunkStore, Written, new_generation
 from zarrfs.hierarchy.mapped import MappedBytes
 from zarrfs.keys import Key, Prefix
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.base import Buffer, Change
 

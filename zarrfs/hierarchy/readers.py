@@ -23,7 +23,6 @@ import numpy as np
 import trio
 
 from zarrfs import threads
-from zarrfs.copying import copy
 from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
 from zarrfs.hierarchy.cache import ChunkCache
@@ -31,11 +30,12 @@ from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.position import SLABS_AHEAD, WINDOW_NBYTES, Position
 from zarrfs.hierarchy.slabs import Slab, SlabKey, SlabPool
+from zarrfs.memory.copying import copy
+from zarrfs.memory.spill import is_large
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.slab import SlabGrid
-from zarrfs.spill import is_large
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
 

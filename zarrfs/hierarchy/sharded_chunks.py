@@ -24,9 +24,9 @@ from zarrfs.hierarchy.paged_index import FoundPairs, PagedIndex, Tally, not_at_o
 from zarrfs.hierarchy.shard_indexes import KnownShard, ShardIndexes, ShardKey
 from zarrfs.hierarchy.shard_reading import TRIES, ShardIndexReader, restless
 from zarrfs.keys import WHOLE, ByteRange, Key
+from zarrfs.memory.spill import buffer, is_large
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, assemble
-from zarrfs.spill import buffer, is_large
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 WIDTH = 16

@@ -15,10 +15,10 @@ import trio
 from zarrfs import threads
 from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.flight import Flight
-from zarrfs.memory import UNLIMITED, MemoryBudget
+from zarrfs.memory.budget import UNLIMITED, MemoryBudget
+from zarrfs.memory.spill import reserve
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.number_set import NumberSet
-from zarrfs.spill import reserve
 
 SlabKey = tuple[int, int]
 """The array's serial number and the slab's index."""

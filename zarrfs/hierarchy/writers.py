@@ -27,7 +27,7 @@ from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, RunForm
 from zarrfs.hierarchy.readers import ArrayReader, StartSoon
 from zarrfs.keys import Key
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, RegularGrid, Shape
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection
 from zarrfs.model.chunk_runs import ChunkRun, runs

@@ -13,10 +13,10 @@ from zarrfs.hierarchy.arrays import Array, ChunkPart
 from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.hierarchy.unforeseen import reason_of
+from zarrfs.memory.spill import array as array_of
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.reports.check_grid import coordinates, whole_grid
 from zarrfs.reports.findings import Finding, Report
-from zarrfs.spill import array as array_of
 from zarrfs.stores.base import Store
 
 _WIDTH = 16

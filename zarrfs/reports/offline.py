@@ -19,7 +19,7 @@ from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import NodePath
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.redact import public_url
 from zarrfs.stores.base import Store

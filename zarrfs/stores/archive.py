@@ -19,7 +19,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, StoreNotFound, StoreReadOnly
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.spill import Buffers
+from zarrfs.memory.spill import Buffers
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, UsageError
-from zarrfs.spill import buffer, is_large
+from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.os_errors import translated
 
@@ -85,7 +85,7 @@ class ArchiveFile:
         return content
 
     def read_value(self, start: int, stop: int, place: str) -> Buffer:
-        """As `read`; what is large lies in a mapped file (`zarrfs.spill`)."""
+        """As `read`; what is large lies in a mapped file (`zarrfs.memory.spill`)."""
         if not is_large(stop - start) or not 0 <= start <= stop <= self.size:
             return self.read(start, stop, place)
         target = buffer(stop - start)

@@ -25,7 +25,7 @@ from typing import Any
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange
-from zarrfs.spill import buffer, is_large
+from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.base import Buffer, KeyStat

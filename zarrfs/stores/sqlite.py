@@ -31,7 +31,7 @@ from urllib.parse import quote
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange
-from zarrfs.spill import buffer, is_large
+from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.base import Buffer, Generation, KeyStat

@@ -7,10 +7,11 @@ import os
 import tempfile
 from collections.abc import Callable
 
-from zarrfs import disposal, threads
+from zarrfs import threads
 from zarrfs.errors import FileTooLarge, StoreFull, ZarrfsError
-from zarrfs.memory import MemoryBudget
-from zarrfs.spill import FileMapping, data_extents
+from zarrfs.memory import disposal
+from zarrfs.memory.budget import MemoryBudget
+from zarrfs.memory.spill import FileMapping, data_extents
 from zarrfs.vfs.node import Buffer
 
 SPILL_NBYTES = 64 * 1024 * 1024

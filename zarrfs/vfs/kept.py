@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zarrfs import spill
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory import spill
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.node import Buffer
 
 

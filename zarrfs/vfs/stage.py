@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Awaitable, Callable
 
-from zarrfs.memory import UNLIMITED, MemoryBudget
+from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.vfs.buffer import SPILL_NBYTES, StagedBytes
 from zarrfs.vfs.node import Buffer
 

@@ -33,7 +33,7 @@ import trio
 
 from zarrfs import durability
 from zarrfs.errors import NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.buffer import SPILL_NBYTES
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.loading import loading

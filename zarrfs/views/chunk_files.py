@@ -20,10 +20,10 @@ from zarrfs.errors import (
 from zarrfs.hierarchy.arrays import Elements
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import WHOLE, ByteRange, NodePath
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
+from zarrfs.memory.spill import contiguous
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
-from zarrfs.spill import contiguous
 from zarrfs.stores.base import KeyStat
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.kept import Kept, kept

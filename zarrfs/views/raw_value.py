@@ -8,7 +8,7 @@ import trio
 
 from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.stores.base import KeyStat, Store
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Snapshot, WholeContent

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from zarrfs import threads
 from zarrfs.errors import StoreError
-from zarrfs.spill import Buffers, data_extents
+from zarrfs.memory.spill import Buffers, data_extents
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.folder.names import Parts, place_of
 from zarrfs.stores.os_errors import ABSENT

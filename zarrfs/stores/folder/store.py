@@ -24,7 +24,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.spill import Buffers
+from zarrfs.memory.spill import Buffers
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 from zarrfs.stores.folder.changes import FolderChanges
 from zarrfs.stores.folder.inline import InlineTree

@@ -26,7 +26,7 @@ from contextlib import closing, suppress
 from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import ByteRange
-from zarrfs.spill import Buffers
+from zarrfs.memory.spill import Buffers
 from zarrfs.stores.base import Buffer, DirEntry, Generation
 from zarrfs.stores.folder import rights
 from zarrfs.stores.folder.calls import (

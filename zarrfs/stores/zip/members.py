@@ -22,7 +22,7 @@ from typing import Protocol
 from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange
-from zarrfs.spill import buffer, is_large
+from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.zip.directory import LOCAL_MAGIC, Member

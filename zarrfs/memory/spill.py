@@ -2,7 +2,7 @@
 
 What a store or a writer chooses the size of may be larger than any memory. A buffer of at least `large_nbytes` lies in an unlinked,
 mapped file; the kernel writes its pages out when memory is short. Smaller ones are ordinary memory, which callers take from the budget
-(`zarrfs.memory`). Sync; any thread may call.
+(`zarrfs.memory.budget`). Sync; any thread may call.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs import copying, disposal
-from zarrfs.disposal import DisposedMapping
 from zarrfs.errors import TooLarge
+from zarrfs.memory import copying, disposal
+from zarrfs.memory.disposal import DisposedMapping
 
 MAX_NBYTES = 1 << 36
 """The most bytes of one buffer; stated in docs/SEMANTICS.md. Half of what is free in the cache folder is a limit too."""
@@ -112,7 +112,7 @@ class Buffers:
         return True
 
     def buffer(self, nbytes: int) -> memoryview:
-        """As `zarrfs.spill.buffer`."""
+        """As `zarrfs.memory.spill.buffer`."""
         if self.has_memory(nbytes):
             return np.empty(nbytes, np.uint8).data
         if nbytes > len(self._file):

@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import trio_test
 
-from zarrfs import copying, threads
+from zarrfs import threads
+from zarrfs.memory import copying
 
 SHAPES = [
     ((2,) * 22, "|u1"),

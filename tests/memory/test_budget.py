@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from trio.testing import trio_test
 
-from zarrfs.memory import MemoryBudget
+from zarrfs.memory.budget import MemoryBudget
 
 
 def test_holders_have_their_share_and_no_more() -> None:
@@ -103,7 +103,7 @@ async def test_who_gives_up_waiting_takes_nothing() -> None:
 
 async def _work(budget: MemoryBudget, scope: trio.CancelScope) -> None:
     # Another task's work: not inside of that of who started it.
-    from zarrfs import memory
+    from zarrfs.memory import budget as memory
 
     memory._working.set(False)
     async with budget.working(10):

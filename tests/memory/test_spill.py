@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zarrfs import spill
 from zarrfs.errors import TooLarge
+from zarrfs.memory import spill
 
 
 @pytest.fixture(autouse=True)

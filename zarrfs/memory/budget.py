@@ -89,7 +89,7 @@ class MemoryBudget:
     def working(self, nbytes: int) -> _Work:
         """An async context in which ``nbytes`` are taken; entering waits until they are there.
 
-        No more than `for_work` is counted: what exceeds that lies in files (`zarrfs.spill`). Inside such a context another one is
+        No more than `for_work` is counted: what exceeds that lies in files (`zarrfs.memory.spill`). Inside such a context another one is
         entered at once: whoever works never waits.
         """
         return _Work(self, min(nbytes, self.for_work))
