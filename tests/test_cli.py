@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zarrfs import __version__, cli, errors, outcomes
-from zarrfs.config import options
+from zarrfs.options.config import options
 
 HEAVY = ("numpy", "trio", "pyfuse3", "numcodecs", "rich", "zarrfs.model", "zarrfs.stores.base")
 

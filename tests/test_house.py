@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "zarrfs"
 
 # What each package or module of the top level may import, beside `EVERYWHERE` and itself.
-EVERYWHERE = {"errors", "keys", "terminal"}
+EVERYWHERE = {"errors", "keys", "printable"}
 PLUGGED = {"registry"}
 LAYERS: dict[str, set[str]] = {
     "": set(),
@@ -29,15 +29,11 @@ LAYERS: dict[str, set[str]] = {
     "memory": {"threads"},
     "durability": set(),
     "slices": set(),
-    "redact": set(),
     "own_files": set(),
     "in_flight": set(),
     "signals": set(),
     "interrupts": set(),
-    "logs": {"log_lines", "redact", "own_files"},
-    "ownership": set(),
-    "standard_options": set(),
-    "config": {"ownership", "standard_options"},
+    "options": {"own_files"},
     "model": set(),
     "codecs": {"model", "memory", "threads"} | PLUGGED,
     "containers": {"model"},
@@ -56,25 +52,23 @@ LAYERS: dict[str, set[str]] = {
         "model",
         "transformers",
         "stores.base",
-        "config",
+        "options",
         "memory",
         "allocator",
         "threads",
-        "redact",
         "slices",
         "own_files",
         "",
         *PLUGGED,
     },
-    "terminal": set(),
-    "log_lines": set(),
+    "printable": set(),
     # Commands that only look at a store, and what they print.
-    "reports": {"memory", "hierarchy", "transformers", "stores", "model", "config", "redact"},
+    "reports": {"memory", "hierarchy", "transformers", "stores", "model", "options"},
     "service": {"threads"},
     "overdue": {"waiting_for", ""},
     "detached": {"lifecycle", "threads"},
     "waiting_for": {"in_flight"},
-    "ending": {"tree", "lifecycle", "service", "overdue", "signals", "interrupts", "logs", ""},
+    "ending": {"tree", "lifecycle", "service", "overdue", "signals", "interrupts", "options", ""},
     "daemon": {
         "tree",
         "fuse",
@@ -83,18 +77,16 @@ LAYERS: dict[str, set[str]] = {
         "service",
         "lifecycle",
         "stores.opening",
-        "config",
+        "options",
         "threads",
         "allocator",
         "collector",
-        "redact",
-        "log_lines",
         "waiting_for",
         *PLUGGED,
     },
     # Starting and ending daemons from outside: it never imports one.
-    "lifecycle": {"config", "own_files", "redact", "logs", "interrupts"},
-    "outcomes": {"lifecycle", "redact"},
+    "lifecycle": {"options", "own_files", "interrupts"},
+    "outcomes": {"lifecycle", "options"},
     "cli": {
         "interrupts",
         "daemon",
@@ -105,12 +97,11 @@ LAYERS: dict[str, set[str]] = {
         "install",
         "reports",
         "stores.opening",
-        "config",
-        "logs",
+        "options",
         "",
     },
     "install": set(),
-    "mount_helper": {"interrupts", "outcomes", "lifecycle", "stores.opening", "config", "redact", ""},
+    "mount_helper": {"interrupts", "outcomes", "lifecycle", "stores.opening", "options", ""},
     "__main__": {"cli", "interrupts"},
 }
 

@@ -25,7 +25,7 @@ def main() -> None:
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     import traceback
 
-    from zarrfs.terminal import printable_lines
+    from zarrfs.printable import printable_lines
 
     print(printable_lines("".join(traceback.format_exception(kind, error, trace))), file=sys.stderr)
 

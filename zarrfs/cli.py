@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zarrfs import __version__
-from zarrfs.config import MountConfig, mountpoint_of, options, resolve
 from zarrfs.errors import (
     UsageError,
     ZarrfsError,
 )
 from zarrfs.interrupts import Interrupted
 from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.options.config import MountConfig, mountpoint_of, options, resolve
 from zarrfs.outcomes import EXIT_CODES, cause, outcome_of, tell_how
-from zarrfs.terminal import printable, printable_lines
+from zarrfs.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from zarrfs.install import Step
@@ -224,12 +224,13 @@ def info(
     """
     import json
 
-    from zarrfs import interrupts, logs
+    from zarrfs import interrupts
+    from zarrfs.options import log_file
     from zarrfs.reports import progress
     from zarrfs.reports.info import describe
 
     config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
 
     async def described() -> dict[str, Any]:
         with progress.Bar() as bar:
@@ -269,12 +270,13 @@ def check(
 
     from rich.console import Console
 
-    from zarrfs import interrupts, logs
+    from zarrfs import interrupts
+    from zarrfs.options import log_file
     from zarrfs.reports import check as checking
     from zarrfs.reports import check_text
 
     config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
 
     async def checked() -> Report:
         with check_text.Bar() as bar:
@@ -351,9 +353,9 @@ def _mount(config: MountConfig) -> int:
 
 def _serve(config: MountConfig, parent: Parent | None = None) -> int:
     """Be the daemon. Until the mount is usable, an error is the parent's to print; afterwards it goes to the log."""
-    from zarrfs import logs
+    from zarrfs.options import log_file
 
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
     ready: Callable[[], None] = parent.ready if parent is not None else lambda: None
     try:
         import trio

@@ -11,10 +11,9 @@ from functools import partial
 import pyfuse3
 import trio
 
-from zarrfs import log_lines, registry, threads, waiting_for
+from zarrfs import registry, threads, waiting_for
 from zarrfs.allocator import keep_freed_memory
 from zarrfs.collector import collect_in_portions
-from zarrfs.config import MountConfig
 from zarrfs.detached import Detached
 from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
@@ -26,10 +25,12 @@ from zarrfs.fuse.translation import Ownership
 from zarrfs.lifecycle import last_words, mountpoint, openers
 from zarrfs.lifecycle.detaching import detach
 from zarrfs.lifecycle.mount_table import Mount, mount_at
-from zarrfs.redact import public_url, redact
+from zarrfs.options import log_lines
+from zarrfs.options.config import MountConfig
+from zarrfs.options.redact import public_url, redact
+from zarrfs.printable import printable
 from zarrfs.service import NOBODY, ServiceManager
 from zarrfs.stores.opening import open_store
-from zarrfs.terminal import printable
 from zarrfs.tree import MountTree
 
 log = logging.getLogger(__name__)

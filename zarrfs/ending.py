@@ -21,9 +21,10 @@ from pathlib import Path
 
 import trio
 
-from zarrfs import interrupts, logs, signals
+from zarrfs import interrupts, signals
 from zarrfs.lifecycle import last_words, programs
 from zarrfs.lifecycle.last_words import Left, Outcome
+from zarrfs.options import log_file
 from zarrfs.overdue import Overdue
 from zarrfs.service import ServiceManager
 from zarrfs.tree import MountTree
@@ -202,7 +203,7 @@ class Ending:
                             level = max(logging.INFO, log.getEffectiveLevel())
                             log.log(level, "%s: %s", name, line, extra={"asked_for": True})
                     elif number == signal.SIGHUP and in_background:
-                        logs.reopen()
+                        log_file.reopen()
                         log.info("%s: the log was opened again", name)
                     elif self._begun:
                         self._say(f"{self._mountpoint}: {name} again, and still publishing: {self.left()}; SIGKILL gives it up")

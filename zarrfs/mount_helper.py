@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Self
 
 from zarrfs import __version__
-from zarrfs.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.interrupts import Interrupted
+from zarrfs.options.config import MountConfig, join_mount_options, resolve, split_mount_options
+from zarrfs.options.redact import public_url
 from zarrfs.outcomes import outcome_of
-from zarrfs.redact import public_url
-from zarrfs.terminal import printable_lines
+from zarrfs.printable import printable_lines
 
 # mount(8) and umount(8), "EXIT STATUS".
 INCORRECT_INVOCATION = 1

@@ -16,8 +16,8 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.lifecycle.last_words import Outcome
-from zarrfs.redact import redact
-from zarrfs.terminal import printable
+from zarrfs.options.redact import redact
+from zarrfs.printable import printable
 
 log = logging.getLogger("zarrfs")
 

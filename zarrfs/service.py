@@ -18,7 +18,7 @@ import trio
 from sdnotify import SystemdNotifier
 
 from zarrfs import threads
-from zarrfs.terminal import printable
+from zarrfs.printable import printable
 
 log = logging.getLogger(__name__)
 

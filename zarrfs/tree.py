@@ -19,7 +19,6 @@ import trio
 
 from zarrfs import __version__, own_files, registry, threads
 from zarrfs.allocator import give_freed_memory_back
-from zarrfs.config import MountConfig
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.chunk_layers import ShardLayers
@@ -36,7 +35,8 @@ from zarrfs.keys import NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import configure
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.redact import public_url
+from zarrfs.options.config import MountConfig
+from zarrfs.options.redact import public_url
 from zarrfs.slices import Slices, Work
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore

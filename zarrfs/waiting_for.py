@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import trio
 
 from zarrfs.in_flight import InFlight
-from zarrfs.terminal import counted, printable
+from zarrfs.printable import counted, printable
 
 _LINES = 30
 """Of each kind."""

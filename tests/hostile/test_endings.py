@@ -28,9 +28,9 @@ from tests.support.drivers import direct
 from tests.support.loop_steps import stepped
 from tests.support.mounting import ROOT, Mounted, abort, connection_of, killed_at_last, mounted, mountpoint, run, watchdog
 from tests.support.small_stores import array_document, write
-from zarrfs.config import MountConfig
 from zarrfs.keys import Prefix
 from zarrfs.lifecycle.mount_table import mount_at
+from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Change
 from zarrfs.stores.memory import MemoryStore
 
@@ -289,8 +289,8 @@ def test_a_request_that_is_taken_back_stops_nothing(tmp_path: Path) -> None:
 
 def daemon(config: str, ready: Connection) -> None:
     """What the command runs in its background process."""
-    from zarrfs import logs
     from zarrfs.daemon import serve
+    from zarrfs.options import log_file as logs
 
     parsed = MountConfig.from_json(config)
     os.setsid()

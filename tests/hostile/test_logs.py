@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.users import REPOSITORY, run_as_users
-from zarrfs import logs
 from zarrfs.errors import UsageError
 from zarrfs.lifecycle import last_words, runtime_folder
+from zarrfs.options import log_file
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -33,7 +33,7 @@ def mode(path: Path) -> int:
 @pytest.mark.usefixtures("umask")
 def test_a_log_and_its_folders_are_for_those_who_read_logs_alone(tmp_path: Path) -> None:
     file = tmp_path / "made/for/it/x.log"
-    logs.open_to_append(str(file)).close()
+    log_file.open_to_append(str(file)).close()
     try:
         adm = grp.getgrnam("adm").gr_gid if os.geteuid() == 0 else None
     except KeyError:
@@ -47,10 +47,10 @@ def test_a_log_and_its_folders_are_for_those_who_read_logs_alone(tmp_path: Path)
 @pytest.mark.usefixtures("umask")
 def test_a_log_that_is_rotated_is_made_again_as_it_was(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
-    logs.configure("info", str(file))
-    logs.log.info("one")
+    log_file.configure("info", str(file))
+    log_file.log.info("one")
     file.rename(tmp_path / "x.log.1")
-    logs.log.info("two")
+    log_file.log.info("two")
     assert "one" in (tmp_path / "x.log.1").read_text() and "two" in file.read_text()
     assert mode(file) == mode(tmp_path / "x.log.1") & 0o640
 
@@ -58,12 +58,12 @@ def test_a_log_that_is_rotated_is_made_again_as_it_was(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_opened_again_ends_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
-    logs.configure("info", str(folder / "x.log"))
+    log_file.configure("info", str(folder / "x.log"))
     folder.rename(tmp_path / "away")
-    logs.log.info("lost")
-    logs.reopen()
+    log_file.log.info("lost")
+    log_file.reopen()
     (tmp_path / "away").rename(folder)
-    logs.log.info("found")
+    log_file.log.info("found")
     assert "found" in (folder / "x.log").read_text()
 
 
@@ -89,18 +89,18 @@ def test_what_somebody_put_in_the_place_of_a_log_is_not_written_to(what: str, tm
         case "fifo":
             os.mkfifo(place)
     with pytest.raises(UsageError, match="--log-file"):
-        logs.open_to_append(str(place))
+        log_file.open_to_append(str(place))
     with pytest.raises(UsageError, match="--log-file"):
-        logs.configure("info", str(place))
+        log_file.configure("info", str(place))
     assert victim.read_text() == "old"
 
 
 def test_a_link_of_the_system_is_followed(tmp_path: Path) -> None:
     for name in ("/dev/null", "/dev/stderr"):
-        logs.open_to_append(name).close()
+        log_file.open_to_append(name).close()
     (tmp_path / "x.log").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").touch()
-    logs.open_to_append(str(tmp_path / "x.log")).close()
+    log_file.open_to_append(str(tmp_path / "x.log")).close()
 
 
 @pytest.mark.fuse

@@ -14,10 +14,11 @@ import pytest
 
 from tests.support.attackers import EVE, act, home, needs_root, repeating, snapshot
 from tests.support.mounting import ROOT, mounted, mountpoint, run, zarrfs
-from zarrfs import install, logs, own_files
-from zarrfs.config import MountConfig
+from zarrfs import install, own_files
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import last_words, runtime_folder
+from zarrfs.options import log_file
+from zarrfs.options.config import MountConfig
 from zarrfs.tree import cache_directory
 from zarrfs.vfs.buffer import StagedBytes
 
@@ -35,7 +36,7 @@ def eve() -> Iterator[Path]:
 
 
 def open_log(path: Path) -> None:
-    with logs.open_to_append(str(path)) as file:
+    with log_file.open_to_append(str(path)) as file:
         file.write(b"a line\n")
 
 
@@ -61,7 +62,7 @@ def test_a_log_file_that_is_a_link_of_somebody_else(trick: str, eve: Path) -> No
     with pytest.raises(UsageError, match="choose another with --log-file"):
         open_log(path)
     with pytest.raises(UsageError, match="choose another with --log-file"):
-        logs.configure("info", str(path))
+        log_file.configure("info", str(path))
     assert snapshot(eve.parent) == before
 
 
@@ -89,14 +90,14 @@ def test_links_of_root_lead_to_the_log(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="symbolic links"):
         open_log(tmp_path / "to/loop")
     open_log(Path("/dev/null"))
-    program = "from zarrfs import logs\nlogs.configure('info', '/dev/stdout')\nlogs.log.info('hello')"
+    program = "from zarrfs.options import log_file as logs\nlogs.configure('info', '/dev/stdout')\nlogs.log.info('hello')"
     assert b"hello" in run(sys.executable, "-P", "-c", program).stdout
 
 
 def test_a_log_that_is_exchanged_for_a_link_is_not_written_through_it(eve: Path, capsys: pytest.CaptureFixture[str]) -> None:
     act(EVE, 'mkdir "$1/logs"', eve)
     path = eve / "logs/z.log"
-    with closing(logs._Handler(str(path))) as handler:
+    with closing(log_file._Handler(str(path))) as handler:
         record = logging.LogRecord("zarrfs", logging.INFO, "", 0, "%s", ("a line",), None)
         handler.emit(record)
         act(EVE, 'mv "$1/logs/z.log" "$1/logs/z.1" && ln -s "$1/../root/victim" "$1/logs/z.log"', eve)

@@ -21,9 +21,9 @@ import trio
 from tests.support import archives
 from tests.support.attackers import EVE, act, home, needs_root, repeating, snapshot
 from tests.support.mounting import mounted, zarrfs
-from zarrfs.config import MountConfig
 from zarrfs.errors import StoreAccessDenied, StoreNotFound
 from zarrfs.keys import ByteRange
+from zarrfs.options.config import MountConfig
 from zarrfs.reports.check import check
 from zarrfs.reports.info import describe
 from zarrfs.stores.lmdb import LmdbArchive

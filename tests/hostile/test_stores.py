@@ -18,7 +18,7 @@ import pytest
 from tests.support.hostile_stores import REFUSED, STORES, Hostile, provoke
 from tests.support.judged_mount import check, judged
 from tests.support.mounting import mountpoint, zarrfs
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 
 pytestmark = [pytest.mark.fuse, pytest.mark.timeout(240)]
 

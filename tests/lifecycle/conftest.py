@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs.config import MountConfig
 from zarrfs.errors import UsageError
 from zarrfs.lifecycle import mounting
 from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.options.config import MountConfig
 
 REPOSITORY = Path(__file__).parents[2]
 

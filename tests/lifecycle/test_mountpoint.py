@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs.config import MountConfig
 from zarrfs.errors import FuseUnavailable, MountpointUnusable
 from zarrfs.lifecycle import mountpoint as before
+from zarrfs.options.config import MountConfig
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import pytest
 import trio
 
 from tests.support.mounting import killed_at_last, mountpoint
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 
 pytestmark = pytest.mark.fuse
 

@@ -19,7 +19,7 @@ import pytest
 from tests.support.mounting import ROOT
 from tests.support.namespace import run_in_namespace
 from tests.support.users import opened
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 
 pytestmark = pytest.mark.fuse
 

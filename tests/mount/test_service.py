@@ -17,8 +17,8 @@ import pytest
 from tests.support.mounting import ROOT, killed_at_last, mountpoint, watchdog, zarrfs
 from tests.support.notifications import Notified, notified
 from tests.support.small_stores import write
-from zarrfs.config import MountConfig
 from zarrfs.lifecycle.mount_table import mount_at
+from zarrfs.options.config import MountConfig
 
 pytestmark = pytest.mark.fuse
 
@@ -136,7 +136,7 @@ def test_what_could_not_be_stored_is_the_last_status(manager: Notified, tmp_path
 WITH_SECRETS = """
 import sys, trio
 from zarrfs import daemon, service
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 from zarrfs.stores.opening import open_store
 
 async def opened(url, read_only=False):

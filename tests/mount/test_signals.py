@@ -16,8 +16,8 @@ import pytest
 
 from tests.support.mounting import ROOT, Mounted, killed_at_last, mounted, mountpoint, watchdog, zarrfs
 from tests.support.small_stores import write
-from zarrfs.config import MountConfig
 from zarrfs.lifecycle.mount_table import mount_at
+from zarrfs.options.config import MountConfig
 
 pytestmark = pytest.mark.fuse
 

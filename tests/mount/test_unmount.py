@@ -19,9 +19,9 @@ from typing import IO
 import pytest
 
 from tests.support.mounting import ROOT, Mounted, killed_at_last, mounted, mountpoint, run, watchdog, zarrfs
-from zarrfs.config import MountConfig
 from zarrfs.lifecycle import unmounting
 from zarrfs.lifecycle.mount_table import mount_at
+from zarrfs.options.config import MountConfig
 
 pytestmark = pytest.mark.fuse
 

@@ -22,7 +22,7 @@ from tests.support.hostile import SOUND, folder_cases, write_huge
 from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
 from zarrfs import cli
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 from zarrfs.reports import check_text, offline
 from zarrfs.reports.check import check
 from zarrfs.reports.findings import MOST, Finding, Findings, Report

@@ -15,9 +15,9 @@ from tests.support.small_shards import NONE, ShardReads, UnlistableStore, docume
 from tests.support.small_stores import write
 from tests.support.stores import fill
 from zarrfs import cli
-from zarrfs.config import MountConfig
 from zarrfs.errors import StoreError
 from zarrfs.keys import ByteRange, Key
+from zarrfs.options.config import MountConfig
 from zarrfs.reports import check_text, offline
 from zarrfs.reports.check import check
 from zarrfs.reports.findings import Finding, Report

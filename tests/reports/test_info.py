@@ -20,8 +20,8 @@ from tests.support.small_shards import ShardReads, UnlistableStore, document, sh
 from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
 from zarrfs import cli
-from zarrfs.config import MountConfig
 from zarrfs.errors import StoreAccessDenied
+from zarrfs.options.config import MountConfig
 from zarrfs.reports import offline
 from zarrfs.reports.info import describe
 from zarrfs.stores.base import Store

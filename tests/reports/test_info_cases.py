@@ -16,7 +16,7 @@ import trio
 from tests.support.cases import CASES, Case, cases
 from tests.support.comparing import is_object, stored_chunks
 from tests.support.hostile import SOUND
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 from zarrfs.reports.info import describe
 
 DIALECTS = {

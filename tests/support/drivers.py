@@ -28,9 +28,9 @@ import trio
 from tests.support.callers import CALLER
 from tests.support.mounting import Mounted
 from tests.support.small_stores import SMALL, write
-from zarrfs.config import MountConfig
 from zarrfs.fuse.operations import Operations
 from zarrfs.keys import Key
+from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
 from zarrfs.tree import MountTree
 

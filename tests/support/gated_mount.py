@@ -17,15 +17,16 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import WaitingStore
-from zarrfs import daemon, logs, service
-from zarrfs.config import MountConfig
+from zarrfs import daemon, service
+from zarrfs.options import log_file
+from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 
 
 def main(config_json: str, every: str) -> int:
     config = MountConfig.from_json(config_json)
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
 
     async def serve() -> int:
         store = WaitingStore(await open_store(config.store), "set")

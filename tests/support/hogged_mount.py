@@ -17,8 +17,9 @@ import trio
 # Run as a script, from anywhere: the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from zarrfs import daemon, logs
-from zarrfs.config import MountConfig
+from zarrfs import daemon
+from zarrfs.options import log_file
+from zarrfs.options.config import MountConfig
 
 
 async def hog() -> None:
@@ -42,5 +43,5 @@ async def serve(config: MountConfig) -> int:
 
 if __name__ == "__main__":
     config = MountConfig.from_json(sys.argv[1])
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
     sys.exit(trio.run(serve, config))

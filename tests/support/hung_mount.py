@@ -19,16 +19,17 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import HangingStore
-from zarrfs import daemon, logs, service
-from zarrfs.config import MountConfig
+from zarrfs import daemon, service
 from zarrfs.errors import NotPublished
+from zarrfs.options import log_file
+from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 
 
 def main(config_json: str) -> int:
     config = MountConfig.from_json(config_json)
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
 
     def say(line: str) -> None:
         print(line, flush=True)
@@ -54,7 +55,7 @@ def main(config_json: str) -> int:
         daemon.open_store = open_hanging
         # It ends with the process.
         threading.Thread(target=listen, args=(trio.lowlevel.current_trio_token(),), daemon=True).start()
-        return await daemon.serve(config, lambda: say("mounted"), logs.log.info, 0.1, service.service_manager())
+        return await daemon.serve(config, lambda: say("mounted"), log_file.log.info, 0.1, service.service_manager())
 
     try:
         return trio.run(serve)

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.mounting import Mounted, started, watchdog
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 
 _PATIENCE = 60
 
@@ -107,10 +107,11 @@ def stepped(store: Path, *, ends_with: int | None = 0, **options: Any) -> Iterat
 
 
 def main(config_json: str, file: str) -> int:
-    from zarrfs import daemon, logs
+    from zarrfs import daemon
+    from zarrfs.options import log_file
 
     config = MountConfig.from_json(config_json)
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
     steps = LoopSteps()
 
     def report() -> None:

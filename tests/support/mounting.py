@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zarrfs.config import MountConfig
+from zarrfs.options.config import MountConfig
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE = 60

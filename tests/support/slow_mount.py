@@ -16,8 +16,9 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import InterruptedStore
-from zarrfs import daemon, logs, service
-from zarrfs.config import MountConfig
+from zarrfs import daemon, service
+from zarrfs.options import log_file
+from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 
@@ -36,13 +37,13 @@ class SlowStore(InterruptedStore):
 
 def main(config_json: str, seconds: str) -> int:
     config = MountConfig.from_json(config_json)
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
 
     async def open_slowly(url: str, read_only: bool = False) -> Store:
         return SlowStore(await open_store(url, read_only), float(seconds))
 
     daemon.open_store = open_slowly
-    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True), logs.log.info, 0.1, service.service_manager())
+    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True), log_file.log.info, 0.1, service.service_manager())
 
 
 if __name__ == "__main__":

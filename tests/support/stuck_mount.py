@@ -19,8 +19,9 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import InterruptedStore
-from zarrfs import daemon, ending, logs
-from zarrfs.config import MountConfig
+from zarrfs import daemon, ending
+from zarrfs.options import log_file
+from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.tree import MountTree
@@ -47,7 +48,7 @@ async def _in_a_thread() -> None:
 
 def main(config_json: str, where: str) -> int:
     config = MountConfig.from_json(config_json)
-    logs.configure(config.log_level, config.log_file)
+    log_file.configure(config.log_level, config.log_file)
     ending._SPARE_SECONDS = 1.0
 
     async def open_stuck(url: str, read_only: bool = False) -> Store:
@@ -66,7 +67,7 @@ def main(config_json: str, where: str) -> int:
 
     daemon.open_store = open_stuck
     daemon.MountTree = StuckTree  # type: ignore[misc]
-    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True), logs.log.info, 0.1)
+    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True), log_file.log.info, 0.1)
 
 
 if __name__ == "__main__":

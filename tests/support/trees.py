@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import trio
 
-from zarrfs.config import resolve
 from zarrfs.errors import IsADirectory, NotADirectory
+from zarrfs.options.config import resolve
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.tree import MountTree

@@ -77,6 +77,6 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
 
 
 def _about(name: str, error: Exception) -> dict[str, object]:
-    """By what the log tells lines of errors apart, of which there may be any number (`zarrfs.log_lines`)."""
+    """By what the log tells lines of errors apart, of which there may be any number (`zarrfs.options.log_lines`)."""
     key = error.key if isinstance(error, ZarrfsError) else None
     return {"kind": (name, type(error).__name__), "key": key if key is not None else str(error)}

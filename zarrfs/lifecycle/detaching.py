@@ -18,7 +18,7 @@ from pathlib import Path
 from zarrfs.errors import FuseUnavailable, MountBusy, ZarrfsError
 from zarrfs.lifecycle import programs
 from zarrfs.lifecycle.mount_table import Mount, is_automounted
-from zarrfs.terminal import printable
+from zarrfs.printable import printable
 
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8

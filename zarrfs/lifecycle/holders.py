@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from zarrfs.terminal import printable
+from zarrfs.printable import printable
 
 
 class Holder(NamedTuple):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zarrfs.lifecycle import runtime_folder, told
-from zarrfs.terminal import counted, printable, size
+from zarrfs.printable import counted, printable, size
 
 log = logging.getLogger(__name__)
 

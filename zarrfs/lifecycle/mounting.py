@@ -18,13 +18,14 @@ import threading
 from collections.abc import Sequence
 from typing import Self
 
-from zarrfs import interrupts, logs
-from zarrfs.config import MountConfig
+from zarrfs import interrupts
 from zarrfs.errors import ZarrfsError
 from zarrfs.interrupts import Heard, Interrupted
 from zarrfs.lifecycle import dead_mounts, mount_table
 from zarrfs.lifecycle.last_words import Outcome
-from zarrfs.redact import public_url
+from zarrfs.options import log_file as logs
+from zarrfs.options.config import MountConfig
+from zarrfs.options.redact import public_url
 
 _READY_FD = "ZARRFS_READY_FD"
 _READY_CONFIG = "ZARRFS_READY_CONFIG"

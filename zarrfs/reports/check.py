@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 
 import trio
 
-from zarrfs.config import MountConfig
 from zarrfs.errors import MetadataUnsupported
 from zarrfs.hierarchy.arrays import Array
 from zarrfs.hierarchy.concurrency import for_each
@@ -21,7 +20,8 @@ from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
-from zarrfs.redact import public_url
+from zarrfs.options.config import MountConfig
+from zarrfs.options.redact import public_url
 from zarrfs.reports import check_shards
 from zarrfs.reports.check_grid import coordinates, whole_grid
 from zarrfs.reports.findings import Finding, Report

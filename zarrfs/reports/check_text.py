@@ -1,15 +1,15 @@
 """What ``zarrfs check`` prints for people: a bar while it works, then what is bad, then one line about the whole.
 
-Names and reasons come from the store: they go through `zarrfs.terminal.printable`, and rich gets them as `Text`, never as markup.
+Names and reasons come from the store: they go through `zarrfs.printable.printable`, and rich gets them as `Text`, never as markup.
 """
 
 from __future__ import annotations
 
 from rich.text import Text
 
+from zarrfs.printable import counted, printable, size
 from zarrfs.reports import progress
 from zarrfs.reports.findings import Finding, Findings, Report
-from zarrfs.terminal import counted, printable, size
 
 
 def render(report: Report) -> Text:

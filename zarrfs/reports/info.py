@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from zarrfs.config import MountConfig
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
-from zarrfs.redact import public_url
+from zarrfs.options.config import MountConfig
+from zarrfs.options.redact import public_url
 from zarrfs.reports.info_amounts import Amounts, Told, amounts_of
 from zarrfs.reports.offline import opened, walk
 

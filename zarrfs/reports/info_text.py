@@ -15,7 +15,7 @@ from typing import Any
 from rich.text import Text
 from rich.tree import Tree
 
-from zarrfs.terminal import counted, printable, size
+from zarrfs.printable import counted, printable, size
 
 # Characters of one thing in a line: a type may have a thousand fields.
 _LONG = 120

@@ -8,7 +8,6 @@ from contextlib import aclosing, asynccontextmanager
 
 import trio
 
-from zarrfs.config import MountConfig
 from zarrfs.errors import NoSuchEntry, ZarrfsError
 from zarrfs.hierarchy.cache import ChunkCache
 from zarrfs.hierarchy.chunk_layers import ShardLayers
@@ -21,7 +20,8 @@ from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import NodePath
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
-from zarrfs.redact import public_url
+from zarrfs.options.config import MountConfig
+from zarrfs.options.redact import public_url
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.transformers.deadline import DeadlineStore

@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from zarrfs.terminal import printable
+from zarrfs.printable import printable
 
 
 class Bar:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 
 from zarrfs.errors import ZarrfsError
-from zarrfs.terminal import printable
+from zarrfs.printable import printable
 
 MOST = 1000
 OF_A_KEY = 20

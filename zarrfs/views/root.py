@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
-from zarrfs.terminal import printable
+from zarrfs.printable import printable
 from zarrfs.vfs.generated import GeneratedFile, Make, text
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 

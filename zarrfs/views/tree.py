@@ -15,7 +15,7 @@ from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.model.metadata import UnsupportedNode
-from zarrfs.terminal import printable
+from zarrfs.printable import printable
 from zarrfs.vfs import names
 from zarrfs.vfs.generated import text
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs.config import MountConfig, options, parse_size, resolve, split_mount_options
 from zarrfs.errors import UsageError
+from zarrfs.options.config import MountConfig, options, parse_size, resolve, split_mount_options
 
 # One way to say each option that is not its default, and what it means.
 SPOKEN = {

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from zarrfs.errors import UsageError
-from zarrfs.ownership import parse_group, parse_umask, parse_user
-from zarrfs.standard_options import STANDARD, is_standard, refusal
+from zarrfs.options.mount8 import STANDARD, is_standard, refusal
+from zarrfs.options.ownership import parse_group, parse_umask, parse_user
 
 TRUE = frozenset({"1", "yes", "true", "on"})
 FALSE = frozenset({"0", "no", "false", "off"})

@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 from zarrfs import own_files
 from zarrfs.errors import UsageError
-from zarrfs.log_lines import Formatter, Limiter, tell_left_out
+from zarrfs.options.log_lines import Formatter, Limiter, tell_left_out
 
 log = logging.getLogger("zarrfs")
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.mounting import killed_at_last, mountpoint, zarrfs
 from zarrfs import cli
-from zarrfs.config import MountConfig, mountpoint_of, resolve
 from zarrfs.errors import UsageError
+from zarrfs.options.config import MountConfig, mountpoint_of, resolve
 
 
 @pytest.fixture

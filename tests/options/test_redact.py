@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from zarrfs.redact import public_url, redact
+from zarrfs.options.redact import public_url, redact
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What a line of the log looks like, and how many of a kind there are.
 
-Lines hold names and reasons from stores and from other users, so the finished text is escaped (`zarrfs.terminal`), whoever logged it;
+Lines hold names and reasons from stores and from other users, so the finished text is escaped (`zarrfs.printable`), whoever logged it;
 and a store or user who can cause one line can cause any number, so in each `WINDOW` a few are written of each key, a few more of each
 kind of line, and then how many were left out.
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from zarrfs.terminal import printable, printable_lines
+from zarrfs.printable import printable, printable_lines
 
 WINDOW = 60.0
 """Seconds for which lines are counted."""

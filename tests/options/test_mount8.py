@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zarrfs.config import join_mount_options, options, resolve, split_mount_options
 from zarrfs.errors import UsageError
-from zarrfs.standard_options import STANDARD, is_standard, refusal
+from zarrfs.options.config import join_mount_options, options, resolve, split_mount_options
+from zarrfs.options.mount8 import STANDARD, is_standard, refusal
 
 # mount(8), "FILESYSTEM-INDEPENDENT MOUNT OPTIONS", util-linux 2.38 to 2.41, in its order; with the names that it mentions elsewhere.
 DOCUMENTED = """

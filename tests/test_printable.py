@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from zarrfs.terminal import printable, printable_lines
+from zarrfs.printable import printable, printable_lines
 
 UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zarrfs import log_lines
-from zarrfs.log_lines import OF_A_KEY, OF_A_KIND, WINDOW, Formatter, Limiter
+from zarrfs.options import log_lines
+from zarrfs.options.log_lines import OF_A_KEY, OF_A_KIND, WINDOW, Formatter, Limiter
 
 
 class Log:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zarrfs import ownership
+from zarrfs.options import ownership
 
 
 @pytest.mark.parametrize("parse", [ownership.parse_user, ownership.parse_group])
