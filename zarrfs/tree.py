@@ -19,18 +19,18 @@ import trio
 
 from zarrfs import __version__, own_files, registry, threads
 from zarrfs.allocator import give_freed_memory_back
+from zarrfs.arrays.chunk_cache import ChunkCache
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.layers import ShardLayers
+from zarrfs.arrays.reader import ReaderPool
+from zarrfs.arrays.shard_queue import ShardQueue
+from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.errors import UsageError, ZarrfsError
-from zarrfs.hierarchy.cache import ChunkCache
-from zarrfs.hierarchy.chunk_layers import ShardLayers
-from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.pending_shards import PendingShards
-from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.roots import dialects
-from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import configure
@@ -108,7 +108,7 @@ class MountTree:
             spill_nbytes=max(1 << 20, min(64 << 20, limit // 8)),
             directory=spill,
         )
-        self.pending = PendingShards(
+        self.pending = ShardQueue(
             delay=config.shard_delay,
             budget=self.staging.room.budget,
             directory=spill,

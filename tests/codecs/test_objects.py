@@ -23,11 +23,11 @@ from tests.support.cases import Case, cases
 from tests.support.codecs import of_objects, same
 from tests.support.comparing import expected_objects, is_object
 from tests.support.unhurried import unhurried
+from zarrfs.arrays.array import fill
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import Array
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported
-from zarrfs.hierarchy.arrays import fill
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES, OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType
 

@@ -21,11 +21,11 @@ from tests.support.arrays import Reading, reading
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
 from tests.support.unhurried import unhurried
+from zarrfs.arrays.position import Position
 from zarrfs.dialects.base import Edit
 from zarrfs.errors import AcrossViews, EntryExists, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
-from zarrfs.hierarchy.position import Position
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.data_type import from_name
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode

@@ -163,7 +163,7 @@ class calls_of_tasks:
 
 
 def test_a_shard_of_very_many_chunks_is_not_told_chunk_by_chunk() -> None:
-    from zarrfs.hierarchy.chunk_layers import ChunkBox
+    from zarrfs.arrays.layers import ChunkBox
     from zarrfs.hierarchy.node_changes import NodeChanges
     from zarrfs.keys import NodePath
 

@@ -12,13 +12,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.support.small_stores import array_document
+from zarrfs.arrays.chunk_cache import ChunkCache
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.reader import ReaderPool, StartSoon
+from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.hierarchy.cache import ChunkCache
-from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.readers import ReaderPool, StartSoon
-from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_name

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 
 from zarrfs import threads
+from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
     AcrossViews,
@@ -28,7 +29,6 @@ from zarrfs.errors import (
     NotPermitted,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.stored_documents import weight
 from zarrfs.keys import ROOT, Key, NodePath

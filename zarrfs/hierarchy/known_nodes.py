@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from zarrfs.hierarchy.arrays import Array
+from zarrfs.arrays.array import Array
+from zarrfs.arrays.reader import ArrayReader
 from zarrfs.hierarchy.path_index import NodeIndex
-from zarrfs.hierarchy.readers import ArrayReader
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model import chunk_key, data_type
 from zarrfs.model.chunk_grid import RegularGrid

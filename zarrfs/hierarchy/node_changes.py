@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from zarrfs.hierarchy.chunk_layers import ChunkBox
+from zarrfs.arrays.layers import ChunkBox
 from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords

@@ -18,20 +18,20 @@ from dataclasses import replace
 import trio
 
 from zarrfs import threads
+from zarrfs.arrays.array import Array, is_same_array
+from zarrfs.arrays.concurrency import each_found, in_order
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.flight import Flight
+from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
+from zarrfs.arrays.reader import ArrayReader, ReaderPool
+from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
-from zarrfs.hierarchy.arrays import Array, is_same_array
-from zarrfs.hierarchy.chunk_layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
-from zarrfs.hierarchy.concurrency import each_found, in_order
-from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.empty_groups import EmptyGroups
-from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, OpenArray, without_large_attributes
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
-from zarrfs.hierarchy.pending_shards import PendingShards
-from zarrfs.hierarchy.readers import ArrayReader, ReaderPool
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
 from zarrfs.hierarchy.scalars import with_stored_scalar
@@ -253,7 +253,7 @@ class Hierarchy:
             if path is not None and known is not None and known.opened is not None:
                 metadata = known.opened.array.metadata
                 stored = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
-                if stored is not None and not PendingShards.is_publishing(key):
+                if stored is not None and not ShardQueue.is_publishing(key):
                     box = chunks_under_key(metadata, stored)
                     self._chunks_changed(known, box)
                     chunks.append((path, box))

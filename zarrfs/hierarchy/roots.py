@@ -17,10 +17,10 @@ from types import MappingProxyType
 import trio
 
 from zarrfs import registry, threads
+from zarrfs.arrays.flight import Flight
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.rooted import RootedLayout
 from zarrfs.errors import NameInvalid, UsageError
-from zarrfs.hierarchy.flight import Flight
 from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ROOT, Key, NodePath, Prefix

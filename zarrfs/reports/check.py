@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable
 
 import trio
 
+from zarrfs.arrays.array import Array
+from zarrfs.arrays.concurrency import for_each
 from zarrfs.errors import MetadataUnsupported
-from zarrfs.hierarchy.arrays import Array
-from zarrfs.hierarchy.concurrency import for_each
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath

@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Callable
 
+from zarrfs.arrays.array import Array, ChunkPart
+from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.errors import ZarrfsError
-from zarrfs.hierarchy.arrays import Array, ChunkPart
-from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.memory.spill import array as array_of
 from zarrfs.model.chunk_grid import Coords, in_grid

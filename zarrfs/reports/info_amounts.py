@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from zarrfs.arrays.array import Array
+from zarrfs.arrays.shard_survey import ShardSurvey
 from zarrfs.errors import StoreUnsupported
-from zarrfs.hierarchy.arrays import Array
-from zarrfs.hierarchy.shard_survey import ShardSurvey
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords, in_grid
 

@@ -8,14 +8,14 @@ from contextlib import aclosing, asynccontextmanager
 
 import trio
 
+from zarrfs.arrays.chunk_cache import ChunkCache
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.layers import ShardLayers
+from zarrfs.arrays.reader import ReaderPool
+from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.errors import NoSuchEntry, ZarrfsError
-from zarrfs.hierarchy.cache import ChunkCache
-from zarrfs.hierarchy.chunk_layers import ShardLayers
-from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.readers import ReaderPool
 from zarrfs.hierarchy.roots import dialects
-from zarrfs.hierarchy.slabs import SlabPool
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import NodePath
 from zarrfs.memory.budget import MemoryBudget

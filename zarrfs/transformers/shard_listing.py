@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 
-from zarrfs.hierarchy.chunks import StoredChunk
-from zarrfs.hierarchy.shard_indexes import KnownShard
-from zarrfs.hierarchy.sharded_chunks import WIDTH, ShardedChunks
+from zarrfs.arrays.chunk_store import StoredChunk
+from zarrfs.arrays.shard_index_cache import KnownShard
+from zarrfs.arrays.sharded import WIDTH, ShardedChunks
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.base import DirEntry, Store

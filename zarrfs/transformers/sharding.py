@@ -1,6 +1,6 @@
 """The sharding storage transformer: chunk keys in front, keys of shards in the store behind.
 
-Source: v3 core 2022, "Sharding storage transformer (version 1.0)", over `zarrfs.hierarchy.sharded_chunks`, which knows shards. What the
+Source: v3 core 2022, "Sharding storage transformer (version 1.0)", over `zarrfs.arrays.sharded`, which knows shards. What the
 text leaves open, or says wrongly, is decided in docs/design/008-shards.md:
 
 * Of the keys below the grid's prefix, those that its chunk key encoding makes are translated, also outside of the grid, where nothing
@@ -20,13 +20,13 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from zarrfs.arrays.chunk_store import StoredChunks, Written, new_generation
+from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.paged_shard_index import not_at_once
+from zarrfs.arrays.shard_index_cache import ShardIndexCache
+from zarrfs.arrays.sharded import ShardedChunks
 from zarrfs.errors import ChunkError, GenerationMismatch, KeyConflict, KeyUnusable, RangesOverlap, ShardIndexInvalid
-from zarrfs.hierarchy.chunks import StoredChunks, Written, new_generation
-from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.paged_index import not_at_once
-from zarrfs.hierarchy.shard_indexes import ShardIndexes
-from zarrfs.hierarchy.sharded_chunks import ShardedChunks
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -68,7 +68,7 @@ class ShardingStore(ForwardingStore):
         encoding: ChunkKeyEncoding,
         grid_shape: Shape,
         spec: ShardSpec,
-        indexes: ShardIndexes | None = None,
+        indexes: ShardIndexCache | None = None,
         counters: HierarchyCounters | None = None,
     ) -> None:
         super().__init__(inner)
@@ -77,7 +77,7 @@ class ShardingStore(ForwardingStore):
         self._grid = ShardedGrid.of(prefix, encoding, grid_shape, spec)
         shards = StoredChunks(inner, prefix, encoding, self._grid.shards.grid_shape)
         self._chunks = ShardedChunks(
-            shards, spec, grid_shape, indexes or ShardIndexes(INDEXES_NBYTES), counters or HierarchyCounters()
+            shards, spec, grid_shape, indexes or ShardIndexCache(INDEXES_NBYTES), counters or HierarchyCounters()
         )
         self._listing = ShardListing(inner, self._grid, self._chunks)
         self._chunk_locks = LockTable()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zarrfs.arrays.position import Position
 from zarrfs.containers.base import Container, FileLayout, Literal
 from zarrfs.errors import NotRepresentable, StaleEntry
 from zarrfs.hierarchy.known_nodes import OpenArray
-from zarrfs.hierarchy.position import Position
 from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.vfs import names

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from zarrfs.arrays.reader import StartSoon
+from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.containers.base import Container, FileLayout, Head, Literal
 from zarrfs.errors import (
     AcrossViews,
@@ -25,8 +27,6 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.readers import StartSoon
-from zarrfs.hierarchy.writers import ArrayWriter, FileOrder
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from zarrfs.arrays.reader import StartSoon
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.readers import StartSoon
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Change, Store
 from zarrfs.vfs.node import Directory

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from zarrfs.arrays.array import Elements
 from zarrfs.errors import (
     ChunkDecodeError,
     ChunkEncodeError,
@@ -17,7 +18,6 @@ from zarrfs.errors import (
     StaleEntry,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.arrays import Elements
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import WHOLE, ByteRange, NodePath
 from zarrfs.memory.budget import MemoryBudget

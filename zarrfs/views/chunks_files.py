@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from zarrfs import threads
+from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS
 from zarrfs.errors import ContentInvalid
-from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.chunks_documents import array_written, attributes_written, check_group, documents_of, says_the_same
 from zarrfs.views.node_documents import NodeDocument, check_only_shape_differs

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from zarrfs.arrays.concurrency import has_any
 from zarrfs.errors import (
     AcrossViews,
     ContentInvalid,
@@ -25,7 +26,6 @@ from zarrfs.errors import (
     NotPermitted,
     StoreReadOnly,
 )
-from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from zarrfs import threads
+from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.documents import dump
 from zarrfs.errors import ContentInvalid
-from zarrfs.hierarchy.concurrency import has_any
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.node_documents import NodeDocument
 from zarrfs.views.waiting import groups_from_waiting

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from zarrfs.arrays.chunk_store import ChunkStore, StoredChunks
+from zarrfs.arrays.compressed_shards import CompressedShards, DecompressedShards
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.delayed import DelayedChunks
+from zarrfs.arrays.shard_index_cache import ShardIndexCache
+from zarrfs.arrays.shard_queue import ShardQueue
+from zarrfs.arrays.sharded import ShardedChunks
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.hierarchy.chunks import ChunkStore, StoredChunks
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.encoded_shards import DecodedShards, EncodedShards
-from zarrfs.hierarchy.pending_chunks import PendingChunks
-from zarrfs.hierarchy.pending_shards import PendingShards
-from zarrfs.hierarchy.shard_indexes import ShardIndexes
-from zarrfs.hierarchy.sharded_chunks import ShardedChunks
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
@@ -30,9 +30,9 @@ class ShardLayers:
 
     counters: HierarchyCounters
     budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(UNLIMITED))
-    indexes: ShardIndexes = field(default_factory=lambda: ShardIndexes(INDEXES_NBYTES))
-    decoded: DecodedShards = field(default_factory=DecodedShards)
-    pending: PendingShards | None = None
+    indexes: ShardIndexCache = field(default_factory=lambda: ShardIndexCache(INDEXES_NBYTES))
+    decoded: DecompressedShards = field(default_factory=DecompressedShards)
+    pending: ShardQueue | None = None
 
 
 def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers) -> ChunkStore:
@@ -46,11 +46,11 @@ def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers) -> ChunkStore:
         for inner in reversed(metadata.shards[level + 1 :]):
             grid_shape = inner.grid_of_shards(grid_shape)
         if spec.codecs:
-            chunks = EncodedShards(chunks, spec.codecs, _shard_limit(metadata, level), layers.decoded, layers.indexes.turns)
+            chunks = CompressedShards(chunks, spec.codecs, _shard_limit(metadata, level), layers.decoded, layers.indexes.turns)
         chunks = ShardedChunks(chunks, spec, grid_shape, layers.indexes, layers.counters)
     if layers.pending is None:
         return chunks
-    return PendingChunks(
+    return DelayedChunks(
         chunks,
         layers.pending,
         prefix=node.chunk_prefix,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.hierarchy.flight import Flight
+from zarrfs.arrays.flight import Flight
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.memory.spill import is_mapped
 from zarrfs.model.chunk_grid import Coords

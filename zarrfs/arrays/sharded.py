@@ -16,13 +16,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from zarrfs import threads
+from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written, new_generation
+from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex, Tally, not_at_once
+from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey
+from zarrfs.arrays.shard_index_reader import TRIES, ShardIndexReader, restless
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
-from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written, new_generation
-from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.paged_index import FoundPairs, PagedIndex, Tally, not_at_once
-from zarrfs.hierarchy.shard_indexes import KnownShard, ShardIndexes, ShardKey
-from zarrfs.hierarchy.shard_reading import TRIES, ShardIndexReader, restless
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
@@ -47,7 +47,7 @@ class ShardedChunks(ChunkStore):
     """The chunks, of a grid of ``grid_shape``, in the shards that ``parent`` holds."""
 
     def __init__(
-        self, parent: ChunkStore, spec: ShardSpec, grid_shape: Shape, indexes: ShardIndexes, counters: HierarchyCounters
+        self, parent: ChunkStore, spec: ShardSpec, grid_shape: Shape, indexes: ShardIndexCache, counters: HierarchyCounters
     ) -> None:
         self.spec = spec
         self._parent = self.below = parent

@@ -10,13 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 
-from tests.hierarchy.test_sharded_chunks import node, opened, reads, sets
+from tests.arrays.test_sharded import node, opened, reads, sets
 from tests.support.stores import FailingStore, WaitingStore
+from zarrfs.arrays.chunk_store import ChunkStore
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.layers import ShardLayers, chunks_of
+from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.errors import GenerationMismatch, StoreError, StoreFull
-from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of
-from zarrfs.hierarchy.chunks import ChunkStore
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.pending_shards import PendingShards
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.metadata import ArrayNode
@@ -37,7 +37,7 @@ def autojump_clock() -> MockClock:
 class Mount:
     """A store with chunks that wait."""
 
-    pending: PendingShards
+    pending: ShardQueue
     chunks: ChunkStore
     told: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ async def mounted(
     directory: str | None = None,
 ) -> AsyncIterator[Mount]:
     async with trio.open_nursery() as nursery:
-        pending = PendingShards(
+        pending = ShardQueue(
             delay=delay,
             budget=budget if budget is not None else MemoryBudget(memory),
             directory=directory,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zarrfs import threads
+from zarrfs.arrays.array import Elements
 from zarrfs.errors import StoreFull
-from zarrfs.hierarchy.arrays import Elements
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import array, reserve
 from zarrfs.model.chunk_grid import Coords, Shape

@@ -23,13 +23,13 @@ import numpy as np
 import trio
 
 from zarrfs import threads
+from zarrfs.arrays.array import Array, ChunkPart, Elements, fill, part
+from zarrfs.arrays.chunk_cache import ChunkCache
+from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.flight import Flight
+from zarrfs.arrays.position import SLABS_AHEAD, WINDOW_NBYTES, Position
+from zarrfs.arrays.slab_pool import Slab, SlabKey, SlabPool
 from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
-from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
-from zarrfs.hierarchy.cache import ChunkCache
-from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.flight import Flight
-from zarrfs.hierarchy.position import SLABS_AHEAD, WINDOW_NBYTES, Position
-from zarrfs.hierarchy.slabs import Slab, SlabKey, SlabPool
 from zarrfs.memory.copying import copy
 from zarrfs.memory.spill import is_large
 from zarrfs.model.chunk_grid import Coords

@@ -13,8 +13,8 @@ import numpy as np
 import trio
 
 from zarrfs import threads
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.flight import Flight
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.flight import Flight
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.memory.spill import reserve
 from zarrfs.model.chunk_grid import Coords

@@ -10,7 +10,7 @@ from zarrfs.memory.spill import reserve
 _FILE_NBYTES = 64 * 1024 * 1024
 
 
-class MappedBytes:
+class SpillFile:
     """Pieces of bytes in mapped files, one behind the other, which are given up together."""
 
     def __init__(self, directory: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Reading the index of a shard: whole where it is small enough to be held, else in pages (`zarrfs.hierarchy.paged_index`)."""
+"""Reading the index of a shard: whole where it is small enough to be held, else in pages (`zarrfs.arrays.paged_shard_index`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import trio
 
 from zarrfs import threads
+from zarrfs.arrays.chunk_store import ChunkStore
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.paged_shard_index import HELD_NBYTES, PAGE_PAIRS, Found, FoundPairs, PagedIndex, Tally
+from zarrfs.arrays.shard_index_cache import KnownShard
+from zarrfs.arrays.turns import Turns
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.codecs.crc32c import extended
 from zarrfs.errors import ChunkDecodeError, GenerationMismatch, ShardIndexInvalid
-from zarrfs.hierarchy.chunks import ChunkStore
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.paged_index import HELD_NBYTES, PAGE_PAIRS, Found, FoundPairs, PagedIndex, Tally
-from zarrfs.hierarchy.shard_indexes import KnownShard
-from zarrfs.hierarchy.turns import Turns
 from zarrfs.keys import ByteRange
 from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords

@@ -13,8 +13,8 @@ from tests.support import small_shards
 from tests.support.small_stores import array_document
 from tests.support.stores import HangingStore, fill
 from tests.support.trees import listing, read, tree_over, write
+from zarrfs.arrays.flight import Flight
 from zarrfs.errors import StoreError, StoreTimeout
-from zarrfs.hierarchy.flight import Flight
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.health import GRACE

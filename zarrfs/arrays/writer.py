@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import trio
 
+from zarrfs.arrays.array import Array, Elements, part
+from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunForm
+from zarrfs.arrays.reader import ArrayReader, StartSoon
+from zarrfs.arrays.write_back import WriteBack
 from zarrfs.errors import ZarrfsError
-from zarrfs.hierarchy.arrays import Array, Elements, part
-from zarrfs.hierarchy.chunk_storing import ChunkStoring
-from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, RunForm
-from zarrfs.hierarchy.readers import ArrayReader, StartSoon
 from zarrfs.keys import Key
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, RegularGrid, Shape
@@ -86,7 +86,7 @@ class ArrayWriter:
         self._itemsize = metadata.data_type.itemsize
         self._shape: Shape = metadata.shape[::-1] if self._order.fortran else metadata.shape
         self._grid: ChunkGrid = _transposed(metadata.chunk_grid) if self._order.fortran else metadata.chunk_grid
-        self._storage = ChunkStoring(array, self._dirty, is_new=reader is None, fortran=self._order.fortran, on_stored=on_stored)
+        self._storage = WriteBack(array, self._dirty, is_new=reader is None, fortran=self._order.fortran, on_stored=on_stored)
 
     @property
     def stored(self) -> Set[Coords]:

@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from zarrfs.arrays.flight import Flight
+from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex
+from zarrfs.arrays.turns import Turns
 from zarrfs.errors import ShardIndexInvalid
-from zarrfs.hierarchy.flight import Flight
-from zarrfs.hierarchy.paged_index import FoundPairs, PagedIndex
-from zarrfs.hierarchy.turns import Turns
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import ShardIndex
 from zarrfs.stores.base import Generation, KeyStat
@@ -63,7 +63,7 @@ class KnownShard:
         return _ENTRY_NBYTES + pairs + _CHANGED_NBYTES * len(self.changed)
 
 
-class ShardIndexes:
+class ShardIndexCache:
     """The shards that are known in a mount, up to ``limit`` bytes in all; least recently used go first."""
 
     def __init__(self, limit: int) -> None:

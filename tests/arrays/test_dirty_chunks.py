@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.unhurried import unhurried
-from zarrfs.hierarchy.dirty_chunks import DirtyChunks, RunForm
+from zarrfs.arrays.dirty_chunks import DirtyChunks, RunForm
 from zarrfs.memory.budget import MemoryBudget
 
 FORM = RunForm((2, 5), (2, 4), np.dtype("<i4"))

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
+from zarrfs.arrays.chunk_store import ChunkStore
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.layers import ShardLayers, chunks_of
+from zarrfs.arrays.sharded import levels
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid, StoreAccessDenied
-from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of
-from zarrfs.hierarchy.chunks import ChunkStore
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.sharded_chunks import levels
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.model import chunk_key, data_type
 from zarrfs.model.chunk_grid import Coords, RegularGrid

@@ -1,8 +1,8 @@
 """Chunks of an array as encoded bytes: where they lie in a store, and which exist.
 
 A `ChunkStore` maps chunk coordinates to encoded bytes; what is in the bytes is the codec chain's business. `StoredChunks` is the plain
-one: one store key a chunk. Others lie over it (docs/design/008-shards.md): `zarrfs.hierarchy.sharded_chunks` where a key holds many,
-`zarrfs.hierarchy.pending_chunks` where what was written waits; `zarrfs.hierarchy.chunk_layers` puts them together.
+one: one store key a chunk. Others lie over it (docs/design/008-shards.md): `zarrfs.arrays.sharded` where a key holds many,
+`zarrfs.arrays.delayed` where what was written waits; `zarrfs.arrays.layers` puts them together.
 """
 
 from __future__ import annotations

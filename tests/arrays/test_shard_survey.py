@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.unhurried import unhurried
-from zarrfs.hierarchy.chunk_layers import ShardLayers, chunks_of
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.shard_survey import ShardSurvey
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.layers import ShardLayers, chunks_of
+from zarrfs.arrays.shard_survey import ShardSurvey
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model import chunk_key, data_type
 from zarrfs.model.chunk_grid import Coords, RegularGrid

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from zarrfs import threads
+from zarrfs.arrays.array import Array, ChunkPart, Elements, fill, part
+from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
+from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
 from zarrfs.errors import TooLarge, ZarrfsError
-from zarrfs.hierarchy.arrays import Array, ChunkPart, Elements, fill, part
-from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
-from zarrfs.hierarchy.paged_index import MAX_WRITTEN
 from zarrfs.keys import Key
 from zarrfs.memory.spill import Buffers, array, contiguous
 from zarrfs.model.chunk_grid import Coords, Shape
@@ -33,7 +33,7 @@ _PORTION_NBYTES = 4 * 1024 * 1024
 _COMPARED_NBYTES = 4 * 1024 * 1024
 
 
-class ChunkStoring:
+class WriteBack:
     """Stores the dirty chunks of one array.
 
     ``is_new``: of what is stored already nothing counts but what was stored here, and where nothing was written is zeros. ``fortran``:

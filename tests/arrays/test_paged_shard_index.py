@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
-from tests.hierarchy.test_sharded_chunks import CHECKED, arrays, node, opened
+from tests.arrays.test_sharded import CHECKED, arrays, node, opened
+from zarrfs.arrays import shard_index_reader
+from zarrfs.arrays.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.errors import ChunkError, TooLarge
-from zarrfs.hierarchy import shard_reading
-from zarrfs.hierarchy.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.keys import Key
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
@@ -22,9 +22,9 @@ from zarrfs.stores.memory import MemoryStore
 @pytest.fixture(scope="module")
 def in_pages() -> object:
     """Called with whether indexes are read in pages from now on, however small they are."""
-    before = shard_reading.HELD_NBYTES
+    before = shard_index_reader.HELD_NBYTES
     patch = pytest.MonkeyPatch()
-    yield lambda yes: patch.setattr(shard_reading, "HELD_NBYTES", -1 if yes else before)
+    yield lambda yes: patch.setattr(shard_index_reader, "HELD_NBYTES", -1 if yes else before)
     patch.undo()
 
 

@@ -1,7 +1,7 @@
 """Chunks that were written and whose shard is not written yet (docs/SEMANTICS.md, "Shards"; docs/design/008-shards.md).
 
 A shard is published, with everything that waits for it, when each of its chunks within the array was written, when somebody asks for it
-(`PendingChunks.publish`), some time after its first chunk came, when there is no room left for what waits, and at the end of the mount.
+(`DelayedChunks.publish`), some time after its first chunk came, when there is no room left for what waits, and at the end of the mount.
 Until then all that is read of it through this mount is as if it were.
 
 What waits lies in memory as far as the budget goes, else in mapped files. A publish that fails leaves everything waiting; one that was
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 import trio
 
+from zarrfs.arrays.chunk_store import ChunkStore, Written, new_generation
+from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.errors import StoreFull, StoreTimeout, ZarrfsError
-from zarrfs.hierarchy.chunks import ChunkStore, Written, new_generation
-from zarrfs.hierarchy.mapped import MappedBytes
 from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
@@ -34,12 +34,12 @@ _RETRY_SECONDS = (5.0, 300.0)
 
 _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
 
-Told = Callable[[Change, Prefix, Sequence[Coords]], None]
+OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
 """Called with a change of a shard that waits, and the chunks (of the array with this chunk prefix) that are other ones by it."""
 
 
 @dataclass(slots=True, eq=False)
-class PendingShard:
+class QueuedShard:
     """What waits for one key. ``publishing``: what is being published now; ``expected``: chunks of the shard within the array;
     ``failures``: how often publishing has failed, and ``unanswered``: the last of these errors, if the store did not answer."""
 
@@ -48,7 +48,7 @@ class PendingShard:
     chunks: ChunkStore
     since: float
     expected: int
-    files: MappedBytes
+    files: SpillFile
     written: dict[Coords, Written] = field(default_factory=dict)
     publishing: dict[Coords, Written] = field(default_factory=dict)
     putting: int = 0
@@ -65,8 +65,8 @@ class PendingShard:
         return self.publishing | self.written
 
 
-class PendingShards:
-    """All that waits in a mount. ``delay``: seconds after which a shard is published (0: at once). ``told``: see `Told`.
+class ShardQueue:
+    """All that waits in a mount. ``delay``: seconds after which a shard is published (0: at once). ``told``: see `OnChange`.
     ``on_failure``: called with a key and why it could not be published, where no caller learns it."""
 
     def __init__(
@@ -76,7 +76,7 @@ class PendingShards:
         budget: MemoryBudget,
         directory: str | None,
         start_soon: Callable[..., None],
-        told: Told,
+        told: OnChange,
         on_failure: Callable[[str, Exception], None],
     ) -> None:
         self.delay = delay
@@ -85,7 +85,7 @@ class PendingShards:
         self._start_soon = start_soon
         self._told = told
         self._on_failure = on_failure
-        self._shards: dict[Key, PendingShard] = {}
+        self._shards: dict[Key, QueuedShard] = {}
         self._running = False
 
     def __len__(self) -> int:
@@ -106,11 +106,11 @@ class PendingShards:
         """Whether the caller is called because what waited for ``key`` is being stored: all that it changes was told before."""
         return _publishing.get() == key
 
-    def get(self, key: Key) -> PendingShard | None:
+    def get(self, key: Key) -> QueuedShard | None:
         """What waits for ``key``."""
         return self._shards.get(key)
 
-    def of(self, prefix: Prefix) -> list[PendingShard]:
+    def of(self, prefix: Prefix) -> list[QueuedShard]:
         """All that waits of the array with this chunk prefix."""
         return [shard for shard in self._shards.values() if shard.prefix == prefix]
 
@@ -144,7 +144,7 @@ class PendingShards:
                 shard.written = {}
                 self._forget_if_empty(shard)
 
-    async def put(self, shard: PendingShard, chunks: Mapping[Coords, Buffer | None]) -> None:
+    async def put(self, shard: QueuedShard, chunks: Mapping[Coords, Buffer | None]) -> None:
         """Let these chunks wait; publish the shard if it is complete by them, or may not wait. When it raises, they do not wait."""
         now = time.time_ns()
         shard.putting += 1
@@ -182,7 +182,7 @@ class PendingShards:
                 self._run_soon()
             raise
 
-    async def _publish(self, shard: PendingShard) -> None:
+    async def _publish(self, shard: QueuedShard) -> None:
         """Store all that waits for one shard, in one set; what comes meanwhile waits for the next one."""
         failures = shard.failures
         async with shard.lock:
@@ -212,19 +212,17 @@ class PendingShards:
             shard.since = trio.current_time()
             self._forget_if_empty(shard)
 
-    def shard(self, key: Key, prefix: Prefix, chunks: ChunkStore, expected: int) -> PendingShard:
+    def shard(self, key: Key, prefix: Prefix, chunks: ChunkStore, expected: int) -> QueuedShard:
         """What waits for ``key``, for `put`. The array may have another shape than when its first chunk came."""
         shard = self._shards.get(key)
         if shard is None:
-            shard = self._shards[key] = PendingShard(
-                key, prefix, chunks, trio.current_time(), expected, MappedBytes(self._directory)
-            )
+            shard = self._shards[key] = QueuedShard(key, prefix, chunks, trio.current_time(), expected, SpillFile(self._directory))
         shard.chunks, shard.expected = chunks, expected
         return shard
 
     # --- room ---------------------------------------------------------------------------------------------------------------
 
-    async def _kept(self, shard: PendingShard, data: Buffer) -> Buffer:
+    async def _kept(self, shard: QueuedShard, data: Buffer) -> Buffer:
         """A copy of ``data`` that stays, in memory or in a mapped file of the shard."""
         nbytes = len(data)
         if self._budget.take(nbytes):
@@ -238,7 +236,7 @@ class PendingShards:
             await self._make_room(shard)
             raise StoreFull(f"no room to keep a chunk of {shard.key!r}: {error}", key=shard.key) from error
 
-    async def _make_room(self, wanting: PendingShard) -> None:
+    async def _make_room(self, wanting: QueuedShard) -> None:
         """Publish the shard that waits longest, other than the one that wants the room."""
         others = [shard for shard in self._shards.values() if shard is not wanting]
         if others:
@@ -248,7 +246,7 @@ class PendingShards:
             except ZarrfsError as error:
                 self._failed(oldest, error)
 
-    def _settle(self, shard: PendingShard, done: Mapping[Coords, Written]) -> None:
+    def _settle(self, shard: QueuedShard, done: Mapping[Coords, Written]) -> None:
         """What was ``done`` waits no longer: its room is free."""
         if not shard.written or shard.written is done:
             self._budget.give(shard.memory_nbytes)
@@ -256,7 +254,7 @@ class PendingShards:
             # Unmapped when the last reader has let go of them.
             shard.files.clear()
 
-    def _forget_if_empty(self, shard: PendingShard) -> None:
+    def _forget_if_empty(self, shard: QueuedShard) -> None:
         if not shard.written and not shard.publishing and not shard.putting and self._shards.get(shard.key) is shard:
             self._settle(shard, shard.written)
             del self._shards[shard.key]
@@ -283,13 +281,13 @@ class PendingShards:
         finally:
             self._running = False
 
-    def _failed(self, shard: PendingShard, error: Exception) -> None:
+    def _failed(self, shard: QueuedShard, error: Exception) -> None:
         log.warning("%s could not be published, which is tried again: %s", shard.key, error)
         self._on_failure(shard.key, error)
         shard.since = trio.current_time() - self.delay + shard.retry
         shard.retry = min(2 * shard.retry, _RETRY_SECONDS[1])
 
-    def _tell(self, shard: PendingShard, chunks: Mapping[Coords, Written]) -> None:
+    def _tell(self, shard: QueuedShard, chunks: Mapping[Coords, Written]) -> None:
         waiting = {each for each in chunks if (written := shard.get(each)) is not None and written.data is not None}
         if waiting:
             self._told(Change(shard.key, "set", waits=True), shard.prefix, list(waiting))

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from zarrfs import threads
+from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written
+from zarrfs.arrays.turns import Turns
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, TooLarge
-from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written
-from zarrfs.hierarchy.turns import Turns
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.memory.spill import in_memory
 from zarrfs.model.chunk_grid import Coords
@@ -28,7 +28,7 @@ _REMEMBERED = 8
 _REMEMBERED_NBYTES = 16 << 20
 
 
-class DecodedShards:
+class DecompressedShards:
     """Shards that were decoded, of all arrays of a mount; the least recently used go first."""
 
     def __init__(self) -> None:
@@ -59,13 +59,15 @@ class DecodedShards:
         self._decoded.pop(place, None)
 
 
-class EncodedShards(ChunkStore):
+class CompressedShards(ChunkStore):
     """The values of ``parent`` without ``codecs`` (in the order of encoding), none of which is longer than ``limit`` bytes.
 
     Sizes that `list` tells are those before decoding.
     """
 
-    def __init__(self, parent: ChunkStore, codecs: Sequence[CodecSpec], limit: int, decoded: DecodedShards, turns: Turns) -> None:
+    def __init__(
+        self, parent: ChunkStore, codecs: Sequence[CodecSpec], limit: int, decoded: DecompressedShards, turns: Turns
+    ) -> None:
         self._parent = self.below = parent
         self._codecs: list[BytesBytesCodec] = []
         self._limits = [limit]

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from zarrfs import threads
+from zarrfs.arrays.chunk_store import ChunkStore
+from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, TooLarge, ZarrfsError
-from zarrfs.hierarchy.chunks import ChunkStore
-from zarrfs.hierarchy.counters import HierarchyCounters
 from zarrfs.keys import ByteRange, NodePath
 from zarrfs.memory import spill
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget

@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
+from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.errors import ChunkDecodeError
-from zarrfs.hierarchy.cache import ChunkCache
 
 KEY = (1, (0, 0))
 

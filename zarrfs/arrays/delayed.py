@@ -6,22 +6,22 @@ import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
+from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written
+from zarrfs.arrays.paged_shard_index import not_at_once
+from zarrfs.arrays.shard_queue import ShardQueue
+from zarrfs.arrays.sharded import levels
 from zarrfs.errors import ChunkError, GenerationMismatch
-from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk, Written
-from zarrfs.hierarchy.paged_index import not_at_once
-from zarrfs.hierarchy.pending_shards import PendingShards
-from zarrfs.hierarchy.sharded_chunks import levels
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 
-class PendingChunks(ChunkStore):
+class DelayedChunks(ChunkStore):
     """The chunks of ``chunks``, of a grid of ``grid_shape`` and so many to a key, whose shards ``pending`` keeps back. ``prefix``: the
     array's chunk prefix."""
 
     def __init__(
-        self, chunks: ChunkStore, pending: PendingShards, *, prefix: Prefix, grid_shape: Shape, chunks_per_key: Shape
+        self, chunks: ChunkStore, pending: ShardQueue, *, prefix: Prefix, grid_shape: Shape, chunks_per_key: Shape
     ) -> None:
         self._chunks = self.below = chunks
         self._refusal = next((not_at_once(level.spec) for level in levels(chunks) if level.paged), None)

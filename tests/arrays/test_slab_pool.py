@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from trio.testing import trio_test
 
-from zarrfs.hierarchy.counters import HierarchyCounters
-from zarrfs.hierarchy.slabs import Slab, SlabPool
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.slab_pool import Slab, SlabPool
 
 KIB = 1024
 

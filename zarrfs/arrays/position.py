@@ -1,8 +1,8 @@
-"""Where an open file is being read: going forward, or jumping (`zarrfs.hierarchy.readers`)."""
+"""Where an open file is being read: going forward, or jumping (`zarrfs.arrays.reader`)."""
 
 from __future__ import annotations
 
-from zarrfs.hierarchy.slabs import Slab
+from zarrfs.arrays.slab_pool import Slab
 
 # The kernel's readahead sends requests ahead and out of order within about this window: two of them, of 2 MiB, for each of two programs
 # that read the same file. With 4 MiB some of them passed for jumps.

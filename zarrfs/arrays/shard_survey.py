@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk
+from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.paged_shard_index import PagedIndex, outside
+from zarrfs.arrays.shard_index_cache import KnownShard
+from zarrfs.arrays.sharded import ShardedChunks, levels
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ShardIndexInvalid, ZarrfsError
-from zarrfs.hierarchy.chunks import ChunkStore, StoredChunk
-from zarrfs.hierarchy.concurrency import for_each
-from zarrfs.hierarchy.paged_index import PagedIndex, outside
-from zarrfs.hierarchy.shard_indexes import KnownShard
-from zarrfs.hierarchy.sharded_chunks import ShardedChunks, levels
 from zarrfs.keys import ByteRange, Key
 from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
