@@ -17,7 +17,8 @@ from zarrfs.collector import collect_in_portions
 from zarrfs.detached import Detached
 from zarrfs.ending import EVERY, Ending, Say
 from zarrfs.errors import FuseUnavailable, NotPublished
-from zarrfs.fuse import requests, session
+from zarrfs.fuse import requests
+from zarrfs.fuse import serving as session
 from zarrfs.fuse.connection import Connection, abort
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations

@@ -18,7 +18,7 @@ from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsup
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.handles import OpenDirectory
 from zarrfs.fuse.inodes import same_size, stamp_of
-from zarrfs.fuse.mount_state import below
+from zarrfs.fuse.session import below
 from zarrfs.fuse.translation import name_of, open_flags, statvfs, text_of
 from zarrfs.fuse.xattrs import XattrOperations
 from zarrfs.vfs.node import Attributes, Buffer, File, Handle, Node, OpenFlags

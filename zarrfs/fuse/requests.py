@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zarrfs.fuse.mount_state import MountState
+from zarrfs.fuse.session import Session
 
 _BY_HANDLE = ("read", "write", "flush", "fsync", "release")
 _BY_DIRECTORY_HANDLE = ("readdir", "releasedir", "fsyncdir")
 
 
-def under_way(state: MountState) -> Iterator[tuple[float, str]]:
+def under_way(state: Session) -> Iterator[tuple[float, str]]:
     """Yield for each the seconds since it came, and what it is, the oldest first."""
     for age, (name, *arguments) in state.requests:
         yield age, f"{name} {_path(state, str(name), arguments)!r}"
 
 
-def _path(state: MountState, name: str, arguments: list[object]) -> str:
+def _path(state: Session, name: str, arguments: list[object]) -> str:
     number = arguments[0] if arguments else None
     if not isinstance(number, int):
         return ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyfuse3
 
 from zarrfs.errors import NameTooLong
-from zarrfs.fuse.memory import KernelMemory
+from zarrfs.fuse.kernel_cache import KernelCache
 from zarrfs.vfs.names import MAX_NBYTES
 from zarrfs.vfs.node import Attributes, OpenFlags
 
@@ -36,7 +36,7 @@ class Attributor:
     """Makes what stat(2) tells. What cannot be written shows nobody the permission to; where a time is not known, that of the mount
     stands in."""
 
-    def __init__(self, memory: KernelMemory, ownership: Ownership, *, writable: bool) -> None:
+    def __init__(self, memory: KernelCache, ownership: Ownership, *, writable: bool) -> None:
         self._memory = memory
         self._writable = writable
         self._mounted_ns = time.time_ns()

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 import pyfuse3
 
 from zarrfs.fuse.guard import guarded
-from zarrfs.fuse.mount_state import MountState
+from zarrfs.fuse.session import Session
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Directory
 
 _NAMESPACE = b"user."
 
 
-class XattrOperations(MountState):
+class XattrOperations(Session):
     """The handlers. ``xattrs`` False: as if the file system had never heard of extended attributes. ``xattr_requests``: how many came."""
 
     xattrs: bool = True

@@ -12,15 +12,15 @@ import trio
 from tests.support.drivers import DirectDriver, direct
 from tests.support.small_stores import SMALL, write
 from zarrfs.fuse.inodes import InodeTable
-from zarrfs.fuse.memory import TOLD_SECONDS, KernelMemory
+from zarrfs.fuse.kernel_cache import TOLD_SECONDS, KernelCache
 from zarrfs.stores.folder import watch
 from zarrfs.stores.folder.store import FolderStore
 
 CONTEXT = SimpleNamespace(uid=0, gid=0, pid=0, umask=0)
 
 
-def memory(timeout: float, told: bool) -> KernelMemory:
-    return KernelMemory(InodeTable(None), None, timeout=timeout, told=lambda: told)  # type: ignore[arg-type]
+def memory(timeout: float, told: bool) -> KernelCache:
+    return KernelCache(InodeTable(None), None, timeout=timeout, told=lambda: told)  # type: ignore[arg-type]
 
 
 def test_what_is_told_may_be_kept_for_longer() -> None:

@@ -18,7 +18,7 @@ from zarrfs.vfs.staged_file import StagedFile
 TOLD_SECONDS = 300.0
 
 
-class KernelMemory:
+class KernelCache:
     """Of one mount. ``told()``: whether every change is told now."""
 
     def __init__(self, inodes: InodeTable, notifier: Notifier, *, timeout: float, told: Callable[[], bool]) -> None:
