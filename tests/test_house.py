@@ -126,7 +126,7 @@ HOMES = {
     "ml_dtypes": {"model"},
     "sdnotify": {"service"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
-    "errno": {"own_files", "fuse", "stores", "daemon", "lifecycle", "mount_helper", "vfs.buffer", "memory.spill"},
+    "errno": {"own_files", "fuse", "stores", "daemon", "lifecycle", "mount_helper", "vfs.spill_buffer", "memory.spill"},
     "ctypes": {"allocator", "codecs", "stores", "lifecycle.umount2", "lifecycle.as_owner"},
     "mmap": {"memory", "arrays.slab_pool", "arrays.spill_file", "arrays.dirty_chunks"},
     "threading": {"memory.disposal", "fuse.notifier", "overdue", "codecs", "stores", "lifecycle.unmounting", "lifecycle.mounting"},

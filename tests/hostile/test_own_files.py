@@ -20,7 +20,7 @@ from zarrfs.lifecycle import last_words, runtime_folder
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
 from zarrfs.tree import cache_directory
-from zarrfs.vfs.buffer import StagedBytes
+from zarrfs.vfs.spill_buffer import SpillBuffer
 
 pytestmark = needs_root
 
@@ -191,7 +191,7 @@ def test_spill_files_have_no_name_that_could_be_a_link(eve: Path) -> None:
     before = snapshot(eve.parent / "root")
     with repeating(EVE, replace):
         for _ in range(100):
-            staged = StagedBytes(b"secret" * 1000, limit=10, directory=str(eve / "cache"))
+            staged = SpillBuffer(b"secret" * 1000, limit=10, directory=str(eve / "cache"))
             assert not staged.in_memory_nbytes and bytes(staged.read(0, 6)) == b"secret"
             staged.close()
     assert snapshot(eve.parent / "root") == before

@@ -21,9 +21,9 @@ from zarrfs.errors import (
     StoreFull,
     StoreTimeout,
 )
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.loading import Change
 from zarrfs.vfs.node import READ_ONLY, Buffer, Handle, OpenFlags
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged, StagingArea, State
 
 WRITE = OpenFlags(read=False, write=True)

@@ -14,8 +14,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from tests.support.contents import FakeContent
 from tests.support.unhurried import unhurried
 from zarrfs.errors import ChunkSizeMismatch, FileTooLarge, NoSuchEntry, StoreFull
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Handle, OpenFlags
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import StagingArea
 
 T = TypeVar("T")

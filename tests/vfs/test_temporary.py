@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.support.contents import FakeContent
 from zarrfs.errors import ChunkSizeMismatch, EntryExists, NoSuchEntry, StoreFull
 from zarrfs.memory.budget import MemoryBudget
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Buffer, Handle, OpenFlags
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries, TemporaryFile, is_temporary
 

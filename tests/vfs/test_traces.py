@@ -8,8 +8,8 @@ import trio
 from tests.support.contents import FakeContent
 from tests.support.traces import TRACES, Request, Trace
 from zarrfs.errors import ChunkSizeMismatch, FileTooLarge, StoreFull
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Handle, OpenFlags
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import StagingArea
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 from zarrfs.fuse.inodes import Inode, InodeTable
 from zarrfs.fuse.notifier import Notifier
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import File, Node
-from zarrfs.vfs.staged_file import StagedFile
 
 TOLD_SECONDS = 300.0
 

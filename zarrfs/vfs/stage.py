@@ -10,8 +10,8 @@ import abc
 from collections.abc import Awaitable, Callable
 
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
-from zarrfs.vfs.buffer import SPILL_NBYTES, StagedBytes
 from zarrfs.vfs.node import Buffer
+from zarrfs.vfs.spill_buffer import SPILL_NBYTES, SpillBuffer
 
 
 class StagingRoom:
@@ -31,9 +31,9 @@ class StagingRoom:
         self.spill_nbytes = spill_nbytes
         self.directory = directory
 
-    def bytes(self, data: Buffer = b"") -> StagedBytes:
+    def bytes(self, data: Buffer = b"") -> SpillBuffer:
         """A new buffer that holds a copy of ``data``."""
-        return StagedBytes(data, limit=self.spill_nbytes, directory=self.directory, budget=self.budget)
+        return SpillBuffer(data, limit=self.spill_nbytes, directory=self.directory, budget=self.budget)
 
 
 class Stage(abc.ABC):

@@ -34,10 +34,10 @@ import trio
 from zarrfs import durability
 from zarrfs.errors import NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.vfs.buffer import SPILL_NBYTES
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.spill_buffer import SPILL_NBYTES
 from zarrfs.vfs.stage import Stage, StagingRoom
 
 log = logging.getLogger(__name__)

@@ -22,11 +22,11 @@ import trio
 
 from zarrfs import durability
 from zarrfs.errors import EntryExists, NoSuchEntry
-from zarrfs.vfs.buffer import StagedBytes
 from zarrfs.vfs.content import Content, Snapshot, WholeContent
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Buffer, Entry, Handle, OpenFlags
+from zarrfs.vfs.spill_buffer import SpillBuffer
 from zarrfs.vfs.stage import Stage, StagingRoom
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import StagingArea
 
 _EVERYWHERE = re.compile(r".*(\.[0-9a-f]{32}\.partial|\.__lock)", re.DOTALL)
@@ -236,7 +236,7 @@ class _Value:
 
     __slots__ = ("_holders", "data")
 
-    def __init__(self, data: StagedBytes) -> None:
+    def __init__(self, data: SpillBuffer) -> None:
         self.data = data
         self._holders = 1
 
@@ -306,7 +306,7 @@ class _TemporaryStage(Stage):
     async def aclose(self) -> None:
         self._value.release()
 
-    async def _owned(self) -> StagedBytes:
+    async def _owned(self) -> SpillBuffer:
         if not self._own:
             shared = self._value
             self._value = _Value(await shared.data.copy())
@@ -315,7 +315,7 @@ class _TemporaryStage(Stage):
         return self._value.data
 
 
-async def _publish_in_pieces(data: StagedBytes, content: Content, room: StagingRoom) -> None:
+async def _publish_in_pieces(data: SpillBuffer, content: Content, room: StagingRoom) -> None:
     content.check_write(0, len(data))
     stage = await content.stage(room, empty=True)
     try:

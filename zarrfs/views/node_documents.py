@@ -12,8 +12,8 @@ from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreUnsup
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.vfs.content import Snapshot
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Buffer
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
 from zarrfs.views.node_form import DocumentContent, NodeForm

@@ -30,8 +30,8 @@ from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, lookup_file, no_such_entry
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.extended_attributes import BECOMING
 from zarrfs.views.node_documents import staged_in

@@ -26,8 +26,8 @@ from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Change, DirEntry
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin

@@ -30,8 +30,8 @@ from zarrfs.stores.base import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
+from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, no_such_entry
-from zarrfs.vfs.staged_file import StagedFile
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryFile, is_temporary
 from zarrfs.views.array_content import WholeArrayContent, layout_of

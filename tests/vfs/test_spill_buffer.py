@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.unhurried import unhurried
 from zarrfs.errors import FileTooLarge, StoreFull
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.vfs.buffer import StagedBytes
+from zarrfs.vfs.spill_buffer import SpillBuffer
 
 
 @unhurried
@@ -21,7 +21,7 @@ from zarrfs.vfs.buffer import StagedBytes
     st.lists(st.tuples(st.integers(0, 40), st.binary(max_size=12) | st.none())),
 )
 def test_bytes_are_those_of_a_file(data: bytes, limit: int, changes: list[tuple[int, bytes | None]]) -> None:
-    staged, model = StagedBytes(data, limit=limit), data
+    staged, model = SpillBuffer(data, limit=limit), data
     for offset, piece in changes:
         if piece is None:
             staged.truncate(offset)
@@ -40,7 +40,7 @@ def test_bytes_are_those_of_a_file(data: bytes, limit: int, changes: list[tuple[
 
 
 def test_above_the_limit_no_memory_is_held() -> None:
-    staged = StagedBytes(bytes(100), limit=100)
+    staged = SpillBuffer(bytes(100), limit=100)
     assert staged.in_memory_nbytes == 100
     staged.write(100, b"x")
     assert staged.in_memory_nbytes == 0
@@ -49,7 +49,7 @@ def test_above_the_limit_no_memory_is_held() -> None:
 
 
 def test_a_size_that_no_file_has_is_too_large() -> None:
-    staged = StagedBytes(b"x", limit=10)
+    staged = SpillBuffer(b"x", limit=10)
     with pytest.raises(FileTooLarge):
         staged.truncate(2**63 - 1)
     with pytest.raises(FileTooLarge):
@@ -68,7 +68,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) -> None:
     (small_disk / "rest").write_bytes(bytes(50_000))
-    staged = StagedBytes(b"before", limit=20_000, directory=str(small_disk))
+    staged = SpillBuffer(b"before", limit=20_000, directory=str(small_disk))
     staged.write(6, bytes(15_000))
     with pytest.raises(StoreFull):
         staged.write(20_000, b"x")
@@ -82,19 +82,19 @@ def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) ->
     assert len(staged) == 20_001
     staged.close()
     with pytest.raises(StoreFull):
-        StagedBytes(bytes(200_000), limit=10, directory=str(small_disk))
+        SpillBuffer(bytes(200_000), limit=10, directory=str(small_disk))
     with pytest.raises(StoreFull):
-        StagedBytes(b"x" * 11, limit=10, directory=str(small_disk / "missing"))
+        SpillBuffer(b"x" * 11, limit=10, directory=str(small_disk / "missing"))
 
 
 def test_what_does_not_fit_the_common_budget_goes_to_a_file_and_gives_back_what_it_took() -> None:
     budget = MemoryBudget(10)
-    first, second = StagedBytes(b"123456", budget=budget), StagedBytes(b"1234", budget=budget)
+    first, second = SpillBuffer(b"123456", budget=budget), SpillBuffer(b"1234", budget=budget)
     second.write(4, b"5")
     assert (first.in_memory_nbytes, second.in_memory_nbytes, budget.nbytes) == (6, 0, 6)
     assert second.read(0, 10) == b"12345"
     first.truncate(2)
-    third = StagedBytes(b"12345678", budget=budget)
+    third = SpillBuffer(b"12345678", budget=budget)
     assert (third.in_memory_nbytes, budget.nbytes) == (8, 10)
     for staged in (first, second, third):
         staged.close()

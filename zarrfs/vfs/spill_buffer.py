@@ -19,7 +19,7 @@ SPILL_NBYTES = 64 * 1024 * 1024
 _PIECE_NBYTES = 1024 * 1024
 
 
-class StagedBytes:
+class SpillBuffer:
     """Bytes that are written at any offset, cut and read. Sync; a gap that a write leaves is zeros.
 
     Above ``limit`` bytes, or when ``budget`` is used up, they move to a file in ``directory`` (the system's default when None), which has
@@ -77,9 +77,9 @@ class StagedBytes:
         else:
             await self._to_file(self._truncate_file, size)
 
-    async def copy(self) -> StagedBytes:
+    async def copy(self) -> SpillBuffer:
         """The same bytes once more: what is a hole here is one there."""
-        copy = StagedBytes(limit=self._limit, directory=self._directory, budget=self._budget)
+        copy = SpillBuffer(limit=self._limit, directory=self._directory, budget=self._budget)
         try:
             if self._memory is not None:
                 await copy.put(0, bytes(self._memory))
