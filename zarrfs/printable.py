@@ -1,6 +1,6 @@
 """What may reach a terminal, a log or a text file: words without control sequences, and sizes that people read.
 
-Names, reasons and values come from stores and from other users' processes. Shown as they are, they could move the cursor, set the
+Names, reasons and values come from stores and from other users' processes. Child as they are, they could move the cursor, set the
 terminal's title, type into it, reorder what stands beside them, or look like another name. So each of them goes through `printable`,
 which is idempotent: what reaches a seam (the log's formatter, stderr, the text that a report prints) may have been through it before.
 """

@@ -40,7 +40,9 @@ LONGEST_STEP = 0.05
 ROUNDS = int(os.environ.get("ZARRFS_ENDINGS", "24"))
 # One process imports zarrfs, once, and forks the daemons: starting Python three hundred times would take minutes.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["zarrfs.daemon", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array"])
+PROCESSES.set_forkserver_preload(
+    ["zarrfs.daemon", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array.view"]
+)
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 

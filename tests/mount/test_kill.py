@@ -29,7 +29,9 @@ pytestmark = pytest.mark.fuse
 KILLS = 50
 # One process imports zarrfs, once, and forks the daemons: starting Python fifty times would take a minute.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["zarrfs.daemon", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array"])
+PROCESSES.set_forkserver_preload(
+    ["zarrfs.daemon", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array.view"]
+)
 
 
 def value_of(version: int) -> bytes:

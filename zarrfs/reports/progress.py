@@ -12,7 +12,7 @@ from zarrfs.printable import printable
 
 
 class Bar:
-    """Shown for as long as the ``with`` block lasts."""
+    """Child for as long as the ``with`` block lasts."""
 
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(stderr=True)

@@ -1,7 +1,7 @@
 """What a change of one file is kept in until it is published.
 
 `zarrfs.vfs.staging` knows when something is published, a `Stage` knows what: all bytes of a value (`ValueStage`), or the parts of an
-array that were written (`zarrfs.views.array_stage`).
+array that were written (`zarrfs.views.whole_array.array_stage`).
 """
 
 from __future__ import annotations

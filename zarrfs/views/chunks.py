@@ -18,16 +18,16 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.base import ViewContext, ViewPlugin
-from zarrfs.views.chunk_files import DecodedChunk, decoded_size
 from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, documents_of
 from zarrfs.views.chunks_files import ChunksDocument
-from zarrfs.views.node_form import NodeForm
-from zarrfs.views.node_view import NodeView
+from zarrfs.views.nodes.chunk import DecodedChunk, decoded_size
+from zarrfs.views.nodes.view import NodeView
+from zarrfs.views.nodes.view_format import ViewFormat
 
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
-class ChunksForm(NodeForm):
+class ChunksFormat(ViewFormat):
     """See the module's text."""
 
     view = "chunks"
@@ -65,5 +65,5 @@ class ChunksForm(NodeForm):
 PLUGIN = ViewPlugin(
     "chunks",
     "every array a folder of decoded chunks (C order, little-endian), which Zarr v2 readers open",
-    lambda context: NodeView(ChunksForm(context)),
+    lambda context: NodeView(ChunksFormat(context)),
 )

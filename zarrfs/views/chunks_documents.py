@@ -23,7 +23,7 @@ from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
-from zarrfs.views.node_documents import parsed
+from zarrfs.views.nodes.document import parsed
 
 DOCUMENTS = (ZARRAY, ZATTRS, ZGROUP)
 KEYS = chunk_key.v2(".")

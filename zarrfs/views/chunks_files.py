@@ -13,7 +13,7 @@ from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS
 from zarrfs.errors import ContentInvalid
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.views.chunks_documents import array_written, attributes_written, check_group, documents_of, says_the_same
-from zarrfs.views.node_documents import NodeDocument, check_only_shape_differs
+from zarrfs.views.nodes.document import NodeDocument, check_only_shape_differs
 
 _FIXED = {"chunk_grid": "chunks", "data_type": "dtype", "fill_value": "fill_value"}
 

@@ -22,10 +22,10 @@ from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.model.unparsed import are_large
 from zarrfs.views.base import ViewContext, ViewPlugin
-from zarrfs.views.chunk_files import ChunkFile, DecodedChunk, EncodedChunk, decoded_size
-from zarrfs.views.node_form import NodeForm
-from zarrfs.views.node_view import NodeView
-from zarrfs.views.zarr3_documents import ShownArray, shown_array, shown_group
+from zarrfs.views.nodes.chunk import ChunkFile, DecodedChunk, EncodedChunk, decoded_size
+from zarrfs.views.nodes.view import NodeView
+from zarrfs.views.nodes.view_format import ViewFormat
+from zarrfs.views.zarr3_documents import Zarr3Array, zarr3_array, zarr3_group
 from zarrfs.views.zarr3_files import Zarr3Document
 
 _KEY = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
@@ -35,7 +35,7 @@ _LARGE_NBYTES = 8 << 10
 _REMEMBERED_NBYTES = 16 << 20
 
 
-class Zarr3Form(NodeForm):
+class Zarr3Format(ViewFormat):
     """See the module's text."""
 
     view = "zarr3"
@@ -46,7 +46,7 @@ class Zarr3Form(NodeForm):
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
-        self._shown: OrderedDict[NodePath, tuple[ArrayNode, ShownArray]] = OrderedDict()
+        self._shown: OrderedDict[NodePath, tuple[ArrayNode, Zarr3Array]] = OrderedDict()
         self._keys: OrderedDict[NodePath, ChunkKeyEncoding] = OrderedDict()
         # Bytes of those that are large, the attributes left out.
         self._nbytes: OrderedDict[NodePath, int] = OrderedDict()
@@ -54,7 +54,7 @@ class Zarr3Form(NodeForm):
 
     def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         if isinstance(node, GroupNode):
-            return {DOCUMENT: shown_group(node)}
+            return {DOCUMENT: zarr3_group(node)}
         known = self._shown.get(node.path)
         return {DOCUMENT: (known[1] if known is not None and known[0] is node else self._look(node)).document}
 
@@ -81,15 +81,15 @@ class Zarr3Form(NodeForm):
     def is_hollow(self, node: GroupNode) -> bool:
         return not node.attributes
 
-    def _as_shown(self, node: ArrayNode) -> ShownArray:
+    def _as_shown(self, node: ArrayNode) -> Zarr3Array:
         """How the chunks of ``node`` are shown. An array that is open may have other attributes by now, which do not matter here."""
         known = self._shown.get(node.path)
         if known is not None and (known[0] is node or (known[0].metadata, known[0].dialect) == (node.metadata, node.dialect)):
             return known[1]
         return self._look(node)
 
-    def _look(self, node: ArrayNode) -> ShownArray:
-        shown = shown_array(node)
+    def _look(self, node: ArrayNode) -> Zarr3Array:
+        shown = zarr3_array(node)
         # Of a large document everything else is worth remembering.
         large = are_large(node.attributes) or len(shown.document) > _LARGE_NBYTES
         self._forget(node.path)
@@ -114,5 +114,5 @@ class Zarr3Form(NodeForm):
 PLUGIN = ViewPlugin(
     "zarr3",
     "the hierarchy as plain Zarr v3 without shards, chunks as they are encoded, for Zarr v3 readers and writers",
-    lambda context: NodeView(Zarr3Form(context)),
+    lambda context: NodeView(Zarr3Format(context)),
 )

@@ -22,7 +22,7 @@ from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
-from zarrfs.views.node_documents import check_only_shape_differs, parsed
+from zarrfs.views.nodes.document import check_only_shape_differs, parsed
 
 KEYS = chunk_key.default("/")
 
@@ -32,7 +32,7 @@ _FIXED = ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs
 
 
 @dataclass(frozen=True, slots=True)
-class ShownArray:
+class Zarr3Array:
     """How the view shows an array: the metadata that its document says, and whether its chunks are the stored bytes (else they are
     decoded)."""
 
@@ -41,7 +41,7 @@ class ShownArray:
     document: bytes
 
 
-def shown_array(node: ArrayNode) -> ShownArray:
+def zarr3_array(node: ArrayNode) -> Zarr3Array:
     """How ``node`` is shown. Raises `NotRepresentable`."""
     metadata = node.metadata
     encoded = True
@@ -60,10 +60,10 @@ def shown_array(node: ArrayNode) -> ShownArray:
         dimension_names=_dimension_names(node),
         shards=(),
     )
-    return ShownArray(shown, encoded, _formatted(replace(node, metadata=shown)))
+    return Zarr3Array(shown, encoded, _formatted(replace(node, metadata=shown)))
 
 
-def shown_group(node: GroupNode) -> bytes:
+def zarr3_group(node: GroupNode) -> bytes:
     """The document of a group."""
     return _formatted(node)
 
@@ -71,7 +71,7 @@ def shown_group(node: GroupNode) -> bytes:
 def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNode:
     """What ``data``, written as ``zarr.json``, says of the node at ``path``; a consolidated copy in it is passed over.
 
-    Of an array, the chain is complete, and an undefined fill value zeros, as `shown_array` has them. Raises `ContentInvalid`, also for
+    Of an array, the chain is complete, and an undefined fill value zeros, as `zarr3_array` has them. Raises `ContentInvalid`, also for
     what the view cannot show.
     """
     document = parsed(ident, data, LOOSE)
@@ -98,7 +98,7 @@ def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNo
 
 def check_array(ident: str, node: ArrayNode, written: ArrayNode) -> None:
     """Raise `ContentInvalid` where ``written`` asks of the array ``node`` for something else than other attributes or another shape."""
-    before, after = shown_array(node).metadata, written.metadata
+    before, after = zarr3_array(node).metadata, written.metadata
     check_only_shape_differs(ident, before, after, dict(zip(_FIXED, _FIXED, strict=True)))
     allowed = {before.dimension_names}
     if node.dialect != V3.name:
@@ -164,7 +164,7 @@ def _known_members(node: Node | None) -> set[str]:
 
 def _difference(made: ArrayNode, written: ArrayNode) -> str | None:
     """What the document of ``made`` says otherwise than ``written``, and why."""
-    shown, asked = shown_array(made).metadata, written.metadata
+    shown, asked = zarr3_array(made).metadata, written.metadata
     for member in ("shape", *_FIXED, "dimension_names"):
         if getattr(shown, member) == getattr(asked, member):
             continue

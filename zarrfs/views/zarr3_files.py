@@ -11,8 +11,8 @@ from zarrfs.dialects.base import Edit
 from zarrfs.dialects.documents import dump
 from zarrfs.errors import ContentInvalid
 from zarrfs.model.metadata import ArrayNode, GroupNode
-from zarrfs.views.node_documents import NodeDocument
-from zarrfs.views.waiting import groups_from_waiting
+from zarrfs.views.nodes.document import NodeDocument
+from zarrfs.views.nodes.undecided import groups_from_undecided
 from zarrfs.views.zarr3_documents import check_array, new_array, says_the_same, stored_attributes, written_node
 
 
@@ -54,7 +54,7 @@ class Zarr3Document(NodeDocument):
             layout = await self._context.editor.layout_for(self.path)
             group = GroupNode(path=self.path, dialect=layout.dialect.name, attributes=written.attributes)
             await self._context.editor.create(group)
-        await groups_from_waiting(self._form, self.path)
+        await groups_from_undecided(self._form, self.path)
 
     async def _set_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
         # Compared as text: 1, 1.0 and true are equal, and are not the same.

@@ -34,10 +34,10 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, no_such_entry
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryFile, is_temporary
-from zarrfs.views.array_content import WholeArrayContent, layout_of
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
 from zarrfs.views.extended_attributes import BECOMING
-from zarrfs.views.tree import GroupDirectory, Shown, child_path, made_name, node_ident
+from zarrfs.views.group_directory import Child, GroupDirectory, child_path, made_name, node_ident
+from zarrfs.views.whole_array.array_file import WholeArrayContent, layout_of
 
 
 class WholeArrayView(View):
@@ -110,10 +110,10 @@ class WholeArrayGroup(GroupDirectory):
         for entry in self.context.temporaries.entries(self._ident("")):
             yield entry
 
-    async def show(self, name: str, node: HierarchyNode) -> Shown:
+    async def show(self, name: str, node: HierarchyNode) -> Child:
         if isinstance(node, GroupNode):
             path = node.path
-            return Shown(name, True, lambda: WholeArrayGroup(self.context, path, self.container), writable=self._writable)
+            return Child(name, True, lambda: WholeArrayGroup(self.context, path, self.container), writable=self._writable)
         if isinstance(node, ArrayNode):
             try:
                 layout = layout_of(self.container, node.metadata)
@@ -123,7 +123,7 @@ class WholeArrayGroup(GroupDirectory):
                 content = WholeArrayContent(self.context, node.path, self.container)
                 file = StagedFile(self.context.staging, content, writable=self._writable)
                 staged = self.context.staging.get(file.ident)
-                return Shown(
+                return Child(
                     made_name(name, self.container.suffix),
                     False,
                     lambda: file,
@@ -336,7 +336,7 @@ class WholeArrayRoot(WholeArrayGroup):
         if await self._only() is not None:
             raise NotPermitted(f"{name!r}: the root of the store is an array, beside which there is nothing", key=name)
 
-    async def _only(self) -> Shown | None:
+    async def _only(self) -> Child | None:
         node = await self.context.hierarchy.node(ROOT)
         return await self.show(self.context.store_name, node) if isinstance(node, ArrayNode | UnsupportedNode) else None
 

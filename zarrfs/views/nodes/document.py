@@ -16,15 +16,15 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
-from zarrfs.views.node_form import DocumentContent, NodeForm
-from zarrfs.views.tree import Shown
-from zarrfs.views.waiting import chunks_from_waiting
+from zarrfs.views.group_directory import Child
+from zarrfs.views.nodes.undecided import chunks_from_undecided
+from zarrfs.views.nodes.view_format import DocumentContent, ViewFormat
 
 
 class NodeDocument(DocumentContent):
     """The document ``name`` of the node at ``path``."""
 
-    def __init__(self, form: NodeForm, path: NodePath, name: str, *, leaves: bool = False) -> None:
+    def __init__(self, form: ViewFormat, path: NodePath, name: str, *, leaves: bool = False) -> None:
         self._form = form
         self._state = form.state
         self._context = form.context
@@ -59,10 +59,10 @@ class NodeDocument(DocumentContent):
         if await threads.cpu(len(written), self.says_the_same, made, written):
             self._state.wrote(self.ident, made, written)
         if self.name == self._form.array_document:
-            await chunks_from_waiting(self._form, self.path)
+            await chunks_from_undecided(self._form, self.path)
 
     async def erase(self) -> None:
-        """unlink(2): the name goes, and no more (`zarrfs.views.node_state`)."""
+        """unlink(2): the name goes, and no more (`zarrfs.views.nodes.mount_only`)."""
         self._state.hide(self.ident, await self._made())
 
     async def sync(self) -> None:
@@ -108,7 +108,7 @@ class NodeDocument(DocumentContent):
         return (await self._form.documents_of(node)).get(self.name) if node is not None else None
 
 
-async def shown_documents(form: NodeForm, node: ArrayNode | GroupNode) -> list[Shown]:
+async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> list[Child]:
     """The documents of a node that have a name now: made from it, or just created and not yet published."""
     context, path = form.context, node.path
     sizes: dict[str, tuple[int, int | None]] = {}
@@ -121,7 +121,7 @@ async def shown_documents(form: NodeForm, node: ArrayNode | GroupNode) -> list[S
         if name in form.documents and one.size is not None:
             sizes[name] = one.size, one.mtime_ns
     return [
-        Shown(
+        Child(
             name,
             False,
             lambda name=name: StagedFile(context.staging, form.document(path, name), writable=context.writable),  # type: ignore[misc]
@@ -133,7 +133,7 @@ async def shown_documents(form: NodeForm, node: ArrayNode | GroupNode) -> list[S
     ]
 
 
-def staged_in(form: NodeForm, path: NodePath) -> dict[str, Staged]:
+def staged_in(form: ViewFormat, path: NodePath) -> dict[str, Staged]:
     """What is staged for chunks and documents directly in a folder, by name."""
     found = form.context.staging.unpublished_in(form.ident(path, ""))
     return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
@@ -155,7 +155,7 @@ def parsed(ident: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> 
         raise ContentInvalid(str(error), key=ident) from error
 
 
-def _shown_document(form: NodeForm, node: ArrayNode | GroupNode, name: str, made: bytes | None) -> tuple[bytes, int] | None:
+def _shown_document(form: ViewFormat, node: ArrayNode | GroupNode, name: str, made: bytes | None) -> tuple[bytes, int] | None:
     """A document of ``node`` as it is shown, and its mtime_ns; None where it has no such name (now). ``made``: what the form makes."""
     state, document = form.state, form.ident(node.path, name)
     text = state.text(document, made)

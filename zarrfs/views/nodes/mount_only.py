@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.views.tree import node_ident
+from zarrfs.views.group_directory import node_ident
 
 Moving = tuple[set[NodePath], set[NodePath], set[NodePath]]
 """Folders that wait, those of which nobody said what they are, and arrays that were made."""
@@ -37,7 +37,7 @@ class _Written:
     mtime_ns: int | None = None
 
 
-class NodeState:
+class MountOnly:
     """See the module's text. Documents are known by their idents; ``made`` is what the view makes of the node for one, None where it
     makes none."""
 

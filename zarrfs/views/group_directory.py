@@ -51,7 +51,7 @@ def made_name(stem: str, suffix: str) -> str:
     return stem + suffix
 
 
-class Shown:
+class Child:
     """A child of a group as a view shows it: a folder or a file, made when it is looked up.
 
     ``suffix`` is what the view appended to the node's name to make ``name``. The other members are what a listing tells without opening
@@ -84,11 +84,11 @@ class Shown:
         return self.name, self.is_directory, self.size, self.mtime_ns, self.writable
 
 
-def show_reason(view: str, name: str, node: UnsupportedNode, mtime_ns: int | None) -> Shown:
+def unsupported_child(view: str, name: str, node: UnsupportedNode, mtime_ns: int | None) -> Child:
     """The entry for a node that cannot be shown: a file that tells why."""
     reason = f"{printable(node.reason)}\n".encode()
     ident = f"{view}{node.path}{UNSUPPORTED_SUFFIX}"
-    return Shown(
+    return Child(
         made_name(name, UNSUPPORTED_SUFFIX),
         False,
         lambda: text(ident, reason, mtime_ns=mtime_ns, extended=described(node)),
@@ -145,23 +145,23 @@ class GroupDirectory(Directory):
                     siblings = await hierarchy.child_names(self.path)
                 yield (await self._free(shown, documents, siblings)).entry
 
-    async def documents(self) -> Sequence[Shown]:
+    async def documents(self) -> Sequence[Child]:
         """Files that stand for the group itself."""
         return ()
 
-    async def show(self, name: str, node: HierarchyNode) -> Shown:
+    async def show(self, name: str, node: HierarchyNode) -> Child:
         """The entry for the child ``node``, called ``name`` where it is a folder, ``name`` and a suffix where it is a file."""
         raise NotImplementedError
 
-    def shown_mtime_ns(self, shown: Shown, stored_ns: int | None) -> int | None:
+    def shown_mtime_ns(self, shown: Child, stored_ns: int | None) -> int | None:
         """The time of the folder ``shown``, where the store says this."""
         return stored_ns
 
-    def show_unsupported(self, name: str, node: UnsupportedNode) -> Shown:
+    def show_unsupported(self, name: str, node: UnsupportedNode) -> Child:
         """The entry for a child that cannot be shown: a file with the reason."""
-        return show_reason(self.view, name, node, self.context.mounted_ns)
+        return unsupported_child(self.view, name, node, self.context.mounted_ns)
 
-    async def _show(self, name: str, node: HierarchyNode) -> Shown:
+    async def _show(self, name: str, node: HierarchyNode) -> Child:
         """`show`; a child that it fails on, for whatever reason, does not hide the others."""
         try:
             return await self.show(name, node)
@@ -191,7 +191,7 @@ class GroupDirectory(Directory):
                     ):
                         yield child, node
 
-    async def _free(self, shown: Shown, documents: Iterable[Shown], siblings: Collection[str] | None = None) -> Shown:
+    async def _free(self, shown: Child, documents: Iterable[Child], siblings: Collection[str] | None = None) -> Child:
         """``shown``, with a name of its own. Documents keep theirs, then real nodes, then made names; what finds its name taken becomes
         ``stem~1`` + ``suffix``, or the first number that is free. ``siblings``: the names of all children, where they are known."""
         reserved = {each.name for each in documents}

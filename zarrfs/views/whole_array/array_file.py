@@ -14,9 +14,9 @@ from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
 from zarrfs.vfs.node import Attributes, Buffer, no_such_entry
 from zarrfs.vfs.stage import Stage, StagingRoom
-from zarrfs.views.array_stage import ElementsStage, NewArrayStage
 from zarrfs.views.base import ViewContext
-from zarrfs.views.tree import made_name, node_ident
+from zarrfs.views.group_directory import made_name, node_ident
+from zarrfs.views.whole_array.array_stage import ElementsStage, NewArrayStage
 
 MAX_NBYTES = 2**63 - 1
 """Of a file: the kernel's offsets are signed."""

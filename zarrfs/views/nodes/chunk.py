@@ -28,7 +28,7 @@ from zarrfs.stores.base import KeyStat
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.node import Attributes, Buffer
-from zarrfs.views.node_form import NodeContent, NodeForm
+from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
 # An encoded chunk up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
 _WHOLE_NBYTES = 8 * 1024 * 1024
@@ -41,7 +41,7 @@ _IN_FILE_NBYTES = 1024 * 1024
 class ChunkFile(NodeContent):
     """Chunk ``coords`` of an array, which is called ``path`` where it was renamed since it was opened."""
 
-    def __init__(self, form: NodeForm, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+    def __init__(self, form: ViewFormat, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
         self._form = form
         self._context = form.context
         self._opened = opened
@@ -97,7 +97,7 @@ class DecodedChunk(ChunkFile):
     Elements without a fixed size are their plain encoding (`Array.plain`), whose size is known when they are decoded.
     """
 
-    def __init__(self, form: NodeForm, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+    def __init__(self, form: ViewFormat, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
         super().__init__(form, opened, coords, path)
         self._room = form.context.staging.room.kept
         self._is_variable = opened.array.plain is not None

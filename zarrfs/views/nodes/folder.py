@@ -1,13 +1,14 @@
 """The folders of a view that shows each node as one: groups and arrays, and what can be done in them.
 
 A folder stands for whatever is at its path *now*: a new group becomes an array when it gets an array's document, and the kernel still
-holds the same folder. What differs between the kinds is in a `Kind`, found at each call; what differs between views in a `NodeForm`.
+holds the same folder. What differs between the kinds is in a `FolderContents`, found at each call; what differs between views in a
+`ViewFormat`.
 
 File names in a folder are of three sorts: documents, chunks (in an array), and all others, which no node can have and which exist in
 this mount only (`zarrfs.vfs.temporary`): editors and rsync write one and rename it over a document or a chunk. In a folder without an
 array's document the names of chunks are such names too: they wait for it, since ``cp -r`` copies in any order. Where chunk keys have
 slashes, folders whose names can be a part of a key wait as well, in a folder that was just made: they are groups as soon as something
-says so (`zarrfs.views.waiting`).
+says so (`zarrfs.views.nodes.undecided`).
 """
 
 from __future__ import annotations
@@ -34,17 +35,24 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, lookup_file, no_such_entry
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.extended_attributes import BECOMING
-from zarrfs.views.node_documents import staged_in
-from zarrfs.views.node_form import DocumentContent, NodeContent, NodeForm
-from zarrfs.views.node_kinds import ArrayKind, GroupKind, Kind, ReasonKind, WaitingKind, folder_mtime_ns
-from zarrfs.views.tree import child_path
-from zarrfs.views.waiting import groups_from_waiting, make_group, node_from_waiting
+from zarrfs.views.group_directory import child_path
+from zarrfs.views.nodes.contents import (
+    ArrayContents,
+    FolderContents,
+    GroupContents,
+    UndecidedContents,
+    UnsupportedContents,
+    folder_mtime_ns,
+)
+from zarrfs.views.nodes.document import staged_in
+from zarrfs.views.nodes.undecided import groups_from_undecided, make_group, node_from_undecided
+from zarrfs.views.nodes.view_format import DocumentContent, NodeContent, ViewFormat
 
 
 class NodeFolder(Directory):
     """The folder at ``path``: of a node, or of a part of an array's chunk keys."""
 
-    def __init__(self, form: NodeForm, path: NodePath) -> None:
+    def __init__(self, form: ViewFormat, path: NodePath) -> None:
         self.form = form
         self.state = form.state
         self.path = path
@@ -79,7 +87,7 @@ class NodeFolder(Directory):
         if self._temporaries.get(self.ident(name)) is not None:
             return BECOMING
         kind = await self._kind()
-        if isinstance(kind, GroupKind) and name not in self.form.documents:
+        if isinstance(kind, GroupContents) and name not in self.form.documents:
             return await (await kind.lookup(name)).extended_attributes()
         return self._described(kind)
 
@@ -109,16 +117,16 @@ class NodeFolder(Directory):
         if await find(self, name) is not None:
             raise EntryExists(f"{name!r} is there already", key=self.ident(name))
         is_part = self.form.folders and is_part_of_key(name)
-        if isinstance(kind, ArrayKind) and is_part and kind.may_hold_chunks(name):
+        if isinstance(kind, ArrayContents) and is_part and kind.may_hold_chunks(name):
             self.state.wait(self.path.child(name))
             return NodeFolder(self.form, self.path.child(name))
-        if not isinstance(kind, GroupKind | WaitingKind):
+        if not isinstance(kind, GroupContents | UndecidedContents):
             raise NotPermitted(f"{self.path} is an array, and holds no groups", key=self.ident(name))
         path = child_path(self.path, name)
         if is_part and await self._may_become_array(kind):
             self.state.wait(path)
         else:
-            await groups_from_waiting(self.form, self.path)
+            await groups_from_undecided(self.form, self.path)
             await make_group(self.form, path)
         return NodeFolder(self.form, path)
 
@@ -162,11 +170,11 @@ class NodeFolder(Directory):
         """
         kind = await self._kind()
         left = [name async for name, *_ in self.entries()]
-        if left == [self.form.group_document] and isinstance(kind, GroupKind) and self.form.is_hollow(kind.node):
+        if left == [self.form.group_document] and isinstance(kind, GroupContents) and self.form.is_hollow(kind.node):
             left = await self._context.editor.unshown(self.path)
         if left:
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {left[0]!r}", key=self.path)
-        if isinstance(kind, WaitingKind) or (isinstance(kind, ArrayKind) and kind.inside):
+        if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
             self.state.done_waiting(self.path)
             return
         await self._context.editor.erase(self.path)
@@ -202,9 +210,9 @@ class NodeFolder(Directory):
         if is_temporary(name) or name in self.form.ignored:
             return self._temporaries.content(self.ident(name))
         if name in self.form.documents:
-            await node_from_waiting(self.form, self.path)
+            await node_from_undecided(self.form, self.path)
         kind = await self._kind()
-        if name == self.form.array_document != self.form.group_document and isinstance(kind, GroupKind):
+        if name == self.form.array_document != self.form.group_document and isinstance(kind, GroupContents):
             await self._require_no_nodes(name)
         return await kind.content(name) or self._temporaries.content(self.ident(name))
 
@@ -231,7 +239,7 @@ class NodeFolder(Directory):
         if isinstance(target, File):
             raise NotADirectory(f"{path} is a file", key=path)
         kind = await folder._kind()
-        if isinstance(kind, WaitingKind) or (isinstance(kind, ArrayKind) and kind.inside):
+        if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
             raise AcrossViews(f"{folder.path} is no node that could be renamed", key=path)
         await self._context.editor.check_rename(folder.path, path)
         staging = self._context.staging
@@ -239,7 +247,7 @@ class NodeFolder(Directory):
         await staging.publish_below(old)
         if isinstance(target, NodeFolder):
             await target.erase()
-        await groups_from_waiting(self.form, path.parent)
+        await groups_from_undecided(self.form, path.parent)
         moving = self.state.moving(folder.path, path)
         await self._context.editor.rename(folder.path, path)
         staging.rekey_below(old, lambda content: self._moved(content, folder.path, path))
@@ -252,7 +260,7 @@ class NodeFolder(Directory):
             return content.moved(NodePath(new + content.path[len(old) :]))
         return self._temporaries.content(self.form.ident(new, "") + content.ident[len(self.form.ident(old, "")) :])
 
-    async def _kind(self) -> Kind:
+    async def _kind(self) -> FolderContents:
         if self.form.folders and (array := await self._array_around()) is not None:
             return array
         form, hierarchy = self.form, self._context.hierarchy
@@ -261,18 +269,18 @@ class NodeFolder(Directory):
             # Below the root, what cannot be shown is no folder.
             reason = node.reason if isinstance(node, UnsupportedNode) else self.state.reason(node, form.reason_against)
             if reason is not None:
-                return ReasonKind(form, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason))
+                return UnsupportedContents(form, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason))
         if isinstance(node, ArrayNode):
             opened = await hierarchy.array(self.path)
             if opened is not None:
-                return ArrayKind(form, node, opened, self._folder)
+                return ArrayContents(form, node, opened, self._folder)
         if isinstance(node, GroupNode):
-            return GroupKind(form, self.path, node, self._folder)
+            return GroupContents(form, self.path, node, self._folder)
         if self.state.waits(self.path):
-            return WaitingKind(form, self.path, self._folder)
+            return UndecidedContents(form, self.path, self._folder)
         raise no_such_entry(self.path)
 
-    async def _array_around(self) -> ArrayKind | None:
+    async def _array_around(self) -> ArrayContents | None:
         """The array to whose chunk keys the folder belongs. Raises `NoSuchEntry` for one that is in an array and is no part of a key."""
         above, path = [], self.path
         while path != ROOT and is_part_of_key(path.name):
@@ -286,14 +294,14 @@ class NodeFolder(Directory):
                 waits = self.state.waits(self.path)
                 if opened is None or self.form.reason_against(node) or not (waits or self.form.may_hold_chunks(node, inside)):
                     raise no_such_entry(self.path)
-                return ArrayKind(self.form, node, opened, self._folder, inside)
+                return ArrayContents(self.form, node, opened, self._folder, inside)
         return None
 
-    async def _may_become_array(self, kind: Kind) -> bool:
+    async def _may_become_array(self, kind: FolderContents) -> bool:
         """Whether the folder may get an array's document, as far as anybody has said."""
-        if isinstance(kind, WaitingKind):
+        if isinstance(kind, UndecidedContents):
             return True
-        if not isinstance(kind, GroupKind):
+        if not isinstance(kind, GroupContents):
             return False
         is_unsaid = self.state.is_unwritten(self.path) or (self.path == ROOT and not kind.node.explicit)
         return is_unsaid and not await has_any(self._context.hierarchy.children(self.path))
@@ -302,8 +310,8 @@ class NodeFolder(Directory):
         if await has_any(self._context.hierarchy.children(self.path)):
             raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident(name))
 
-    def _described(self, kind: Kind) -> ExtendedAttributes:
-        forgets = isinstance(kind, GroupKind) and self.state.is_unwritten(self.path)
+    def _described(self, kind: FolderContents) -> ExtendedAttributes:
+        forgets = isinstance(kind, GroupContents) and self.state.is_unwritten(self.path)
         return self._context.node_attributes.of(kind.node, forgets=forgets)
 
     def _folder(self, path: NodePath) -> NodeFolder:

@@ -20,15 +20,15 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
-from zarrfs.views.node_documents import shown_documents
-from zarrfs.views.node_form import NodeForm
-from zarrfs.views.tree import GroupDirectory, Shown, show_reason
+from zarrfs.views.group_directory import Child, GroupDirectory, unsupported_child
+from zarrfs.views.nodes.document import document_children
+from zarrfs.views.nodes.view_format import ViewFormat
 
 Folder = Callable[[NodePath], Directory]
 """Makes the folder at a path."""
 
 
-class Kind(abc.ABC):
+class FolderContents(abc.ABC):
     """See the module's text. ``node``: whose folder it is, or is part of; None where there is no node yet."""
 
     node: HierarchyNode | None
@@ -50,18 +50,18 @@ class Kind(abc.ABC):
         """What a file of this name stands for; None for a temporary one."""
 
 
-class GroupKind(GroupDirectory, Kind):
+class GroupContents(GroupDirectory, FolderContents):
     """A group: its documents, and a folder for each group and array in it."""
 
-    def __init__(self, form: NodeForm, path: NodePath, node: GroupNode, folder: Folder) -> None:
+    def __init__(self, form: ViewFormat, path: NodePath, node: GroupNode, folder: Folder) -> None:
         super().__init__(form.context, path)
         self.view = form.view
         self.node: GroupNode = node
         self._form = form
         self._folder = folder
 
-    async def documents(self) -> Sequence[Shown]:
-        return await shown_documents(self._form, self.node)
+    async def documents(self) -> Sequence[Child]:
+        return await document_children(self._form, self.node)
 
     async def lookup(self, name: str) -> Node:
         path = self._waiting_called(name)
@@ -75,31 +75,31 @@ class GroupKind(GroupDirectory, Kind):
         for name in waiting:
             yield await folder_entry(self._form, self.path.child(name))
 
-    async def show(self, name: str, node: HierarchyNode) -> Shown:
+    async def show(self, name: str, node: HierarchyNode) -> Child:
         if isinstance(node, ArrayNode) and (reason := self._form.reason_against(node)) is not None:
             node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason)
         if isinstance(node, UnsupportedNode):
             return self.show_unsupported(name, node)
         path = node.path
-        return Shown(name, True, lambda: self._folder(path), writable=self.context.writable)
+        return Child(name, True, lambda: self._folder(path), writable=self.context.writable)
 
     async def content(self, name: str) -> Content | None:
         if name not in self._form.documents:
             return None
         return self._form.document(self.path, name)
 
-    def shown_mtime_ns(self, shown: Shown, stored_ns: int | None) -> int | None:
+    def shown_mtime_ns(self, shown: Child, stored_ns: int | None) -> int | None:
         return self.context.times.shown(f"{self._form.ident(self.path, shown.name)}/", size=0, stored_ns=stored_ns)
 
     def _waiting_called(self, name: str) -> NodePath | None:
         return next((path for path in self._form.state.waiting_in(self.path) if path.name == name), None)
 
 
-class ArrayKind(Kind):
+class ArrayContents(FolderContents):
     """An array: its documents, and a file for each chunk that is stored. Where chunk keys have slashes, also a folder in which some of
     them lie: those whose keys begin with ``inside`` (with its trailing slash)."""
 
-    def __init__(self, form: NodeForm, node: ArrayNode, opened: OpenArray, folder: Folder, inside: str = "") -> None:
+    def __init__(self, form: ViewFormat, node: ArrayNode, opened: OpenArray, folder: Folder, inside: str = "") -> None:
         self._form = form
         self._context = form.context
         self._path = node.path
@@ -115,7 +115,7 @@ class ArrayKind(Kind):
 
     async def look(self, name: str) -> tuple[Node, Attributes | None]:
         if not self.inside and name in self._form.documents:
-            for shown in await shown_documents(self._form, self._node):
+            for shown in await document_children(self._form, self._node):
                 if shown.name == name:
                     return shown.make(), None
             raise no_such_entry(name)
@@ -144,7 +144,7 @@ class ArrayKind(Kind):
 
     async def entries(self) -> AsyncIterator[Entry]:
         if not self.inside:
-            for shown in await shown_documents(self._form, self._node):
+            for shown in await document_children(self._form, self._node):
                 yield shown.entry
         staged, folders = self._staged()
         # Where all keys begin with the name of one folder, that it holds any is all that matters.
@@ -254,12 +254,12 @@ class ArrayKind(Kind):
         return self._form.ident(self._path, self.inside + name)
 
 
-class WaitingKind(Kind):
+class UndecidedContents(FolderContents):
     """A folder that may be one of chunks, or a group: what is in it is temporary, or waits as well."""
 
     node = None
 
-    def __init__(self, form: NodeForm, path: NodePath, folder: Folder) -> None:
+    def __init__(self, form: ViewFormat, path: NodePath, folder: Folder) -> None:
         self._form = form
         self._path = path
         self._folder = folder
@@ -280,12 +280,12 @@ class WaitingKind(Kind):
         return None
 
 
-class ReasonKind(Kind):
+class UnsupportedContents(FolderContents):
     """The root of a store that cannot be shown: one file with the reason."""
 
-    def __init__(self, form: NodeForm, node: UnsupportedNode) -> None:
+    def __init__(self, form: ViewFormat, node: UnsupportedNode) -> None:
         self.node = node
-        self._reason = show_reason(form.view, form.context.store_name, node, form.context.mounted_ns)
+        self._reason = unsupported_child(form.view, form.context.store_name, node, form.context.mounted_ns)
 
     async def lookup(self, name: str) -> Node:
         if name != self._reason.name:
@@ -299,12 +299,12 @@ class ReasonKind(Kind):
         raise NotPermitted(f"files cannot be created here: {name!r}", key=name)
 
 
-async def folder_mtime_ns(form: NodeForm, path: NodePath) -> int | None:
+async def folder_mtime_ns(form: ViewFormat, path: NodePath) -> int | None:
     """The time to show for the folder at ``path``."""
     stored_ns = await form.context.store.prefix_mtime_ns(form.context.hierarchy.folder_of(path))
     return form.context.times.shown(form.ident(path, ""), size=0, stored_ns=stored_ns)
 
 
-async def folder_entry(form: NodeForm, path: NodePath) -> Entry:
+async def folder_entry(form: ViewFormat, path: NodePath) -> Entry:
     """The entry of the folder at ``path`` in a listing."""
     return names.name_of(path.name), True, 0, await folder_mtime_ns(form, path), form.context.writable

@@ -10,14 +10,14 @@ from zarrfs.stores.base import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.node import Directory
 from zarrfs.views.base import Affected, View
-from zarrfs.views.node_folders import NodeFolder
-from zarrfs.views.node_form import NodeForm
+from zarrfs.views.nodes.folder import NodeFolder
+from zarrfs.views.nodes.view_format import ViewFormat
 
 
 class NodeView(View):
     """The view in the form ``form``."""
 
-    def __init__(self, form: NodeForm) -> None:
+    def __init__(self, form: ViewFormat) -> None:
         self._form = form
 
     def root(self) -> Directory:

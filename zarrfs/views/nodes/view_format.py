@@ -1,7 +1,7 @@
 """What differs between the views that show each node of the hierarchy as a folder: ``chunks/`` and ``zarr3/``.
 
-A `NodeForm` says which documents a node is shown with, what chunks are called, and what their files hold. Folders, temporary files,
-what waits, and what becomes of nodes that are made, renamed and removed are the same for all (`zarrfs.views.node_folders`).
+A `ViewFormat` says which documents a node is shown with, what chunks are called, and what their files hold. Folders, temporary files,
+what waits, and what becomes of nodes that are made, renamed and removed are the same for all (`zarrfs.views.nodes.folder`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.model.unparsed import are_large, nbytes_of
 from zarrfs.vfs.content import WholeContent
 from zarrfs.views.base import ViewContext
-from zarrfs.views.node_state import NodeState
+from zarrfs.views.nodes.mount_only import MountOnly
 
 
 class NodeContent(WholeContent):
@@ -42,7 +42,7 @@ class DocumentContent(NodeContent):
         """The same, for a rename to what is no document: the new name gets what it says, the node keeps it, the old name is away."""
 
 
-class NodeForm(abc.ABC):
+class ViewFormat(abc.ABC):
     """See the module's text. One for each view of a mount.
 
     ``view``: the view's name. ``documents``: names of documents; ``array_document`` makes a group an array, ``group_document`` comes
@@ -60,7 +60,7 @@ class NodeForm(abc.ABC):
 
     def __init__(self, context: ViewContext) -> None:
         self.context = context
-        self.state = NodeState(self.view)
+        self.state = MountOnly(self.view)
 
     def ident(self, path: NodePath, name: str) -> str:
         """`File.ident` of the entry ``name`` in the folder of ``path``; with an empty name, what those of all entries begin with."""

@@ -31,7 +31,7 @@ from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, Op
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
-from zarrfs.views.raw_value import VIEW, RawValue, ident, names_of
+from zarrfs.views.raw.value import VIEW, RawValue, ident, names_of
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from zarrfs.errors import ContentInvalid, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import GroupNode
-from zarrfs.views.node_form import NodeContent, NodeForm
+from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
 
-async def chunks_from_waiting(form: NodeForm, path: NodePath) -> None:
+async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
     """Let the files that have the names of chunks of the array at ``path``, and were there before it, become these chunks.
 
     Raises `ContentInvalid` for those that do not fit; they go on waiting.
@@ -34,22 +34,22 @@ async def chunks_from_waiting(form: NodeForm, path: NodePath) -> None:
         raise ContentInvalid(f"{path} is made, but not every chunk that waited for it: {refused[0]}", key=path)
 
 
-async def node_from_waiting(form: NodeForm, path: NodePath) -> None:
+async def node_from_undecided(form: ViewFormat, path: NodePath) -> None:
     """The folder at ``path`` is that of a node: if it waited, it is a group now, in which folders go on waiting."""
     if form.state.waits(path):
-        await groups_from_waiting(form, path.parent)
+        await groups_from_undecided(form, path.parent)
 
 
-async def groups_from_waiting(form: NodeForm, path: NodePath) -> None:
+async def groups_from_undecided(form: ViewFormat, path: NodePath) -> None:
     """The folder at ``path`` is that of a group: what waits in it are groups."""
-    await node_from_waiting(form, path)
+    await node_from_undecided(form, path)
     form.state.holds_nodes(path)
     for each in form.state.waiting_in(path):
         await make_group(form, each)
         form.state.done_waiting(each)
 
 
-async def make_group(form: NodeForm, path: NodePath) -> None:
+async def make_group(form: ViewFormat, path: NodePath) -> None:
     """mkdir(2) of a group that has to be there at once."""
     editor = form.context.editor
     layout = await editor.layout_for(path)
@@ -57,7 +57,7 @@ async def make_group(form: NodeForm, path: NodePath) -> None:
     form.state.made_folder(path)
 
 
-async def _become_chunk(form: NodeForm, chunk: NodeContent) -> None:
+async def _become_chunk(form: ViewFormat, chunk: NodeContent) -> None:
     context, state = form.context, form.state
     staged = context.staging.get(chunk.ident)
     if staged is not None:

@@ -1,0 +1,1 @@
+"""What chunks/ and zarr3/ share: each node of the hierarchy is a folder."""

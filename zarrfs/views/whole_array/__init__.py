@@ -1,0 +1,5 @@
+"""npy/ and its like: each array as one file."""
+
+from zarrfs.views.whole_array.view import PLUGIN
+
+__all__ = ["PLUGIN"]
