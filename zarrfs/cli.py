@@ -360,12 +360,12 @@ def _serve(config: MountConfig, parent: Parent | None = None) -> int:
     try:
         import trio
 
-        from zarrfs import daemon, service
-        from zarrfs.ending import EVERY
+        from zarrfs.daemon import serve, systemd
+        from zarrfs.daemon.shutdown import EVERY
 
         # In the background this is not the process that a service manager waits for: what that one has to be told is not ours to say.
-        manager = service.service_manager() if parent is None else service.NOBODY
-        return trio.run(daemon.serve, config, ready, _say if parent is None else log.info, EVERY, manager)
+        manager = systemd.service_manager() if parent is None else systemd.NOBODY
+        return trio.run(serve.serve, config, ready, _say if parent is None else log.info, EVERY, manager)
     except Exception as error:
         outcome = outcome_of(error, [config.store])
         if parent is None:

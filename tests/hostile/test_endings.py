@@ -41,7 +41,7 @@ ROUNDS = int(os.environ.get("ZARRFS_ENDINGS", "24"))
 # One process imports zarrfs, once, and forks the daemons: starting Python three hundred times would take minutes.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["zarrfs.daemon", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array.view"]
+    ["zarrfs.daemon.serve", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array.view"]
 )
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -291,7 +291,7 @@ def test_a_request_that_is_taken_back_stops_nothing(tmp_path: Path) -> None:
 
 def daemon(config: str, ready: Connection) -> None:
     """What the command runs in its background process."""
-    from zarrfs.daemon import serve
+    from zarrfs.daemon.serve import serve
     from zarrfs.options import log_file as logs
 
     parsed = MountConfig.from_json(config)

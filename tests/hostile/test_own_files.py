@@ -15,11 +15,11 @@ import pytest
 from tests.support.attackers import EVE, act, home, needs_root, repeating, snapshot
 from tests.support.mounting import ROOT, mounted, mountpoint, run, zarrfs
 from zarrfs import install, own_files
+from zarrfs.daemon.mount_tree import cache_directory
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import last_words, runtime_folder
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
-from zarrfs.tree import cache_directory
 from zarrfs.vfs.spill_buffer import SpillBuffer
 
 pytestmark = needs_root

@@ -91,7 +91,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: signal.Signals(number).name)
 @pytest.mark.parametrize("whom", ["the command", "the group"])
-@pytest.mark.parametrize("stops", ["opening", "zarrfs.daemon", "pyfuse3"])
+@pytest.mark.parametrize("stops", ["opening", "zarrfs.daemon.serve", "pyfuse3"])
 def test_a_mount_in_the_background_is_called_off(tmp_path: Path, store: Path, stops: str, whom: str, number: int) -> None:
     with mountpoint() as path:
         command = ("mount", str(store), str(path), "--log-file", str(tmp_path / "log"))
@@ -105,7 +105,9 @@ def test_a_mount_in_the_background_is_called_off(tmp_path: Path, store: Path, st
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: signal.Signals(number).name)
-@pytest.mark.parametrize("stops", ["opening", "zarrfs.cli", "typer", "trio", "zarrfs.daemon", "pyfuse3", "zarrfs.views.raw.view"])
+@pytest.mark.parametrize(
+    "stops", ["opening", "zarrfs.cli", "typer", "trio", "zarrfs.daemon.serve", "pyfuse3", "zarrfs.views.raw.view"]
+)
 def test_a_mount_in_the_foreground_is_called_off(tmp_path: Path, store: Path, stops: str, number: int) -> None:
     with mountpoint() as path:
         with stopped(tmp_path, stops, "mount", "-f", str(store), str(path), store=store) as (process, pid):

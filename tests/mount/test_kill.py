@@ -30,7 +30,7 @@ KILLS = 50
 # One process imports zarrfs, once, and forks the daemons: starting Python fifty times would take a minute.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["zarrfs.daemon", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array.view"]
+    ["zarrfs.daemon.serve", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array.view"]
 )
 
 
@@ -47,7 +47,7 @@ def version_of(value: bytes) -> int | None:
 
 def daemon(config: str, ready: Connection) -> None:
     """What the command runs in its background process."""
-    from zarrfs.daemon import serve
+    from zarrfs.daemon.serve import serve
 
     os.setsid()
     trio.run(serve, MountConfig.from_json(config), lambda: ready.send(True))

@@ -135,7 +135,7 @@ def test_what_could_not_be_stored_is_the_last_status(manager: Notified, tmp_path
 
 WITH_SECRETS = """
 import sys, trio
-from zarrfs import daemon, service
+from zarrfs.daemon.serve import serve as daemon; from zarrfs.daemon.serve import systemd as service
 from zarrfs.options.config import MountConfig
 from zarrfs.stores.opening import open_store
 

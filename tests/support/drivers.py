@@ -28,11 +28,11 @@ import trio
 from tests.support.callers import CALLER
 from tests.support.mounting import Mounted
 from tests.support.small_stores import SMALL, write
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.fuse.operations import Operations
 from zarrfs.keys import Key
 from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
-from zarrfs.tree import MountTree
 
 _PLAYGROUNDS = itertools.count(1)
 

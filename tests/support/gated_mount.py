@@ -17,7 +17,8 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import WaitingStore
-from zarrfs import daemon, service
+from zarrfs.daemon import serve as daemon
+from zarrfs.daemon import systemd
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
@@ -47,7 +48,7 @@ def main(config_json: str, every: str) -> int:
                 lambda: print("mounted", flush=True),
                 lambda line: print(line, file=sys.stderr, flush=True),
                 float(every),
-                service.service_manager(),
+                systemd.service_manager(),
             )
             nursery.cancel_scope.cancel()
         return code

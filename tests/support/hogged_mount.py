@@ -17,7 +17,7 @@ import trio
 # Run as a script, from anywhere: the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from zarrfs import daemon
+from zarrfs.daemon import serve as daemon
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
 

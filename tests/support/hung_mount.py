@@ -19,7 +19,8 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import HangingStore
-from zarrfs import daemon, service
+from zarrfs.daemon import serve as daemon
+from zarrfs.daemon import systemd
 from zarrfs.errors import NotPublished
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
@@ -55,7 +56,7 @@ def main(config_json: str) -> int:
         daemon.open_store = open_hanging
         # It ends with the process.
         threading.Thread(target=listen, args=(trio.lowlevel.current_trio_token(),), daemon=True).start()
-        return await daemon.serve(config, lambda: say("mounted"), log_file.log.info, 0.1, service.service_manager())
+        return await daemon.serve(config, lambda: say("mounted"), log_file.log.info, 0.1, systemd.service_manager())
 
     try:
         return trio.run(serve)

@@ -107,7 +107,7 @@ def stepped(store: Path, *, ends_with: int | None = 0, **options: Any) -> Iterat
 
 
 def main(config_json: str, file: str) -> int:
-    from zarrfs import daemon
+    from zarrfs.daemon import serve as daemon
     from zarrfs.options import log_file
 
     config = MountConfig.from_json(config_json)

@@ -15,8 +15,8 @@ import pytest
 from tests.support.stores import contents
 from tests.support.trees import names, read, tree_over, walk, write
 from tests.support.zarr_python import everything, store_of_kind, written
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.stores.base import Store
-from zarrfs.tree import MountTree
 from zarrfs.vfs.node import Directory
 
 EVERYWHERE = pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import InterruptedStore
-from zarrfs import daemon, service
+from zarrfs.daemon import serve, systemd
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
@@ -42,8 +42,8 @@ def main(config_json: str, seconds: str) -> int:
     async def open_slowly(url: str, read_only: bool = False) -> Store:
         return SlowStore(await open_store(url, read_only), float(seconds))
 
-    daemon.open_store = open_slowly
-    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True), log_file.log.info, 0.1, service.service_manager())
+    serve.open_store = open_slowly
+    return trio.run(serve.serve, config, lambda: print("mounted", flush=True), log_file.log.info, 0.1, systemd.service_manager())
 
 
 if __name__ == "__main__":

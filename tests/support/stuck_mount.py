@@ -19,12 +19,12 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import InterruptedStore
-from zarrfs import daemon, ending
+from zarrfs.daemon import serve, shutdown
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
-from zarrfs.tree import MountTree
 
 
 class StuckStore(InterruptedStore):
@@ -49,7 +49,7 @@ async def _in_a_thread() -> None:
 def main(config_json: str, where: str) -> int:
     config = MountConfig.from_json(config_json)
     log_file.configure(config.log_level, config.log_file)
-    ending._SPARE_SECONDS = 1.0
+    shutdown._SPARE_SECONDS = 1.0
 
     async def open_stuck(url: str, read_only: bool = False) -> Store:
         return StuckStore(await open_store(url, read_only), where)
@@ -65,9 +65,9 @@ def main(config_json: str, where: str) -> int:
                 await trio.sleep_forever()
             return await super().publish_all()
 
-    daemon.open_store = open_stuck
-    daemon.MountTree = StuckTree  # type: ignore[misc]
-    return trio.run(daemon.serve, config, lambda: print("mounted", flush=True), log_file.log.info, 0.1)
+    serve.open_store = open_stuck
+    serve.MountTree = StuckTree  # type: ignore[misc]
+    return trio.run(serve.serve, config, lambda: print("mounted", flush=True), log_file.log.info, 0.1)
 
 
 if __name__ == "__main__":

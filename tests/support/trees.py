@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import trio
 
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import IsADirectory, NotADirectory
 from zarrfs.options.config import resolve
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
-from zarrfs.tree import MountTree
 from zarrfs.vfs.node import READ_ONLY, Directory, Entry, File, Node, OpenFlags
 
 _READ_NBYTES = 128 * 1024

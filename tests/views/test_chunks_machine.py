@@ -21,8 +21,8 @@ from tests.support.small_stores import array_document
 from tests.support.stores import contents
 from tests.support.trees import names, read, tree_over, walk, write
 from tests.support.zarr_python import everything, store_of_kind, written
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ZarrfsError
-from zarrfs.tree import MountTree
 from zarrfs.vfs.node import Directory
 
 pytest.importorskip("zarr")

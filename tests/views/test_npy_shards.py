@@ -17,9 +17,9 @@ from tests.support import zarr_python
 from tests.support.stores import fill
 from tests.support.trees import read, tree_over
 from tests.views.test_npy_write import ANEW, Elements, Full, data_offset, in_zarr, npy, opened, operations
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.tree import MountTree
 
 FILL = 7
 Grid = tuple[int, ...]

@@ -14,9 +14,9 @@ from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from tests.support.trees import load, names, read, tree_over, walk
 from tests.support.unhurried import unhurried
+from zarrfs.daemon.mount_tree import store_name
 from zarrfs.errors import NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.tree import store_name
 
 GROUP = b'{"zarr_format":2}'
 ARRAY = Example((4,), (2,))

@@ -21,9 +21,9 @@ from tests.support.cases import cases
 from tests.support.comparing import tree_below
 from tests.support.stores import FailingStore, contents, fill
 from tests.support.trees import load, names, read, tree_of, tree_over, walk, write
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import AcrossViews, ContentInvalid, NameInvalid, NoSuchEntry, NotPermitted, StoreFull
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.tree import MountTree
 from zarrfs.vfs.node import Directory, File
 
 HIERARCHY = next(case for case in cases("v3_2019") if case.name.endswith("/hierarchy"))

@@ -20,11 +20,11 @@ from tests.support.cases import Case, cases
 from tests.support.comparing import folder_cases
 from tests.support.small_stores import array_document, write
 from tests.support.trees import listing, tree_of, walk
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import GroupNode, UnsupportedNode
 from zarrfs.options.config import MountConfig
 from zarrfs.reports.info import describe
-from zarrfs.tree import MountTree
 from zarrfs.vfs.extended_attributes import MAX_NBYTES, ExtendedAttributes, attributes_of
 from zarrfs.vfs.node import Directory
 from zarrfs.views.extended_attributes import BECOMING, NodeAttributes

@@ -20,8 +20,8 @@ from tests.support.node_model import FILL, ModelNode, parent_of, require
 from tests.support.stores import contents
 from tests.support.trees import every_file, read, tree_over, walk, write
 from tests.support.zarr_python import everything, store_of_kind, written
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import EntryExists, ZarrfsError
-from zarrfs.tree import MountTree
 from zarrfs.vfs.node import Directory
 
 pytest.importorskip("zarr")

@@ -196,7 +196,7 @@ class FolderWatch:
     def close(self) -> None:
         """End all watches."""
         self._inotify.close()
-        # Each refers to those around it: nothing else would free them (`zarrfs.collector`).
+        # Each refers to those around it: nothing else would free them (`zarrfs.daemon.garbage`).
         for folder in (*self._folders.values(), *self._leaving.values()):
             folder.above = None
             folder.below.clear()

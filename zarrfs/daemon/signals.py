@@ -17,7 +17,7 @@ _LEFT_ALONE = frozenset(
 
 
 def heard(in_background: bool) -> list[signal.Signals]:
-    """Return the signals that mean something to a daemon, as `zarrfs.ending.Ending.on_signal` says what.
+    """Return the signals that mean something to a daemon, as `zarrfs.daemon.shutdown.Shutdown.on_signal` says what.
 
     Not those that it was started to ignore, as by nohup(1), or by a shell for what it runs in the background. In the background SIGHUP
     ends nothing, and is heard whatever the terminal was.

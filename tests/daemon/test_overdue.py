@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import trio
 
-from zarrfs.overdue import Overdue
+from zarrfs.daemon.overdue import Overdue
 
 SECONDS = 0.2
 

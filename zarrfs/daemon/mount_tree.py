@@ -18,13 +18,14 @@ from typing import Protocol
 import trio
 
 from zarrfs import __version__, own_files, registry, threads
-from zarrfs.allocator import give_freed_memory_back
 from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers
 from zarrfs.arrays.reader import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.slab_pool import SlabPool
+from zarrfs.daemon.malloc import give_freed_memory_back
+from zarrfs.daemon.slices import Slices, Work
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
@@ -37,7 +38,6 @@ from zarrfs.memory.spill import configure
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
-from zarrfs.slices import Slices, Work
 from zarrfs.stores.base import Change, Store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.noted import NotedStore

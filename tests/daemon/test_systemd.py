@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from zarrfs.service import Nobody, service_manager
+from zarrfs.daemon.systemd import Nobody, service_manager
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -119,7 +119,7 @@ def test_a_service_manager_that_is_gone(manager: socket.socket, caplog: pytest.L
 
 @pytest.mark.logs("service manager .* is not told: timed out")
 def test_a_service_manager_that_does_not_read_is_not_waited_for(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zarrfs.service._PATIENCE", 0.01)
+    monkeypatch.setattr("zarrfs.daemon.systemd._PATIENCE", 0.01)
 
     async def live() -> None:
         told = service_manager()

@@ -21,13 +21,14 @@ from pathlib import Path
 
 import trio
 
-from zarrfs import interrupts, signals
+from zarrfs import interrupts
+from zarrfs.daemon import signals
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.daemon.overdue import Overdue
+from zarrfs.daemon.systemd import ServiceManager
 from zarrfs.lifecycle import last_words, programs
 from zarrfs.lifecycle.last_words import Left, Outcome
 from zarrfs.options import log_file
-from zarrfs.overdue import Overdue
-from zarrfs.service import ServiceManager
-from zarrfs.tree import MountTree
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ _SYNCED_AT_ONCE = 500
 _SPARE_SECONDS = 30.0
 
 
-class Ending:
+class Shutdown:
     """The end of the mount of ``tree``. ``say`` is called every ``every`` seconds while it takes long; ``patience`` (seconds) is for
     the kernel, to hand over what it has, and for one operation of the store; ``waiting_for()`` gives lines that tell what is under way.
     `watch` and `on_signal` run in the background until the mount has ended."""

@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
-from zarrfs import slices
-from zarrfs.slices import AT_ONCE, Slices
+from zarrfs.daemon import slices
+from zarrfs.daemon.slices import AT_ONCE, Slices
 
 
 def work(done: list[tuple[str, int]], what: str, steps: int, seconds: float = 0.0) -> Iterator[None]:

@@ -11,11 +11,14 @@ from functools import partial
 import pyfuse3
 import trio
 
-from zarrfs import registry, threads, waiting_for
-from zarrfs.allocator import keep_freed_memory
-from zarrfs.collector import collect_in_portions
-from zarrfs.detached import Detached
-from zarrfs.ending import EVERY, Ending, Say
+from zarrfs import registry, threads
+from zarrfs.daemon import waiting_for
+from zarrfs.daemon.detached import Detached
+from zarrfs.daemon.garbage import collect_in_portions
+from zarrfs.daemon.malloc import keep_freed_memory
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.daemon.shutdown import EVERY, Say, Shutdown
+from zarrfs.daemon.systemd import NOBODY, ServiceManager
 from zarrfs.errors import FuseUnavailable, NotPublished
 from zarrfs.fuse import requests
 from zarrfs.fuse import serving as session
@@ -30,9 +33,7 @@ from zarrfs.options import log_lines
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url, redact
 from zarrfs.printable import printable
-from zarrfs.service import NOBODY, ServiceManager
 from zarrfs.stores.opening import open_store
-from zarrfs.tree import MountTree
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ async def _mounted(
     say: Say,
     every: float,
     manager: ServiceManager,
-) -> Ending:
+) -> Shutdown:
     notifier = Notifier()
     try:
         words = last_words.begin()
@@ -141,7 +142,7 @@ async def _mounted(
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Before, too: a signal that nobody waits for would leave a dead mount.
-    ending = Ending(
+    ending = Shutdown(
         tree,
         config.mountpoint,
         words=words,
@@ -257,7 +258,7 @@ def _listed(failures: list[tuple[str, str]]) -> str:
     return f"not stored: {listed}" + (f"; and {len(last) - _NAMED} more" if len(last) > _NAMED else "")
 
 
-async def _announce(config: MountConfig, ready: Callable[[], None], manager: ServiceManager, ending: Ending) -> None:
+async def _announce(config: MountConfig, ready: Callable[[], None], manager: ServiceManager, ending: Shutdown) -> None:
     """Ask the kernel, which asks us: when the answer comes the mount works."""
     try:
         status = await threads.io(os.stat, config.mountpoint, abandon_on_cancel=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import trio
 
-from zarrfs import waiting_for
+from zarrfs.daemon import waiting_for
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The daemon: a store, its tree and the kernel joined, and how that begins and ends."""
