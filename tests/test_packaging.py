@@ -72,7 +72,7 @@ def test_the_readme_names_every_system_package_that_is_installed() -> None:
 
 
 def test_the_readme_names_every_extra_and_exit_code() -> None:
-    from zarrfs.outcomes import EXIT_CODES
+    from zarrfs.command.exit_codes import EXIT_CODES
 
     readme = (REPOSITORY / "README.md").read_text()
     assert all(f"| `{extra}` |" in readme for extra in PROJECT["project"]["optional-dependencies"])

@@ -13,7 +13,7 @@ def main() -> None:
     """Run the command line of this process, and exit."""
     # Before anything that takes a while is imported.
     interrupts.are_quiet()
-    from zarrfs.cli import run
+    from zarrfs.command.main import run
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever a name holds, and whatever the terminal's encoding has no letters for, the rest is told.

@@ -1,7 +1,7 @@
 """What can go wrong in zarrfs: one tree of errors.
 
 An error says what was being done, to which key, and why it failed, in words for the person who reads the log. It knows no errno
-and no exit code: `zarrfs.fuse.errno` translates for the kernel, `zarrfs.cli` for the shell. A library's own exceptions become
+and no exit code: `zarrfs.fuse.errno` translates for the kernel, `zarrfs.command.main` for the shell. A library's own exceptions become
 members of this tree in the module that calls the library (``raise ... from``).
 """
 

@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.attackers import EVE, act, home, needs_root, repeating, snapshot
 from tests.support.mounting import ROOT, mounted, mountpoint, run, zarrfs
-from zarrfs import install, own_files
+from zarrfs import own_files
+from zarrfs.command import install
 from zarrfs.daemon.mount_tree import cache_directory
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import last_words, runtime_folder
@@ -138,7 +139,7 @@ def test_a_log_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
 def mount_helper(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """What mount(8) runs."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", "zarrfs.mount_helper", "mount.zarrfs", *map(str, arguments)],
+        [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", "mount.zarrfs", *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

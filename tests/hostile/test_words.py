@@ -213,7 +213,7 @@ def test_arguments_that_cannot_be_right(store: Path, tmp_path: Path) -> None:
         ("mount.zarrfs", store, tmp_path, "-N", HOSTILE),
         ("umount.zarrfs", lacking, "-v"),
     ):
-        code, text = zarrfs(*arguments, module="zarrfs.mount_helper")
+        code, text = zarrfs(*arguments, module="zarrfs.command.mount_helper")
         assert code != 0 and text, arguments
 
 
@@ -256,9 +256,11 @@ def test_what_a_mount_says_from_beginning_to_end(store: Path, tmp_path: Path) ->
 @pytest.mark.fuse
 def test_the_helper_of_mount_says_it_as_cleanly(store: Path, tmp_path: Path) -> None:
     with hostile_mountpoint() as path:
-        code, text = zarrfs("mount.zarrfs", store, path, "-v", "-o", f"log_file={tmp_path / 'log'}", module="zarrfs.mount_helper")
+        code, text = zarrfs(
+            "mount.zarrfs", store, path, "-v", "-o", f"log_file={tmp_path / 'log'}", module="zarrfs.command.mount_helper"
+        )
         assert code == 0 and "pwned" in text, text
-        code, text = zarrfs("umount.zarrfs", path, "-v", module="zarrfs.mount_helper")
+        code, text = zarrfs("umount.zarrfs", path, "-v", module="zarrfs.command.mount_helper")
         assert code == 0, text
 
 

@@ -106,7 +106,7 @@ def test_a_mount_in_the_background_is_called_off(tmp_path: Path, store: Path, st
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: signal.Signals(number).name)
 @pytest.mark.parametrize(
-    "stops", ["opening", "zarrfs.cli", "typer", "trio", "zarrfs.daemon.serve", "pyfuse3", "zarrfs.views.raw.view"]
+    "stops", ["opening", "zarrfs.command.main", "typer", "trio", "zarrfs.daemon.serve", "pyfuse3", "zarrfs.views.raw.view"]
 )
 def test_a_mount_in_the_foreground_is_called_off(tmp_path: Path, store: Path, stops: str, number: int) -> None:
     with mountpoint() as path:
@@ -120,21 +120,23 @@ def test_a_mount_in_the_foreground_is_called_off(tmp_path: Path, store: Path, st
 @pytest.mark.parametrize("number", SIGNALS[:2], ids=lambda number: signal.Signals(number).name)
 def test_a_mount_is_called_off_while_nothing_has_been_imported(tmp_path: Path, store: Path, number: int) -> None:
     with mountpoint() as path:
-        with stopped(tmp_path, "zarrfs.cli", "mount", str(store), str(path)) as (process, _):
+        with stopped(tmp_path, "zarrfs.command.main", "mount", str(store), str(path)) as (process, _):
             process.send_signal(number)
             ends_by(process, number)
             assert mount_at(str(path)) is None
 
 
 @pytest.mark.parametrize("command", ["info", "check"])
-@pytest.mark.parametrize("stops", ["opening", "zarrfs.cli", "typer", "trio", "numpy", "rich.console", "zarrfs.dialects.v2.dialect"])
+@pytest.mark.parametrize(
+    "stops", ["opening", "zarrfs.command.main", "typer", "trio", "numpy", "rich.console", "zarrfs.dialects.v2.dialect"]
+)
 def test_ctrl_c_ends_what_looks_at_a_store(tmp_path: Path, store: Path, command: str, stops: str) -> None:
     with stopped(tmp_path, stops, command, str(store), store=store) as (process, _):
         process.send_signal(signal.SIGINT)
         ends_by(process, signal.SIGINT)
 
 
-@pytest.mark.parametrize("stops", ["zarrfs.cli", "typer", "zarrfs.lifecycle.unmounting", "subprocess"])
+@pytest.mark.parametrize("stops", ["zarrfs.command.main", "typer", "zarrfs.lifecycle.unmounting", "subprocess"])
 def test_ctrl_c_ends_an_unmount(tmp_path: Path, stops: str) -> None:
     with stopped(tmp_path, stops, "umount", str(tmp_path)) as (process, _):
         process.send_signal(signal.SIGINT)

@@ -99,7 +99,7 @@ def test_the_examples_fit_together() -> None:
 
 
 def test_every_exit_code_is_tried_again_or_not() -> None:
-    from zarrfs.outcomes import EXIT_CODES
+    from zarrfs.command.exit_codes import EXIT_CODES
 
     final = {int(code) for code in unit(SERVICE)["Service"]["RestartPreventExitStatus"].split()}
     assert final | {1, 3} == set(EXIT_CODES.values())

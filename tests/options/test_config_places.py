@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mounting import killed_at_last, mountpoint, zarrfs
-from zarrfs import cli
+from zarrfs.command import main
 from zarrfs.errors import UsageError
 from zarrfs.options.config import MountConfig, mountpoint_of, resolve
 
@@ -89,7 +89,7 @@ def test_one_that_is_missing_is_an_error_that_says_both_ways(
 ) -> None:
     monkeypatch.delenv("ZARRFS_CONFIG", raising=False)
     (tmp_path / "empty.toml").touch()
-    assert cli.run([argument.format(tmp=tmp_path) for argument in arguments]) == 2
+    assert main.run([argument.format(tmp=tmp_path) for argument in arguments]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and all(word.format(tmp=tmp_path) in said for word in words), said
 

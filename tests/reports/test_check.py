@@ -21,7 +21,7 @@ from tests.support.comparing import stored_chunks
 from tests.support.hostile import SOUND, folder_cases, write_huge
 from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
-from zarrfs import cli
+from zarrfs.command import main
 from zarrfs.options.config import MountConfig
 from zarrfs.reports import check_text, offline
 from zarrfs.reports.check import check
@@ -108,11 +108,11 @@ def test_documents_of_another_layout_at_the_same_path_are_a_note_and_no_fault(
         ("/a", "the documents of v3 count, those of v2 do not")
     ]
     assert report.chunks == 1
-    assert cli.run(["check", str(store)]) == 0
+    assert main.run(["check", str(store)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "hides documents of other layouts, which were not checked: 1"
     assert lines[1].startswith("  /a: ") and lines[2].endswith("all is well")
-    assert cli.run(["check", str(store), "--json"]) == 0
+    assert main.run(["check", str(store), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["hidden_count"], said["hidden"][0]["path"]) == (1, "/a")
 
@@ -178,7 +178,7 @@ def test_a_node_alone_and_what_is_below_it(tmp_path: Path, capsys: pytest.Captur
     assert checked(store, "x").bad.count == 0
     assert checked(store, "/x/a/").chunks == 5
     assert [finding.key for finding in checked(store, "/y").bad.first] == ["y/a/0.0"]
-    assert cli.run(["check", str(store), "none"]) == 1
+    assert main.run(["check", str(store), "none"]) == 1
     assert "there is no node /none" in capsys.readouterr().err
 
 
@@ -260,14 +260,14 @@ def test_what_is_found_ends_somewhere() -> None:
 
 def test_exit_codes_and_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = write(tmp_path / "x.zarr", SMALL)
-    assert cli.run(["check", str(store)]) == 0
+    assert main.run(["check", str(store)]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{store}: 3 nodes, 5 chunks, 120 B stored, 120 B decoded: all is well\n"
     assert captured.err == ""
     (store / "a/0.0").write_bytes(b"short")
     (store / "a/9.9").write_bytes(b"")
     write(store, {"odd/.zarray": array_document((2,), (2,), compressor={"id": "\x1b[2J"})})
-    assert cli.run(["check", str(store)]) == 1
+    assert main.run(["check", str(store)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == [
         "bad: 1",
@@ -278,15 +278,15 @@ def test_exit_codes_and_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert lines[1].startswith("  a/0.0: ") and lines[3].startswith("  /odd: ") and lines[5].startswith("  a/9.9: ")
     assert "\x1b" not in "".join(lines)
     # What was skipped was not checked.
-    assert cli.run(["check", str(store), "odd"]) == 1
-    assert cli.run(["check", str(store), "z"]) == 0
-    assert cli.run(["check", str(tmp_path / "none")]) == 3
+    assert main.run(["check", str(store), "odd"]) == 1
+    assert main.run(["check", str(store), "z"]) == 0
+    assert main.run(["check", str(tmp_path / "none")]) == 3
 
 
 def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = write(tmp_path / "x.zarr", SMALL)
     (store / "a/0.1").write_bytes(b"short")
-    assert cli.run(["check", str(store), "--json"]) == 1
+    assert main.run(["check", str(store), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["store"], said["complete"], said["chunks"], said["bad_count"]) == (str(store), True, 4, 1)
     assert said["bad"][0].items() >= {"path": "/a", "key": "a/0.1", "coords": [0, 1]}.items()
@@ -307,6 +307,8 @@ def test_the_bar_is_for_terminals() -> None:
 
 def test_it_needs_no_fuse(tmp_path: Path) -> None:
     store = write(tmp_path, SMALL)
-    script = f"import sys; sys.modules['pyfuse3'] = None; from zarrfs.cli import run; sys.exit(run(['check', {str(store)!r}]))"
+    script = (
+        f"import sys; sys.modules['pyfuse3'] = None; from zarrfs.command.main import run; sys.exit(run(['check', {str(store)!r}]))"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,7 @@ import trio
 from tests.support.small_shards import NONE, ShardReads, UnlistableStore, document, index, shard, sharding
 from tests.support.small_stores import write
 from tests.support.stores import fill
-from zarrfs import cli
+from zarrfs.command import main
 from zarrfs.errors import StoreError
 from zarrfs.keys import ByteRange, Key
 from zarrfs.options.config import MountConfig
@@ -215,12 +215,12 @@ def test_a_store_that_cannot_list_is_asked_for_every_shard(monkeypatch: pytest.M
 
 def test_exit_codes_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = store_with(tmp_path, {0: shard(4, CHUNKS, unused=b"1234567")})
-    assert cli.run(["check", str(store)]) == 0
+    assert main.run(["check", str(store)]) == 0
     assert "1 shard 75 % full with 7 B unused: all is well" in capsys.readouterr().out
     write(store, {"a/c/1": b"short"})
-    assert cli.run(["check", str(store), "--json"]) == 1
+    assert main.run(["check", str(store), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said.items() >= {"shards": 1, "shard_chunks": 3, "shard_chunks_possible": 4, "shard_unused_nbytes": 7}.items()
     assert said["bad"][0].items() >= {"path": "/a", "key": "a/c/1", "shard": [1]}.items() and "coords" not in said["bad"][0]
-    assert cli.run(["check", str(store)]) == 1
+    assert main.run(["check", str(store)]) == 1
     assert capsys.readouterr().out.splitlines()[1].startswith("  a/c/1: shard (1,): ")

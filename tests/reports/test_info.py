@@ -19,7 +19,7 @@ from tests.support.hostile import write_huge
 from tests.support.small_shards import ShardReads, UnlistableStore, document, shard, sharding
 from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
-from zarrfs import cli
+from zarrfs.command import main
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.options.config import MountConfig
 from zarrfs.reports import offline
@@ -133,7 +133,7 @@ def test_an_index_is_read_for_who_names_its_array(
         return store
 
     monkeypatch.setattr(offline, "open_store", open_it)
-    assert cli.run(["info", "memory:", *node, "--json"]) == 0
+    assert main.run(["info", "memory:", *node, "--json"]) == 0
     (said,) = [each for each in json.loads(capsys.readouterr().out)["nodes"] if each["path"] == "/a"]
     assert (store.reads, said["shards_stored"]) == (reads, 40)
     assert said["chunks_stored"] == (120 if reads else None)
@@ -153,9 +153,9 @@ def test_a_store_that_cannot_list_tells_how_it_is_made(monkeypatch: pytest.Monke
 
 def test_an_array_at_the_root_is_named_by_a_slash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, {"zarr.json": document(40, 16, sharding(4)), "c/0": SHARD})
-    assert cli.run(["info", str(tmp_path)]) == 0
+    assert main.run(["info", str(tmp_path)]) == 0
     assert "1 of 3 shards stored" in capsys.readouterr().out
-    assert cli.run(["info", str(tmp_path), "/"]) == 0
+    assert main.run(["info", str(tmp_path), "/"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "chunks (4) in shards (16)" in lines[1] and "3 of 10 chunks in 1 of 3 shards stored" in lines[1]
     assert lines[2].endswith("shards (16): 4 chunks each, index at the end with a checksum")
@@ -174,10 +174,10 @@ def all_described(store: Path | str, **options: Any) -> dict[str, dict[str, Any]
 def test_a_named_group_shows_its_attributes_and_those_below_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, {f"g/{key}": value for key, value in SMALL.items()})
     write(tmp_path, {"g/.zattrs": b'{"title": "x"}', "g/a/.zattrs": b'{"units": "K", "n": 1}'})
-    assert cli.run(["info", str(tmp_path), "g"]) == 0
+    assert main.run(["info", str(tmp_path), "g"]) == 0
     named = capsys.readouterr().out
     assert 'title: "x"' in named and "2 attributes" in named and "units" not in named
-    assert cli.run(["info", str(tmp_path)]) == 0
+    assert main.run(["info", str(tmp_path)]) == 0
     assert "title" not in capsys.readouterr().out
 
 
@@ -189,21 +189,21 @@ def test_documents_of_another_layout_at_the_same_path_are_told_of(tmp_path: Path
     nodes = all_described(tmp_path)
     assert (nodes["/n"]["dialect"], nodes["/n"]["hidden_dialects"]) == ("v3", ["v2", "v1"])
     assert nodes["/ok"]["hidden_dialects"] == []
-    assert cli.run(["info", str(tmp_path)]) == 0
+    assert main.run(["info", str(tmp_path)]) == 0
     assert "there are documents of v2 and v1 here, too, which do not count" in capsys.readouterr().out
 
 
 def test_attributes_that_json_cannot_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """zarr-python wrote them bare; what comes out is read by any program."""
     write(tmp_path, SMALL | {"a/.zattrs": b'{"x": NaN, "y": [Infinity, {"z": -Infinity}], "e": "\\u001b[2J"}'})
-    assert cli.run(["info", str(tmp_path), "--json"]) == 0
+    assert main.run(["info", str(tmp_path), "--json"]) == 0
 
     def refuse(token: str) -> None:
         raise AssertionError(token)
 
     nodes = json.loads(capsys.readouterr().out, parse_constant=refuse)["nodes"]
     assert nodes[1]["attributes"] == {"x": "NaN", "y": ["Infinity", {"z": "-Infinity"}], "e": "\x1b[2J"}
-    assert cli.run(["info", str(tmp_path), "a"]) == 0
+    assert main.run(["info", str(tmp_path), "a"]) == 0
     assert "\x1b" not in capsys.readouterr().out
 
 
@@ -254,7 +254,7 @@ def test_more_chunks_and_bytes_than_there_are_numbers(tmp_path: Path, capsys: py
     assert (nodes["/most"]["chunks_stored"], nodes["/most"]["stored_nbytes"]) == (0, 0)
     assert nodes["/no_such_number"]["chunks_possible"] == 2**310
     assert "dimensions" in nodes["/thousands_of_dimensions"]["reason"]
-    assert cli.run(["info", str(store)]) == 0
+    assert main.run(["info", str(store)]) == 0
     assert "0 of more than 10^308 chunks stored" in capsys.readouterr().out
 
 
@@ -299,7 +299,7 @@ def test_what_cannot_be_read_is_told_and_hides_nothing_else(
             assert kinds["/a", "array"]["chunks_stored"] == 5
             assert kinds["/a", "array"]["hidden_dialects"] is None
     assert kinds["/z", "array"]["error"] is None
-    assert cli.run(["info", "memory:"]) == 0
+    assert main.run(["info", "memory:"]) == 0
     assert ("permission denied" in capsys.readouterr().out) is (place != "a/meta")
 
 
@@ -336,5 +336,5 @@ def test_ctrl_c_ends_it_without_a_traceback(monkeypatch: pytest.MonkeyPatch, cap
         return InterruptedByUser(inner)
 
     monkeypatch.setattr(offline, "open_store", open_it)
-    assert cli.run(["info", "memory:"]) == 130
+    assert main.run(["info", "memory:"]) == 130
     assert capsys.readouterr() == ("", "")

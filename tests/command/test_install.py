@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.namespace import SCRIPTS
-from zarrfs import install
+from zarrfs.command import install
 from zarrfs.errors import RootNeeded, ZarrfsError
 
 NAMES = sorted(install.LINKS)
@@ -148,7 +148,7 @@ import sys, sysconfig
 sys.path.insert(0, {str(tmp_path)!r})
 sys.argv = [{str(tmp_path / "zarrfs" / "__main__.py")!r}]
 sysconfig.get_path = lambda name: {str(tmp_path / "bin")!r}
-from zarrfs.cli import run
+from zarrfs.command.main import run
 sys.exit(run(["install", "mount-helper", "--dry-run"]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

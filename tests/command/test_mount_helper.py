@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs import mount_helper
+from zarrfs.command import mount_helper
+from zarrfs.command.mount_helper import Call, configuration, run
 from zarrfs.errors import UsageError
-from zarrfs.mount_helper import Call, configuration, run
 
 MOUNT, UMOUNT = "mount.zarrfs", "umount.zarrfs"
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs import __version__, cli, errors, outcomes
+from zarrfs import __version__, errors
+from zarrfs.command import exit_codes, main
 from zarrfs.options.config import options
 
 HEAVY = ("numpy", "trio", "pyfuse3", "numcodecs", "rich", "zarrfs.model", "zarrfs.stores.base")
 
 
 def test_help_and_version_import_nothing_heavy() -> None:
-    script = f"import sys; from zarrfs.cli import run; run([sys.argv[1]]); print([m for m in {HEAVY} if m in sys.modules])"
+    script = f"import sys; from zarrfs.command.main import run; run([sys.argv[1]]); print([m for m in {HEAVY} if m in sys.modules])"
     for argument in ("--version", "--help"):
         done = subprocess.run([sys.executable, "-c", script, argument], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
@@ -27,7 +28,7 @@ def test_the_module_is_the_command() -> None:
 
 
 def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["mount", "--help"]) == 0
+    assert main.run(["mount", "--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"--{name.replace('_', '-')}" in text for name in options())
 
@@ -36,7 +37,7 @@ def test_every_error_has_an_exit_code_of_the_table() -> None:
     def classes(base: type[errors.ZarrfsError]) -> list[type[errors.ZarrfsError]]:
         return [base, *(found for below in base.__subclasses__() for found in classes(below))]
 
-    codes = {cls.__name__: outcomes.outcome_of(cls("x"), []).exit_code for cls in classes(errors.ZarrfsError)}
+    codes = {cls.__name__: exit_codes.outcome_of(cls("x"), []).exit_code for cls in classes(errors.ZarrfsError)}
     special = {name: code for name, code in codes.items() if code != 1}
     assert special == {
         "UsageError": 2,
@@ -51,11 +52,11 @@ def test_every_error_has_an_exit_code_of_the_table() -> None:
 
 def test_the_error_inside_a_nursery_counts() -> None:
     wrapped = ExceptionGroup("nursery", [ExceptionGroup("inner", [errors.StoreNotFound("there is no store x")])])
-    assert outcomes.outcome_of(wrapped, []) == (3, "there is no store x")
+    assert exit_codes.outcome_of(wrapped, []) == (3, "there is no store x")
 
 
 def test_an_unexpected_error_is_one_line_too() -> None:
-    outcome = outcomes.outcome_of(KeyError("x"), [])
+    outcome = exit_codes.outcome_of(KeyError("x"), [])
     assert outcome.exit_code == 1
     assert "KeyError" in outcome.message and "--log-level debug" in outcome.message and "\n" not in outcome.message
 
@@ -83,7 +84,7 @@ def test_errors_are_one_line_that_says_what_to_do(
 ) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
-    assert cli.run([argument.format(tmp=tmp_path) for argument in arguments]) == code
+    assert main.run([argument.format(tmp=tmp_path) for argument in arguments]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("zarrfs: ") and captured.err.count("\n") == 1
@@ -92,7 +93,7 @@ def test_errors_are_one_line_that_says_what_to_do(
 
 
 def test_no_arguments_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([]) == 2
+    assert main.run([]) == 2
     assert "mount" in capsys.readouterr().out
 
 
@@ -100,9 +101,9 @@ def test_locations_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     (tmp_path / "real.zarr").mkdir()
     (tmp_path / "name.zarr").symlink_to("real.zarr")
     monkeypatch.chdir(tmp_path)
-    assert cli.located("name.zarr/", "m/") == (f"{tmp_path}/name.zarr", f"{tmp_path}/m")
-    assert cli.located(f"file://{tmp_path}/real.zarr") == (f"{tmp_path}/real.zarr", "")
-    assert cli.located("memory:", "/m") == ("memory:", "/m")
+    assert main.located("name.zarr/", "m/") == (f"{tmp_path}/name.zarr", f"{tmp_path}/m")
+    assert main.located(f"file://{tmp_path}/real.zarr") == (f"{tmp_path}/real.zarr", "")
+    assert main.located("memory:", "/m") == ("memory:", "/m")
 
 
 @pytest.fixture

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from zarrfs import __version__
+from zarrfs.command.exit_codes import outcome_of
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.interrupts import Interrupted
 from zarrfs.options.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.options.redact import public_url
-from zarrfs.outcomes import outcome_of
 from zarrfs.printable import printable_lines
 
 # mount(8) and umount(8), "EXIT STATUS".
@@ -249,7 +249,7 @@ def _in_namespace(call: Call, namespace: str) -> int:
     words = [*map(_from_anywhere, specs), os.path.abspath(folder)]
     flags = [f"-{flag}" for flag in sorted(call.flags)]
     options = [word for option in call.options for word in ("-o", option)]
-    again = [sys.executable, "-P", "-m", "zarrfs.mount_helper", call.program, *flags, *options, "--", *words]
+    again = [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", call.program, *flags, *options, "--", *words]
     code = subprocess.run([nsenter, f"--mount={file}", "--", *again], check=False).returncode
     # Others are nsenter's own: no such namespace, or no Python in it.
     return code if code in (0, INCORRECT_INVOCATION, SYSTEM_ERROR, INTERNAL_BUG, INTERRUPTED, FAILURE) else FAILURE

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zarrfs import __version__
+from zarrfs.command.exit_codes import EXIT_CODES, cause, outcome_of, tell_how
 from zarrfs.errors import (
     UsageError,
     ZarrfsError,
@@ -25,11 +26,10 @@ from zarrfs.errors import (
 from zarrfs.interrupts import Interrupted
 from zarrfs.lifecycle.last_words import Outcome
 from zarrfs.options.config import MountConfig, mountpoint_of, options, resolve
-from zarrfs.outcomes import EXIT_CODES, cause, outcome_of, tell_how
 from zarrfs.printable import printable, printable_lines
 
 if TYPE_CHECKING:
-    from zarrfs.install import Step
+    from zarrfs.command.install import Step
     from zarrfs.lifecycle.mounting import Parent
     from zarrfs.reports.findings import Report
 
@@ -305,7 +305,7 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the command
 @app.command()
 def install(what: _What, dry_run: _DryRun = False) -> int:
     """Let mount(8), umount(8) and /etc/fstab know the type zarrfs."""
-    from zarrfs import install as installing
+    from zarrfs.command import install as installing
 
     commands = installing.commands()
     if (place := installing.others_who_decide(commands)) is not None:
@@ -316,13 +316,13 @@ def install(what: _What, dry_run: _DryRun = False) -> int:
 @app.command()
 def uninstall(what: _What, dry_run: _DryRun = False) -> int:
     """Undo what `zarrfs install` did."""
-    from zarrfs import install as installing
+    from zarrfs.command import install as installing
 
     return _do(installing.to_uninstall(), dry_run, f"{installing.commands() / 'zarrfs'} uninstall {what}")
 
 
 def _do(steps: list[Step], dry_run: bool, again: str) -> int:
-    from zarrfs import install as installing
+    from zarrfs.command import install as installing
 
     if not dry_run:
         installing.do(steps, again)

@@ -1,0 +1,1 @@
+"""The command line: what people and mount(8) run."""
