@@ -28,7 +28,6 @@ LAYERS: dict[str, set[str]] = {
     "durability": set(),
     "own_files": set(),
     "in_flight": set(),
-    "interrupts": set(),
     "options": {"own_files"},
     "model": set(),
     "codecs": {"model", "memory", "threads"} | PLUGGED,
@@ -45,7 +44,7 @@ LAYERS: dict[str, set[str]] = {
     # Commands that only look at a store, and what they print.
     "reports": {"memory", "hierarchy", "arrays", "transformers", "stores", "model", "options"},
     # Starting and ending daemons from outside: it never imports one.
-    "lifecycle": {"options", "own_files", "interrupts"},
+    "lifecycle": {"options", "own_files"},
     "daemon": {
         "fuse",
         "views",
@@ -62,12 +61,11 @@ LAYERS: dict[str, set[str]] = {
         "threads",
         "in_flight",
         "own_files",
-        "interrupts",
         "",
         *PLUGGED,
     },
-    "command": {"daemon", "lifecycle", "reports", "stores.opening", "options", "interrupts", ""},
-    "__main__": {"command", "interrupts"},
+    "command": {"daemon", "lifecycle", "reports", "stores.opening", "options", ""},
+    "__main__": {"command", "lifecycle"},
 }
 
 # Modules of other distributions, and of the standard library, that have one home.
@@ -108,7 +106,7 @@ HOMES = {
         "codecs",
         "stores",
         "lifecycle.unmounting",
-        "lifecycle.mounting",
+        "lifecycle.background",
     },
     "subprocess": {"lifecycle", "command", "daemon.shutdown"},
     "importlib": {"registry", "codecs"},

@@ -6,7 +6,7 @@ import io
 import sys
 from types import TracebackType
 
-from zarrfs import interrupts
+from zarrfs.lifecycle import interrupts
 
 
 def main() -> None:

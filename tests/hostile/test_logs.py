@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.users import REPOSITORY, run_as_users
 from zarrfs.errors import UsageError
-from zarrfs.lifecycle import last_words, runtime_folder
+from zarrfs.lifecycle import exit_report, runtime_folder
 from zarrfs.options import log_file
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -135,16 +135,16 @@ def test_nobody_can_be_first_in_the_temporary_folder(temporary: Path) -> None:
     first, second = runtime_folder.for_this_process(), runtime_folder.for_this_process()
     assert first != second and first.parent == second.parent == temporary
     assert mode(first) == 0o700
-    words = last_words.begin()
+    words = exit_report.begin()
     assert words.parent.parent == temporary
-    last_words.end(words)
+    exit_report.end(words)
     assert not words.parent.exists()
 
 
 DIES = f"""
 import sys
 sys.path.insert(0, {str(REPOSITORY)!r})
-from zarrfs.lifecycle import last_words, runtime_folder
+from zarrfs.lifecycle import exit_report as last_words; from zarrfs.lifecycle import runtime_folder
 runtime_folder._shared = list
 print(last_words.begin(), flush=True)
 sys.stdin.read()
@@ -169,16 +169,16 @@ def test_words_of_the_dead_are_cleared_and_no_others(temporary: Path) -> None:
             process.wait()
         # As of a process in a container: its number is nobody's here.
         living = words[lives].rename(words[lives].with_name("4194303.last-words.json"))
-        with last_words.awaited(str(words[awaited])):
-            last_words.clear()
+        with exit_report.awaited(str(words[awaited])):
+            exit_report.clear()
             assert living.exists() and words[awaited].exists()
         assert not words[dies].parent.exists()
-        last_words.clear()
+        exit_report.clear()
         assert living.exists() and not words[awaited].parent.exists()
         assert not other.exists()
         lives.kill()
         lives.wait()
-        last_words.clear()
+        exit_report.clear()
         assert list(temporary.iterdir()) == []
 
 

@@ -18,7 +18,7 @@ from zarrfs import own_files
 from zarrfs.command import install
 from zarrfs.daemon.mount_tree import cache_directory
 from zarrfs.errors import UsageError, ZarrfsError
-from zarrfs.lifecycle import last_words, runtime_folder
+from zarrfs.lifecycle import exit_report, runtime_folder
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
 from zarrfs.vfs.spill_buffer import SpillBuffer
@@ -233,8 +233,8 @@ def test_last_words_are_written_and_read_through_no_link(eve: Path) -> None:
     before = snapshot(eve.parent / "root")
     for name in words, words.with_suffix(".new"):
         act(EVE, 'ln -sf "$1" "$2"', victim, name)
-    assert last_words.collect(str(words)) is last_words.left(str(words)) is None
-    last_words.write(words, last_words.SUDDEN_DEATH)
+    assert exit_report.collect(str(words)) is exit_report.left(str(words)) is None
+    exit_report.write(words, exit_report.SUDDEN_DEATH)
     assert not words.is_symlink() and snapshot(eve.parent / "root") == before
 
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.support.users import REPOSITORY, run_as_users
-from zarrfs.lifecycle import daemons, last_words, told
+from zarrfs.lifecycle import daemons, exit_report, untrusted
 from zarrfs.lifecycle.daemons import About
 from zarrfs.lifecycle.mount_table import Mount, Owner
 
@@ -50,8 +50,8 @@ HOSTILE_DOCUMENTS = [
 def test_documents_that_no_daemon_writes_say_nothing(document: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (whatever it says)
         About.of(document)
-    assert last_words.outcome_in(document) is None
-    assert last_words.left_in(document) is None
+    assert exit_report.outcome_in(document) is None
+    assert exit_report.left_in(document) is None
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1, 2**22 + 1, 2**31, 2**63, 10**400, 2.0, True, "2", None])
@@ -78,12 +78,12 @@ def test_what_a_daemon_tells() -> None:
     assert (
         About.of(b'{"pid": 7, "timeout": 1e400}').timeout == About.of(b'{"pid": 7, "timeout": 1' + b"0" * 400 + b"}").timeout == 600
     )
-    assert told.document(b"{}") == {}
+    assert untrusted.document(b"{}") == {}
 
 
 def test_a_strangers_words_are_shown_on_one_line_without_control_sequences() -> None:
     words = json.dumps({"exit_code": 7, "message": "\x1b]0;owned\x07\r\nzarrfs: all is well\x9b31m\u202e" + "x" * 10_000})
-    outcome = last_words.outcome_in(words.encode())
+    outcome = exit_report.outcome_in(words.encode())
     assert outcome is not None
     assert outcome.message.isprintable() and len(outcome.message) <= 4000
 

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from tests.support.mounting import ROOT, killed_at_last, mountpoint
 from tests.support.notifications import notified
-from zarrfs.lifecycle import last_words
+from zarrfs.lifecycle import exit_report
 from zarrfs.reports import progress
 
 # A window's title, a clear screen, a colour by C1 as a character and as a byte, DEL, bidi, zero width, separators, rich's markup.
@@ -297,7 +297,7 @@ def test_what_could_not_be_stored_is_named(tmp_path: Path) -> None:
 
 
 def test_the_last_words_of_another_users_daemon() -> None:
-    said = last_words.outcome_in(json.dumps({"exit_code": 7, "message": WORD}).encode())
+    said = exit_report.outcome_in(json.dumps({"exit_code": 7, "message": WORD}).encode())
     assert said is not None
     assert_clean(said.message.encode(), "last words")
     assert "\n" not in said.message

@@ -11,7 +11,7 @@ import pytest
 from zarrfs.errors import MountpointUnusable, ZarrfsError
 from zarrfs.lifecycle import mount_table, unmounting
 from zarrfs.lifecycle import mountpoint as before
-from zarrfs.lifecycle.last_words import SUDDEN_DEATH, Outcome
+from zarrfs.lifecycle.exit_report import SUDDEN_DEATH, Outcome
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL_MOUNT = REPOSITORY / "tests/support/small_mount.py"

@@ -21,8 +21,8 @@ import trio
 # Run as a script, from anywhere: the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from zarrfs.lifecycle import last_words
-from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.lifecycle import exit_report
+from zarrfs.lifecycle.exit_report import Outcome
 
 FOLDER, DOCUMENT = 2, 3
 
@@ -60,7 +60,7 @@ class SmallTree(pyfuse3.Operations):
 
 
 def main(mountpoint: str, end: str, subtype: str = "zarrfs") -> None:
-    words = last_words.begin()
+    words = exit_report.begin()
     tree = SmallTree(json.dumps({"pid": os.getpid(), "result": str(words)}).encode())
     pyfuse3.init(tree, mountpoint, {"fsname=small", f"subtype={subtype}"})
 
@@ -75,9 +75,9 @@ def main(mountpoint: str, end: str, subtype: str = "zarrfs") -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     pyfuse3.close(unmount=False)
     if end == "badly":
-        last_words.write(words, Outcome(7, "raw/a could not be stored: no space left"))
+        exit_report.write(words, Outcome(7, "raw/a could not be stored: no space left"))
     else:
-        last_words.end(words)
+        exit_report.end(words)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from zarrfs.errors import (
     UsageError,
     ZarrfsError,
 )
-from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.lifecycle.exit_report import Outcome
 from zarrfs.options.redact import redact
 from zarrfs.printable import printable
 

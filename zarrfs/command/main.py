@@ -23,14 +23,14 @@ from zarrfs.errors import (
     UsageError,
     ZarrfsError,
 )
-from zarrfs.interrupts import Interrupted
-from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.lifecycle.exit_report import Outcome
+from zarrfs.lifecycle.interrupts import Interrupted
 from zarrfs.options.config import MountConfig, mountpoint_of, options, resolve
 from zarrfs.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from zarrfs.command.install import Step
-    from zarrfs.lifecycle.mounting import Parent
+    from zarrfs.lifecycle.background import Parent
     from zarrfs.reports.findings import Report
 
 _INTERRUPTED = 130
@@ -123,9 +123,9 @@ def mount(
 
     What is not given is what the --config file says (store = "...", mountpoint = "...").
     """
-    from zarrfs.lifecycle import mounting
+    from zarrfs.lifecycle import background
 
-    if (adopted := mounting.Parent.adopt()) is not None:
+    if (adopted := background.Parent.adopt()) is not None:
         return _serve(*adopted)
     config = resolve(store, mountpoint, flags=flags, mount_options=mount_options or (), config_file=config_file)
     try:
@@ -224,7 +224,7 @@ def info(
     """
     import json
 
-    from zarrfs import interrupts
+    from zarrfs.lifecycle import interrupts
     from zarrfs.options import log_file
     from zarrfs.reports import progress
     from zarrfs.reports.info import describe
@@ -270,7 +270,7 @@ def check(
 
     from rich.console import Console
 
-    from zarrfs import interrupts
+    from zarrfs.lifecycle import interrupts
     from zarrfs.options import log_file
     from zarrfs.reports import check as checking
     from zarrfs.reports import check_text
@@ -338,7 +338,7 @@ def _do(steps: list[Step], dry_run: bool, again: str) -> int:
 
 def _mount(config: MountConfig) -> int:
     """Mount what was asked for, in the foreground or in the background."""
-    from zarrfs.lifecycle import mounting
+    from zarrfs.lifecycle import background
     from zarrfs.lifecycle.mountpoint import check as check_before
     from zarrfs.stores.opening import local_path
 
@@ -347,7 +347,7 @@ def _mount(config: MountConfig) -> int:
     check_before(config, local_path(config.store), _say)
     if config.foreground:
         return _serve(config)
-    outcome, _ = mounting.start(config)
+    outcome, _ = background.start(config)
     return _end(outcome)
 
 

@@ -23,7 +23,7 @@ from typing import Self
 from zarrfs import __version__
 from zarrfs.command.exit_codes import outcome_of
 from zarrfs.errors import UsageError, ZarrfsError
-from zarrfs.interrupts import Interrupted
+from zarrfs.lifecycle.interrupts import Interrupted
 from zarrfs.options.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.options.redact import public_url
 from zarrfs.printable import printable_lines
@@ -179,7 +179,7 @@ def _asked(arguments: Sequence[str]) -> list[str]:
 
 def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
     """Do what `mount.zarrfs` is asked to; what the store is called is added to ``urls``."""
-    from zarrfs.lifecycle import mounting, mountpoint
+    from zarrfs.lifecycle import background, mountpoint
     from zarrfs.stores.opening import local_path
 
     config = configuration(call, say)
@@ -192,7 +192,7 @@ def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
     if fake:
         _open(config)
         return 0
-    outcome, _ = mounting.start(config)
+    outcome, _ = background.start(config)
     if outcome.message or verbose:
         say(outcome.message or f"mounted {what}")
     return FAILURE if outcome.exit_code else 0

@@ -26,7 +26,7 @@ from zarrfs.fuse.connection import Connection, abort
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.translation import Ownership
-from zarrfs.lifecycle import last_words, mountpoint, openers
+from zarrfs.lifecycle import exit_report, mountpoint, openers
 from zarrfs.lifecycle.detaching import detach
 from zarrfs.lifecycle.mount_table import Mount, mount_at
 from zarrfs.options import log_lines
@@ -96,7 +96,7 @@ async def _mounted(
 ) -> Shutdown:
     notifier = Notifier()
     try:
-        words = last_words.begin()
+        words = exit_report.begin()
     except OSError as error:
         log.warning("umount will not learn how this mount ended: %s", error)
         words = None
@@ -167,7 +167,7 @@ async def _mounted(
             connection = Connection.made_by(lambda: _mount(operations, config, name, tree.store.writable))
     except BaseException:
         if words is not None:
-            last_words.end(words)
+            exit_report.end(words)
         raise
     ending.mounted()
     ours = mount_at(place)
@@ -214,9 +214,9 @@ async def _mounted(
                 await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
     if words is not None:
         if failures:
-            last_words.write(words, last_words.Outcome(7, _listed(failures)))
+            exit_report.write(words, exit_report.Outcome(7, _listed(failures)))
         else:
-            last_words.end(words)
+            exit_report.end(words)
     return ending
 
 

@@ -21,13 +21,12 @@ from pathlib import Path
 
 import trio
 
-from zarrfs import interrupts
 from zarrfs.daemon import signals
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.daemon.overdue import Overdue
 from zarrfs.daemon.systemd import ServiceManager
-from zarrfs.lifecycle import last_words, programs
-from zarrfs.lifecycle.last_words import Left, Outcome
+from zarrfs.lifecycle import exit_report, interrupts, programs
+from zarrfs.lifecycle.exit_report import Left, Outcome
 from zarrfs.options import log_file
 
 log = logging.getLogger(__name__)
@@ -142,7 +141,7 @@ class Shutdown:
                 await self.tell(f"the mount is ending, and waits for {self.doing}")
             if left != told and self._words is not None:
                 try:
-                    last_words.tell(self._words, left)
+                    exit_report.tell(self._words, left)
                 except OSError as error:
                     log.debug("umount will not learn what is left: %s", error)
                 told = left
@@ -170,7 +169,7 @@ class Shutdown:
         try:
             self._say(line)
             if self._words is not None and self._words.exists():
-                last_words.write(self._words, Outcome(code, line))
+                exit_report.write(self._words, Outcome(code, line))
         finally:
             logging.shutdown()
             os._exit(code)
@@ -211,7 +210,7 @@ class Shutdown:
                     elif not self._is_mounted:
                         # There shall be none, and nothing is to be stored.
                         if self._words is not None:
-                            last_words.end(self._words)
+                            exit_report.end(self._words)
                         interrupts.end_by(number)
                     else:
                         self._begun = True

@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from zarrfs.lifecycle import as_owner, last_words, runtime_folder, told
+from zarrfs.lifecycle import as_owner, exit_report, runtime_folder, untrusted
 from zarrfs.lifecycle.dead_mounts import PATIENCE
-from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.lifecycle.exit_report import Outcome
 from zarrfs.lifecycle.mount_table import Mount
 
 _PID_MAX = 2**22
@@ -43,12 +43,12 @@ class About(NamedTuple):
     @classmethod
     def of(cls, text: bytes) -> Self:
         """What ``config.json`` says. Raises ValueError for everything that it does not say."""
-        said = told.document(text)
+        said = untrusted.document(text)
         words = said.get("result")
-        pid = told.number(said.get("pid"), 2, _PID_MAX)
+        pid = untrusted.number(said.get("pid"), 2, _PID_MAX)
         # Daemons of earlier versions do not tell.
-        timeout = told.seconds(said["timeout"], _LONGEST_TIMEOUT) if "timeout" in said else 0.0
-        return cls(pid, None if words is None else told.text(words, _PATH_MAX), timeout)
+        timeout = untrusted.seconds(said["timeout"], _LONGEST_TIMEOUT) if "timeout" in said else 0.0
+        return cls(pid, None if words is None else untrusted.text(words, _PATH_MAX), timeout)
 
 
 class Daemon:
@@ -62,13 +62,13 @@ class Daemon:
         self._pidfd = pidfd
         self._held = contextlib.ExitStack()
 
-    def left(self) -> last_words.Left | None:
+    def left(self) -> exit_report.Left | None:
         """What it has not stored yet, if it tells."""
-        return last_words.left(self._words) if self._words else None
+        return exit_report.left(self._words) if self._words else None
 
     def outcome(self) -> Outcome | None:
         """Its last words, once."""
-        return last_words.collect(self._words) if self._words else None
+        return exit_report.collect(self._words) if self._words else None
 
     def ended_within(self, seconds: float) -> bool:
         """Whether it has ended, or does within ``seconds``."""
@@ -83,7 +83,7 @@ class Daemon:
     def __enter__(self) -> Self:
         self._held.callback(os.close, self._pidfd)
         if self._words:
-            self._held.enter_context(last_words.awaited(self._words))
+            self._held.enter_context(exit_report.awaited(self._words))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -97,13 +97,13 @@ class ForeignDaemon(Daemon):
         super().__init__(about, pidfd)
         self._mounted = mounted
 
-    def left(self) -> last_words.Left | None:
+    def left(self) -> exit_report.Left | None:
         text = self._text()
-        return last_words.left_in(text) if text is not None else None
+        return exit_report.left_in(text) if text is not None else None
 
     def outcome(self) -> Outcome | None:
         text = self._text()
-        outcome = last_words.outcome_in(text) if text is not None else None
+        outcome = exit_report.outcome_in(text) if text is not None else None
         if outcome is not None and self._words:
             with contextlib.suppress(OSError):
                 as_owner.run(self._mounted, "rm", "-f", "--", self._words, patience=PATIENCE)

@@ -11,7 +11,7 @@ import select
 from contextlib import suppress
 from pathlib import Path
 
-from zarrfs.lifecycle.holders import Holder, name_of
+from zarrfs.lifecycle.open_by import Holder, name_of
 
 
 class MountTable:

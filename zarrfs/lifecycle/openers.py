@@ -11,7 +11,7 @@ import os
 import signal
 from pathlib import Path
 
-from zarrfs.lifecycle import holders
+from zarrfs.lifecycle import open_by
 
 _KILLED = 1 << (signal.SIGKILL - 1)
 
@@ -37,7 +37,7 @@ def _is_open(path: str) -> bool:
         if not name.isdecimal():
             continue
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if any(link.removesuffix(" (deleted)").endswith(end) for link in holders.paths(process)):
+            if any(link.removesuffix(" (deleted)").endswith(end) for link in open_by.paths(process)):
                 return True
             if not os.access(process / "fd", os.R_OK) and os.geteuid() in (0, process.stat().st_uid):
                 return True

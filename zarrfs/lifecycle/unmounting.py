@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
-from zarrfs.lifecycle import as_owner, daemons, holders, last_words
+from zarrfs.lifecycle import as_owner, daemons, exit_report, open_by
 from zarrfs.lifecycle.daemons import Daemon
 from zarrfs.lifecycle.dead_mounts import PATIENCE, Life, life_of
 from zarrfs.lifecycle.detaching import Detaching, may_detach, user_of
-from zarrfs.lifecycle.last_words import Left, Outcome
+from zarrfs.lifecycle.exit_report import Left, Outcome
 from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at, resolved
 
 SPARE = 30.0
@@ -57,7 +57,7 @@ def unmount(
     try:
         return _unmount(mounted, lazy, say, every, spare)
     finally:
-        last_words.clear()
+        exit_report.clear()
 
 
 def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: float, spare: float) -> Outcome:
@@ -156,10 +156,10 @@ class _Wait:
         return f" (pid {self._daemon.pid})" if self._daemon is not None else ""
 
 
-def _holders(mountpoint: str) -> list[holders.Holder]:
+def _holders(mountpoint: str) -> list[open_by.Holder]:
     """The processes that use what is mounted there, as far as they are found in time: a look at a process may wait for it."""
-    found: list[holders.Holder] = []
-    looking = threading.Thread(target=lambda: found.extend(holders.of(mountpoint)), daemon=True)
+    found: list[open_by.Holder] = []
+    looking = threading.Thread(target=lambda: found.extend(open_by.of(mountpoint)), daemon=True)
     looking.start()
     looking.join(PATIENCE)
     return list(found)
@@ -178,6 +178,6 @@ def _silent(mountpoint: str) -> ZarrfsError:
     return ZarrfsError(f"{mountpoint} {what}: end that, or use --lazy", key=mountpoint)
 
 
-def _named(users: Sequence[holders.Holder]) -> str:
+def _named(users: Sequence[open_by.Holder]) -> str:
     listed = ", ".join(f"{user.name} ({user.pid}: {user.place})" for user in users[:_NAMED])
     return listed + (f" and {len(users) - _NAMED} more" if len(users) > _NAMED else "")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs.lifecycle import last_words
-from zarrfs.lifecycle.last_words import SUDDEN_DEATH, Left, Outcome
+from zarrfs.lifecycle import exit_report
+from zarrfs.lifecycle.exit_report import SUDDEN_DEATH, Left, Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -16,55 +16,55 @@ def _runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_good_end_leaves_nothing() -> None:
-    path = last_words.begin()
-    last_words.end(path)
+    path = exit_report.begin()
+    exit_report.end(path)
     assert list(path.parent.iterdir()) == []
-    assert last_words.collect(str(path)) is None
+    assert exit_report.collect(str(path)) is None
 
 
 def test_a_sudden_death_leaves_a_word() -> None:
-    path = last_words.begin()
+    path = exit_report.begin()
     assert path.stat().st_mode & 0o777 == 0o600
-    assert last_words.collect(str(path)) == SUDDEN_DEATH
+    assert exit_report.collect(str(path)) == SUDDEN_DEATH
     assert not path.exists()
 
 
 def test_words_are_replaced_and_read_once() -> None:
-    path = last_words.begin()
-    last_words.write(path, Outcome(7, "raw/a: no space"))
-    assert last_words.collect(str(path)) == Outcome(7, "raw/a: no space")
-    assert last_words.collect(str(path)) is None
+    path = exit_report.begin()
+    exit_report.write(path, Outcome(7, "raw/a: no space"))
+    assert exit_report.collect(str(path)) == Outcome(7, "raw/a: no space")
+    assert exit_report.collect(str(path)) is None
 
 
 def test_a_file_that_is_not_last_words_is_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     for text in ("root:x:0:0", json.dumps([1]), json.dumps({"exit_code": "x", "message": ""})):
         other.write_text(text)
-        assert last_words.collect(str(other)) is None
+        assert exit_report.collect(str(other)) is None
         assert other.read_text() == text
     link = tmp_path / "link"
-    words = last_words.begin()
+    words = exit_report.begin()
     link.symlink_to(words)
-    assert last_words.collect(str(link)) is None
+    assert exit_report.collect(str(link)) is None
     os.mkfifo(tmp_path / "fifo")
-    assert last_words.collect(str(tmp_path / "fifo")) is None
-    assert last_words.collect(str(tmp_path)) is None
+    assert exit_report.collect(str(tmp_path / "fifo")) is None
+    assert exit_report.collect(str(tmp_path)) is None
 
 
 def test_what_is_left_is_told_while_there_is_some_and_lost_with_the_daemon() -> None:
-    path = last_words.begin()
-    assert last_words.left(str(path)) is None
-    last_words.tell(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
-    left = last_words.left(str(path))
+    path = exit_report.begin()
+    assert exit_report.left(str(path)) is None
+    exit_report.tell(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
+    left = exit_report.left(str(path))
     assert left == Left(3, 12 << 20)
     assert str(left) == "3 files, 12.0 MiB left"
-    last_words.tell(path, Left())
-    assert last_words.collect(str(path)) == SUDDEN_DEATH
-    last_words.tell(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
-    outcome = last_words.collect(str(path))
+    exit_report.tell(path, Left())
+    assert exit_report.collect(str(path)) == SUDDEN_DEATH
+    exit_report.tell(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
+    outcome = exit_report.collect(str(path))
     assert outcome is not None
     assert (outcome.exit_code, outcome.message) == (
         7,
         f"{SUDDEN_DEATH.message}: at last count 3 files, 12.0 MiB left (raw/a, raw/b, ...)",
     )
-    assert last_words.left(str(path)) is None
+    assert exit_report.left(str(path)) is None

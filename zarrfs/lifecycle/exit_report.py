@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zarrfs.lifecycle import runtime_folder, told
+from zarrfs.lifecycle import runtime_folder, untrusted
 from zarrfs.printable import counted, printable, size
 
 log = logging.getLogger(__name__)
@@ -135,9 +135,9 @@ def left(path: str) -> Left | None:
 def outcome_in(text: bytes) -> Outcome | None:
     """How a daemon ended, `printable`, of the ``text`` of its file; None when that says something else."""
     try:
-        said = told.document(text)
-        message = printable(told.text(said["message"], _LIMIT))
-        return Outcome(told.number(said["exit_code"], 0, 255), message[:_MESSAGE_LENGTH])
+        said = untrusted.document(text)
+        message = printable(untrusted.text(said["message"], _LIMIT))
+        return Outcome(untrusted.number(said["exit_code"], 0, 255), message[:_MESSAGE_LENGTH])
     except (ValueError, KeyError):
         return None
 
@@ -145,8 +145,8 @@ def outcome_in(text: bytes) -> Outcome | None:
 def left_in(text: bytes) -> Left | None:
     """What is not stored yet, of the ``text`` of a daemon's file; None where that was not told."""
     try:
-        said = told.document(text)
-        return Left(told.number(said["files"], 0, _MOST), told.number(said["nbytes"], 0, _MOST))
+        said = untrusted.document(text)
+        return Left(untrusted.number(said["files"], 0, _MOST), untrusted.number(said["nbytes"], 0, _MOST))
     except (ValueError, KeyError):
         return None
 

@@ -18,11 +18,10 @@ import threading
 from collections.abc import Sequence
 from typing import Self
 
-from zarrfs import interrupts
 from zarrfs.errors import ZarrfsError
-from zarrfs.interrupts import Heard, Interrupted
-from zarrfs.lifecycle import dead_mounts, mount_table
-from zarrfs.lifecycle.last_words import Outcome
+from zarrfs.lifecycle import dead_mounts, interrupts, mount_table
+from zarrfs.lifecycle.exit_report import Outcome
+from zarrfs.lifecycle.interrupts import Heard, Interrupted
 from zarrfs.options import log_file as logs
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
