@@ -68,9 +68,12 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"command", "lifecycle"},
 }
 
+# What stands between pyfuse3 and the rest of fuse/, which knows nothing of it.
+ADAPTER = {"fuse.kernel", "fuse.operations", "fuse.xattrs", "fuse.translation", "fuse.guard"}
+
 # Modules of other distributions, and of the standard library, that have one home.
 HOMES = {
-    "pyfuse3": {"fuse", "daemon"},
+    "pyfuse3": ADAPTER,
     "typer": {"command"},
     "click": {"command"},
     "rich": {"command", "reports"},
@@ -227,6 +230,12 @@ def test_each_library_has_one_home() -> None:
         for name in imported(module):
             home = HOMES.get(name.partition(".")[0])
             assert home is None or under(module.name, home), f"{module.name} imports {name}"
+
+
+def test_what_the_kernel_knows_is_apart_from_pyfuse3() -> None:
+    for module in MODULES.values():
+        if module.unit == "fuse" and module.name not in ADAPTER:
+            assert not inner(module) & ADAPTER, f"{module.name} is not apart"
 
 
 def test_the_core_is_pure() -> None:

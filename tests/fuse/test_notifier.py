@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import pyfuse3
 import pytest
 import trio
 from trio.testing import trio_test
@@ -23,22 +22,20 @@ class Kernel:
         self.open = threading.Event()
         self.open.set()
 
-    def entry(self, parent: int, name: bytes, deleted: int = 0) -> None:
+    def invalidate_entry(self, parent: int, name: str) -> None:
         self.asked.set()
         self.open.wait()
         self.told.append((parent, name))
 
-    def inode(self, ino: int, attr_only: bool = False) -> None:
+    def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
         self.asked.set()
         self.open.wait()
-        self.told.append((ino, attr_only))
+        self.told.append((ino, attributes_only))
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
+def kernel() -> Iterator[Kernel]:
     kernel = Kernel()
-    monkeypatch.setattr(pyfuse3, "invalidate_entry", kernel.entry)
-    monkeypatch.setattr(pyfuse3, "invalidate_inode", kernel.inode)
     yield kernel
     kernel.open.set()
 
@@ -46,7 +43,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
 def test_notices_are_given_in_order(kernel: Kernel) -> None:
     @trio_test
     async def main() -> None:
-        notifier = Notifier()
+        notifier = Notifier(kernel)
         notifier.start()
         for number in range(100):
             notifier.entry(number, "a")
@@ -55,13 +52,13 @@ def test_notices_are_given_in_order(kernel: Kernel) -> None:
         notifier.stop()
 
     main()
-    assert kernel.told == [each for number in range(100) for each in ((number, b"a"), (number, bool(number % 2)))]
+    assert kernel.told == [each for number in range(100) for each in ((number, "a"), (number, bool(number % 2)))]
 
 
 def test_a_notice_that_waits_stands_for_later_ones(kernel: Kernel) -> None:
     @trio_test
     async def main() -> None:
-        notifier = Notifier()
+        notifier = Notifier(kernel)
         kernel.open.clear()
         notifier.start()
         for _ in range(10_000):
@@ -75,13 +72,13 @@ def test_a_notice_that_waits_stands_for_later_ones(kernel: Kernel) -> None:
         notifier.stop()
 
     main()
-    assert set(kernel.told) == {each for number in range(3) for each in ((number, b"a"), (number, False))}
+    assert set(kernel.told) == {each for number in range(3) for each in ((number, "a"), (number, False))}
 
 
 def test_who_has_many_waits_for_room(kernel: Kernel) -> None:
     @trio_test
     async def main() -> None:
-        notifier = Notifier()
+        notifier = Notifier(kernel)
         kernel.open.clear()
         notifier.start()
         with trio.move_on_after(0) as scope:
@@ -103,7 +100,7 @@ def test_who_has_many_waits_for_room(kernel: Kernel) -> None:
 def test_at_the_end_nobody_waits_for_what_is_left(kernel: Kernel) -> None:
     @trio_test
     async def main() -> None:
-        notifier = Notifier()
+        notifier = Notifier(kernel)
         kernel.open.clear()
         notifier.start()
         for number in range(module._MANY + 100):

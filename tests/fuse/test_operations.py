@@ -19,6 +19,7 @@ from tests.support.drivers import DirectDriver, Fields, RecordingNotifier, direc
 from tests.support.stores import FailingStore, WaitingStore
 from zarrfs.errors import NotPermitted, StoreError, StoreFull, StoreTimeout
 from zarrfs.fuse.operations import Operations
+from zarrfs.fuse.session import Session
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
@@ -158,14 +159,15 @@ class Known:
         async def free_space() -> None:
             self.raising()
 
-        self.handlers = Operations(
+        self.session = Session(
             RaisingDirectory(self.raising),
             RecordingNotifier(),  # type: ignore[arg-type]
             timeout=1,
             writable=True,
             free_space=free_space,
-            report=lambda where, error: self.reported.append((where, error)),
+            on_error=lambda where, error: self.reported.append((where, error)),
         )
+        self.handlers = Operations(self.session)
 
     async def begin(self) -> None:
         self.folder = (await self.handlers.lookup(pyfuse3.ROOT_INODE, b"folder", None)).st_ino
@@ -250,7 +252,7 @@ def test_a_handler_on_a_tree_that_raises(name: str, kind: str, caplog: pytest.Lo
             await known.handlers.getattr(known.file, None)
             await known.handlers.release(known.fh)
         await known.handlers.releasedir(known.directory_fh)
-        assert known.handlers.open_handles == 0
+        assert known.session.open_handles == 0
 
     trio.run(main)
 

@@ -28,11 +28,11 @@ def test_tree(scenario: Scenario, kind: str, tmp_path: Path) -> None:
         store = STORES[kind](tmp_path)
         async with direct(store, cache_dir=str(tmp_path)) as driver:
             await scenario(driver)
-            assert driver.handlers.open_handles == 0, "something is still open"
+            assert driver.session.open_handles == 0, "something is still open"
             assert driver.tree.staging.open_handles == 0
             assert driver.tree.staging.dirty_nbytes == 0
             await driver.forget_all()
-            assert len(driver.handlers.inodes) == 1, "inodes were leaked"
+            assert len(driver.session.inodes) == 1, "inodes were leaked"
         await store.aclose()
 
     trio.run(main)

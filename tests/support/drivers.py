@@ -30,6 +30,7 @@ from tests.support.mounting import Mounted
 from tests.support.small_stores import SMALL, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.fuse.operations import Operations
+from zarrfs.fuse.session import Session
 from zarrfs.keys import Key
 from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
@@ -340,13 +341,13 @@ class DirectDriver(Driver):
 
     through_kernel = False
 
-    def __init__(self, store: Store, tree: MountTree, **options: Any) -> None:
+    def __init__(self, store: Store, tree: MountTree) -> None:
         super().__init__()
         self.store = store
         self.tree = tree
         self.hierarchical = store.hierarchical
         self.notifier = RecordingNotifier()
-        self.handlers = Operations(
+        self.session = Session(
             tree.root,
             self.notifier,  # type: ignore[arg-type]
             hidden={".zarrfs": tree.control()},
@@ -355,10 +356,10 @@ class DirectDriver(Driver):
             settled=tree.slices.done,
             writable=tree.store.writable,
             free_space=tree.store.free_space,
-            report=tree.report,
-            **options,
+            on_error=tree.report,
         )
-        tree.on_affected, tree.on_forgotten = self.handlers.memory.changed, self.handlers.memory.forgotten
+        self.handlers = Operations(self.session)
+        tree.on_affected, tree.on_forgotten = self.session.kernel_cache.changed, self.session.kernel_cache.forgotten
         self.lookups: dict[int, int] = {}
         self._descriptors: dict[int, _OpenFile] = {}
         self._next_fd = itertools.count(3)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import pyfuse3
 import trio
 
 from zarrfs import registry, threads
@@ -20,11 +19,11 @@ from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.daemon.shutdown import EVERY, Say, Shutdown
 from zarrfs.daemon.systemd import NOBODY, ServiceManager
 from zarrfs.errors import FuseUnavailable, NotPublished
-from zarrfs.fuse import requests
-from zarrfs.fuse import serving as session
+from zarrfs.fuse import kernel, requests
 from zarrfs.fuse.connection import Connection, abort
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
+from zarrfs.fuse.session import Session
 from zarrfs.fuse.translation import Ownership
 from zarrfs.lifecycle import exit_report, mountpoint, openers
 from zarrfs.lifecycle.detaching import detach
@@ -94,7 +93,7 @@ async def _mounted(
     every: float,
     manager: ServiceManager,
 ) -> Shutdown:
-    notifier = Notifier()
+    notifier = Notifier(kernel.Notices())
     try:
         words = exit_report.begin()
     except OSError as error:
@@ -113,16 +112,16 @@ async def _mounted(
             "durable": config.durable,
         }
 
-    operations = Operations(
+    session = Session(
         tree.root,
         notifier,
         hidden={
             ".zarrfs": tree.control(
                 config=about,
                 stats=lambda: {
-                    "open_handles": operations.open_handles,
-                    "inodes": len(operations.inodes),
-                    "xattr_requests": operations.xattr_requests,
+                    "open_handles": session.open_handles,
+                    "inodes": len(session.inodes),
+                    "xattr_requests": operations.xattrs.requests,
                 },
             )
         },
@@ -131,13 +130,14 @@ async def _mounted(
         settled=tree.slices.done,
         writable=tree.store.writable,
         free_space=tree.store.free_space,
-        ownership=Ownership.of_this_process(config.uid, config.gid, config.umask),
-        report=tree.report,
+        on_error=tree.report,
         patience=_READ_DEADLINES * config.timeout,
         is_abandoned=lambda opener, path: threads.io(openers.is_abandoned, opener, path),
     )
-    operations.xattrs = config.xattrs
-    tree.on_affected, tree.on_forgotten = operations.memory.changed, operations.memory.forgotten
+    operations = Operations(
+        session, ownership=Ownership.of_this_process(config.uid, config.gid, config.umask), xattrs=config.xattrs
+    )
+    tree.on_affected, tree.on_forgotten = session.kernel_cache.changed, session.kernel_cache.forgotten
     tree.slices.room = notifier.room
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
@@ -150,7 +150,7 @@ async def _mounted(
         every=every,
         patience=config.timeout,
         manager=manager,
-        waiting_for=lambda: waiting_for.report(requests.under_way(operations), tree.store_operations),
+        waiting_for=lambda: waiting_for.report(requests.under_way(session), tree.store_operations),
     )
     serving = trio.CancelScope()
 
@@ -158,13 +158,13 @@ async def _mounted(
         """Take no more requests, and give those that are being answered a moment."""
         if ending.is_serving:
             serving.deadline = min(serving.deadline, trio.current_time() + _MOMENT)
-            pyfuse3.terminate()
+            kernel.stop()
 
     await background.start(ending.on_signal, finish)
     try:
         mountpoint.prepare(config.mountpoint)
         with mountpoint.held(config.mountpoint) as name:
-            connection = Connection.made_by(lambda: _mount(operations, config, name, tree.store.writable))
+            connection = _mount(operations, config, name, tree.store.writable)
     except BaseException:
         if words is not None:
             exit_report.end(words)
@@ -176,22 +176,20 @@ async def _mounted(
 
     def ended() -> None:
         """Serve no longer: nobody waits for the answers that are still being made."""
-        operations.reads.end()
+        session.reads.end()
         serving.cancel()
 
     try:
         background.start_soon(ending.watch)
-        background.start_soon(operations.reads.watch)
+        background.start_soon(session.reads.watch)
         background.start_soon(_announce, config, ready, manager, ending)
         if connection is not None:
             background.start_soon(_ended_by, connection.gone, ended)
         if ours is not None:
-            detached = Detached(
-                ours.device, in_use=lambda: operations.in_use, asked=lambda: operations.requests.begun, say=ending.tell
-            )
+            detached = Detached(ours.device, in_use=lambda: session.in_use, asked=lambda: session.requests.begun, say=ending.tell)
             background.start_soon(_ended_by, partial(detached.unused, every), ended)
         with serving:
-            await session.serve()
+            await kernel.serve()
     finally:
         with trio.CancelScope(shield=True):
             # From here on nobody is told, and nobody waits for an answer.
@@ -209,7 +207,7 @@ async def _mounted(
             # After a lazy umount something else may be mounted there by now.
             mounted = ours if ours is not None and mount_at(place) == ours else None
             # Root did not mount on a name that is still good (`mountpoint.held`).
-            pyfuse3.close(unmount=mounted is not None and os.geteuid() != 0)
+            kernel.close(unmount=mounted is not None and os.geteuid() != 0)
             if mounted is not None and os.geteuid() == 0:
                 await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
     if words is not None:
@@ -232,22 +230,16 @@ async def _let_go(notifier: Notifier, ours: Mount | None) -> None:
         abort(ours.device)
 
 
-def _mount(operations: Operations, config: MountConfig, place: str, writable: bool) -> None:
+def _mount(operations: Operations, config: MountConfig, place: str, writable: bool) -> Connection | None:
     # Whoever lists mounts sees it as it is; the kernel escapes white space and backslashes alone.
-    name = _escaped(printable(public_url(config.source or config.store)))
-    options = {f"fsname={name}", "subtype=zarrfs", "nosuid", "nodev", "noatime", "default_permissions"}
+    options = {"fsname": printable(public_url(config.source or config.store)), "subtype": "zarrfs"}
     asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
-    options.update(option for option, so in asked.items() if so)
+    flags = ["nosuid", "nodev", "noatime", "default_permissions", *(flag for flag, so in asked.items() if so)]
     try:
-        pyfuse3.init(operations, place, options)
-    except RuntimeError as error:
+        return kernel.mount(operations, place, options, flags)
+    except FuseUnavailable as error:
         # What can be foreseen was checked by `zarrfs.lifecycle.mountpoint`; libfuse tells the rest on stderr, which the parent relays.
         raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error
-
-
-def _escaped(value: str) -> str:
-    """The value of an option, as libfuse takes it (fuse_opt.c, ``process_real_option_group``): pyfuse3 passes on ASCII alone."""
-    return "".join(chr(byte) if 0x20 <= byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(value))
 
 
 def _listed(failures: list[tuple[str, str]]) -> str:

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-import pyfuse3
 import trio
 
 log = logging.getLogger(__name__)
@@ -26,20 +25,30 @@ PATIENCE = 5.0
 _MANY = 4096
 
 
+class Kernel(Protocol):
+    """What takes the notices. Both raise OSError where it knows nothing of it."""
+
+    def invalidate_entry(self, parent: int, name: str) -> None:
+        """Forget a name in a folder."""
+
+    def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
+        """Forget the attributes of an inode, and its pages unless ``attributes_only``."""
+
+
 class _Entry(NamedTuple):
     parent: int
     name: str
 
-    def tell(self) -> None:
-        pyfuse3.invalidate_entry(pyfuse3.InodeT(self.parent), pyfuse3.FileNameT(self.name.encode("utf-8", "surrogateescape")))
+    def tell(self, kernel: Kernel) -> None:
+        kernel.invalidate_entry(self.parent, self.name)
 
 
 class _Inode(NamedTuple):
     ino: int
     attributes_only: bool
 
-    def tell(self) -> None:
-        pyfuse3.invalidate_inode(pyfuse3.InodeT(self.ino), attr_only=self.attributes_only)
+    def tell(self, kernel: Kernel) -> None:
+        kernel.invalidate_inode(self.ino, self.attributes_only)
 
 
 class _Mark:
@@ -49,14 +58,15 @@ class _Mark:
         self.reached = trio.Event()
         self._token = trio.lowlevel.current_trio_token()
 
-    def tell(self) -> None:
+    def tell(self, kernel: Kernel) -> None:
         self._token.run_sync_soon(self.reached.set)
 
 
 class Notifier:
     """The thread and its queue. Start it once the file system is mounted; `stop` before it is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
         self._waiting: dict[_Entry | _Inode | _Mark, None] = {}
         self._under_way = 0
         self._stopped = False
@@ -134,7 +144,7 @@ class Notifier:
             for notice in notices:
                 try:
                     if not self._stopped or isinstance(notice, _Mark):
-                        notice.tell()
+                        notice.tell(self._kernel)
                 except (OSError, trio.RunFinishedError):
                     # The kernel has already forgotten it, which is as good.
                     pass

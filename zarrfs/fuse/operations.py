@@ -16,11 +16,10 @@ import trio
 
 from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry
 from zarrfs.fuse.guard import guarded
-from zarrfs.fuse.handles import OpenDirectory
-from zarrfs.fuse.inodes import same_size, stamp_of
-from zarrfs.fuse.session import below
-from zarrfs.fuse.translation import name_of, open_flags, statvfs, text_of
-from zarrfs.fuse.xattrs import XattrOperations
+from zarrfs.fuse.inodes import Inode, same_size, stamp_of
+from zarrfs.fuse.session import Session, below
+from zarrfs.fuse.translation import Attributor, Ownership, name_of, open_flags, statvfs, text_of
+from zarrfs.fuse.xattrs import Xattrs
 from zarrfs.vfs.node import Attributes, Buffer, File, Handle, Node, OpenFlags
 from zarrfs.vfs.temporary import TemporaryFile
 
@@ -29,12 +28,21 @@ _FORGOTTEN_AT_ONCE = 2000
 _ANSWER_S = 0.5
 
 
-class Operations(XattrOperations):
-    """The handlers for one mount."""
+class Operations(pyfuse3.Operations):
+    """The handlers for one mount. ``ownership``: by default that of this process; ``xattrs``: see `Xattrs`."""
 
     supports_dot_lookup = False
     # With it the kernel owns sizes, and readers of a value that shrank got invented zeros (docs/design/004-kernel.md).
     enable_writeback_cache = False
+
+    def __init__(self, session: Session, *, ownership: Ownership | None = None, xattrs: bool = True) -> None:
+        super().__init__()
+        self.session = session
+        self.inodes = session.inodes
+        self.requests = session.requests
+        self.report = session.report
+        self.xattrs = Xattrs(session, xattrs)
+        self._attributor = Attributor(session.kernel_cache, ownership or Ownership.of_this_process(), writable=session.writable)
 
     # --- names --------------------------------------------------------------------------------------------------------------
 
@@ -42,12 +50,9 @@ class Operations(XattrOperations):
     async def lookup(
         self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        parent, text, epoch = self.inodes[parent_inode], text_of(name), self.memory.epoch
-        if parent is self.inodes.root and text in self._hidden:
-            node: Node = self._hidden[text]
-            return self._refer(parent, text, node, await node.attributes(), epoch)
-        node, attributes = await (await self._directory(parent)).lookup_with_attributes(text)
-        return self._refer(parent, text, node, attributes, epoch)
+        parent, text, epoch = self.inodes[parent_inode], text_of(name), self.session.kernel_cache.epoch
+        node, attributes = await self.session.lookup(parent, text)
+        return self._attributor.entry(self.session.refer(parent, text, node, attributes).ino, attributes, epoch)
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
         # Not guarded: FORGET has no answer, and not even a FUSEError may leave. `InodeTable.forget` raises nothing. One request may
@@ -59,8 +64,8 @@ class Operations(XattrOperations):
 
     @guarded
     async def getattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        entry, epoch = self.inodes[inode], self.memory.epoch
-        attributes = await self._attributes(entry)
+        entry, epoch = self.inodes[inode], self.session.kernel_cache.epoch
+        attributes = await self.session.attributes(entry)
         entry.stamp = stamp_of(attributes)
         return self._attributor.entry(entry.ino, attributes, epoch)
 
@@ -74,22 +79,22 @@ class Operations(XattrOperations):
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
         entry = self.inodes[inode]
-        opened = self._files.get(fh) if fh is not None else None
+        opened = self.session.files.get(fh) if fh is not None else None
         if fields.update_size:
             # By a path: whoever asks has nothing open.
-            with self.reads.changing(entry, opened.opener if opened is not None else ctx.pid if ctx else 0):
+            with self.session.reads.changing(entry, opened.opener if opened is not None else ctx.pid if ctx else 0):
                 if opened is not None:
                     await opened.handle.truncate(attr.st_size)
                 else:
-                    await (await self._file(entry)).truncate(attr.st_size)
+                    await (await self.session.file(entry)).truncate(attr.st_size)
             if opened is None:
-                await self._told()
+                await self.session.flush_notices()
         if fields.update_mtime:
             # futimens(3) comes without a handle; an open file may have lost its name to another one.
-            opened = opened or self._open_file(entry)
-            await (opened.handle if opened is not None else await self._node(entry)).set_mtime(attr.st_mtime_ns)
+            opened = opened or self.session.open_file(entry)
+            await (opened.handle if opened is not None else await self.session.node(entry)).set_mtime(attr.st_mtime_ns)
         # Owner and mode are the mount's, not a value's: cp -a, rsync and tar set them, and need no error.
-        attributes = await opened.handle.attributes() if opened is not None else await self._attributes(entry)
+        attributes = await opened.handle.attributes() if opened is not None else await self.session.attributes(entry)
         entry.stamp = stamp_of(attributes)
         return self._attributor.entry(entry.ino, attributes)
 
@@ -98,19 +103,19 @@ class Operations(XattrOperations):
         self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, mode: pyfuse3.ModeT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         parent, text = self.inodes[parent_inode], text_of(name)
-        return await self._referred(parent, text, await (await self._directory(parent)).mkdir(text))
+        return await self._referred(parent, text, await (await self.session.directory(parent)).mkdir(text))
 
     @guarded
     async def unlink(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
         parent, text = self.inodes[parent_inode], text_of(name)
-        await (await self._directory(parent)).unlink(text)
-        await self._no_longer_made(self._vanished(parent, text))
+        await (await self.session.directory(parent)).unlink(text)
+        await self.session.let_go(self.session.vanished(parent, text))
 
     @guarded
     async def rmdir(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
         parent, text = self.inodes[parent_inode], text_of(name)
-        await (await self._directory(parent)).rmdir(text)
-        self._vanished(parent, text)
+        await (await self.session.directory(parent)).rmdir(text)
+        self.session.vanished(parent, text)
 
     @guarded
     async def rename(
@@ -126,18 +131,18 @@ class Operations(XattrOperations):
             raise pyfuse3.FUSEError(errno.EINVAL)
         old_parent, new_parent = self.inodes[parent_inode_old], self.inodes[parent_inode_new]
         old, new = text_of(name_old), text_of(name_new)
-        await (await self._directory(old_parent)).rename(
-            old, await self._directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
+        await (await self.session.directory(old_parent)).rename(
+            old, await self.session.directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
         )
         moved = self.inodes.find(below(old_parent, old))
-        replaced = self._vanished(new_parent, new)
+        replaced = self.session.vanished(new_parent, new)
         if moved is not None:
             if moved.node is None or isinstance(moved.node, TemporaryFile):
                 # It may be a value with another time now, and one that does not read back byte for byte; it is the same file.
                 moved.stamp = 0
-                self.notifier.inode(moved.ino)
+                self.session.notifier.inode(moved.ino)
             self.inodes.move(moved, new_parent, new)
-        await self._no_longer_made(replaced)
+        await self.session.let_go(replaced)
 
     @guarded
     async def link(
@@ -148,8 +153,8 @@ class Operations(XattrOperations):
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
         parent, text = self.inodes[new_parent_inode], text_of(new_name)
-        file = await self._file(self.inodes[inode])
-        return await self._referred(parent, text, await (await self._directory(parent)).link(file, text))
+        file = await self.session.file(self.inodes[inode])
+        return await self._referred(parent, text, await (await self.session.directory(parent)).link(file, text))
 
     @guarded
     async def symlink(
@@ -175,29 +180,24 @@ class Operations(XattrOperations):
         # tar --xattrs makes files so, to set their attributes before it opens them. Until then the file is held open here: an empty
         # chunk, or document, cannot be published.
         parent, text = self.inodes[parent_inode], text_of(name)
-        file, handle = await (await self._directory(parent)).create(text, OpenFlags(read=False, write=True))
+        file, handle = await (await self.session.directory(parent)).create(text, OpenFlags(read=False, write=True))
         entry = self.inodes.refer(parent, text)
         self.inodes.attach(entry, file)
-        self._made[entry.ino] = self._opened(entry, handle, keep_cache=False).fh
+        self.session.hold(entry, handle)
         return self._attributor.entry(entry.ino, await handle.attributes())
 
     # --- folders ------------------------------------------------------------------------------------------------------------
 
     @guarded
     async def opendir(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> pyfuse3.FileHandleT:
-        entry = self.inodes[inode]
-        directory = await self._directory(entry)
-        number = self._new_handle()
-        self._directories[number] = OpenDirectory(entry, directory.entries(), self.memory.epoch)
-        self.inodes.opened(entry)
-        return pyfuse3.FileHandleT(number)
+        return pyfuse3.FileHandleT(await self.session.add_directory(self.inodes[inode]))
 
     @guarded
     async def readdir(self, fh: pyfuse3.FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        listing = self._directories[fh]
+        listing = self.session.directories[fh]
         if (start_id == 0 and listing.listed) or listing.has_dropped(start_id):
             # rewinddir(3): POSIX wants what is there now.
-            await listing.restart((await self._directory(listing.inode)).entries(), self.memory.epoch)
+            await listing.restart((await self.session.directory(listing.inode)).entries(), self.session.kernel_cache.epoch)
         listing.listed = True
         position = start_id
         until = trio.current_time() + _ANSWER_S
@@ -223,13 +223,11 @@ class Operations(XattrOperations):
 
     @guarded
     async def releasedir(self, fh: pyfuse3.FileHandleT) -> None:
-        listing = self._directories.pop(fh)
-        self.inodes.closed(listing.inode)
-        await listing.restart(None)
+        await self.session.release_directory(fh)
 
     @guarded
     async def fsyncdir(self, fh: pyfuse3.FileHandleT, datasync: bool) -> None:
-        await (await self._directory(self._directories[fh].inode)).sync()
+        await (await self.session.directory(self.session.directories[fh].inode)).sync()
 
     # --- files --------------------------------------------------------------------------------------------------------------
 
@@ -241,11 +239,11 @@ class Operations(XattrOperations):
         if entry.nameless:
             raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
         try:
-            handle = await (await self._file(entry)).open(how)
+            handle = await (await self.session.file(entry)).open(how)
         except NoSuchEntry as error:
             raise StaleEntry(f"{entry.path!r} is gone", key=entry.path) from error
         if how.write:
-            await self._no_longer_made(entry)
+            await self.session.let_go(entry)
         if how.truncate:
             entry.stamp = 0
             return self._opened(entry, handle, keep_cache=False, opener=ctx.pid)
@@ -276,11 +274,11 @@ class Operations(XattrOperations):
         parent, text = self.inodes[parent_inode], text_of(name)
         how = open_flags(flags)
         try:
-            file, handle = await (await self._directory(parent)).create(text, how)
+            file, handle = await (await self.session.directory(parent)).create(text, how)
         except EntryExists:
             if flags & os.O_EXCL:
                 raise
-            node = await self._child(parent, text)
+            node = await self.session.child(parent, text)
             if not isinstance(node, File):
                 raise IsADirectory(f"{text!r} is a folder", key=text) from None
             file, handle = node, await node.open(how)
@@ -292,48 +290,74 @@ class Operations(XattrOperations):
 
     @guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]
-        return await self.reads.read(self._files[fh], off, size)
+        return await self.session.reads.read(self.session.files[fh], off, size)
 
     @guarded
     async def write(self, fh: pyfuse3.FileHandleT, off: int, buf: bytes) -> int:
-        opened = self._files[fh]
+        opened = self.session.files[fh]
         opened.inode.stamp = 0
         opened.written = True
-        with self.reads.changing(opened.inode, opened.opener):
+        with self.session.reads.changing(opened.inode, opened.opener):
             return await opened.handle.write(off, buf)
 
     @guarded
     async def flush(self, fh: pyfuse3.FileHandleT) -> None:
-        if not self._writable:
+        if not self.session.writable:
             # The kernel takes this for "never ask again", and close(2) for success: a request less for each file that is read.
             raise pyfuse3.FUSEError(errno.ENOSYS)
-        opened = self._files[fh]
+        opened = self.session.files[fh]
         await opened.handle.flush()
-        self._forget_pages_if_superseded(opened)
-        await self._told()
+        self.session.forget_pages_if_superseded(opened)
+        await self.session.flush_notices()
 
     @guarded
     async def fsync(self, fh: pyfuse3.FileHandleT, datasync: bool) -> None:
-        opened = self._files[fh]
+        opened = self.session.files[fh]
         await opened.handle.fsync()
-        self._forget_pages_if_superseded(opened)
-        await self._told()
+        self.session.forget_pages_if_superseded(opened)
+        await self.session.flush_notices()
 
     @guarded
     async def release(self, fh: pyfuse3.FileHandleT) -> None:
-        await self._released(fh)
+        await self.session.release_file(fh)
+
+    # --- extended attributes ------------------------------------------------------------------------------------------------
+
+    @guarded
+    async def getxattr(self, inode: pyfuse3.InodeT, name: pyfuse3.XAttrNameT, ctx: pyfuse3.RequestContext) -> bytes:
+        return await self.xattrs.get(inode, name)
+
+    @guarded
+    async def listxattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> Sequence[pyfuse3.XAttrNameT]:
+        return [pyfuse3.XAttrNameT(name) for name in await self.xattrs.list(inode)]
+
+    @guarded
+    async def setxattr(self, inode: pyfuse3.InodeT, name: pyfuse3.XAttrNameT, value: bytes, ctx: pyfuse3.RequestContext) -> None:
+        await self.xattrs.set(inode, name, value)
+
+    @guarded
+    async def removexattr(self, inode: pyfuse3.InodeT, name: pyfuse3.XAttrNameT, ctx: pyfuse3.RequestContext) -> None:
+        await self.xattrs.remove(inode, name)
 
     # --- the file system ----------------------------------------------------------------------------------------------------
 
     @guarded
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
-        return statvfs(await self._free_space())
+        return statvfs(await self.session.free_space())
 
     @guarded
     async def access(self, inode: pyfuse3.InodeT, mode: pyfuse3.ModeT, ctx: pyfuse3.RequestContext) -> bool:
         if not mode & os.W_OK:
             return True
-        return self._writable and (await self._attributes(self.inodes[inode])).writable
+        return self.session.writable and (await self.session.attributes(self.inodes[inode])).writable
+
+    async def _referred(self, parent: Inode, name: str, node: Node) -> pyfuse3.EntryAttributes:
+        attributes = await node.attributes()
+        return self._attributor.entry(self.session.refer(parent, name, node, attributes).ino, attributes)
+
+    def _opened(self, inode: Inode, handle: Handle, *, keep_cache: bool, opener: int = 0) -> pyfuse3.FileInfo:
+        number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener))
+        return pyfuse3.FileInfo(fh=number, direct_io=handle.direct, keep_cache=keep_cache)
 
 
 def _is_what_was_told(handle: Handle, told: int, stamp: int) -> bool:

@@ -10,19 +10,19 @@ _BY_HANDLE = ("read", "write", "flush", "fsync", "release")
 _BY_DIRECTORY_HANDLE = ("readdir", "releasedir", "fsyncdir")
 
 
-def under_way(state: Session) -> Iterator[tuple[float, str]]:
+def under_way(session: Session) -> Iterator[tuple[float, str]]:
     """Yield for each the seconds since it came, and what it is, the oldest first."""
-    for age, (name, *arguments) in state.requests:
-        yield age, f"{name} {_path(state, str(name), arguments)!r}"
+    for age, (name, *arguments) in session.requests:
+        yield age, f"{name} {_path(session, str(name), arguments)!r}"
 
 
-def _path(state: Session, name: str, arguments: list[object]) -> str:
+def _path(session: Session, name: str, arguments: list[object]) -> str:
     number = arguments[0] if arguments else None
     if not isinstance(number, int):
         return ""
     if name in _BY_HANDLE or name in _BY_DIRECTORY_HANDLE:
-        return state.path_of_handle(number, directory=name in _BY_DIRECTORY_HANDLE)
-    path = state.path_of_inode(number)
+        return session.path_of_handle(number, directory=name in _BY_DIRECTORY_HANDLE)
+    path = session.path_of_inode(number)
     entry = arguments[1] if len(arguments) > 1 else None
     # What it is about in that folder, as of lookup and create.
     return "/".join(part for part in (path, entry.decode(errors="backslashreplace")) if part) if isinstance(entry, bytes) else path

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 import pyfuse3
 
-from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.session import Session
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Directory
@@ -26,49 +25,51 @@ from zarrfs.vfs.node import Directory
 _NAMESPACE = b"user."
 
 
-class XattrOperations(Session):
-    """The handlers. ``xattrs`` False: as if the file system had never heard of extended attributes. ``xattr_requests``: how many came."""
+class Xattrs:
+    """The answers. Without ``known``: as if the file system had never heard of extended attributes. ``requests``: how many came."""
 
-    xattrs: bool = True
-    xattr_requests: int = 0
+    def __init__(self, session: Session, known: bool) -> None:
+        self._session = session
+        self._known = known
+        self.requests = 0
 
-    @guarded
-    async def getxattr(self, inode: pyfuse3.InodeT, name: pyfuse3.XAttrNameT, ctx: pyfuse3.RequestContext) -> bytes:
-        return _value(await self._found(inode, name), name)
+    async def get(self, ino: int, name: bytes) -> bytes:
+        """See getxattr(2)."""
+        return _value(await self._found(ino, name), name)
 
-    @guarded
-    async def listxattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> Sequence[pyfuse3.XAttrNameT]:
-        return [pyfuse3.XAttrNameT(os.fsencode(name)) for name in (await self._found(inode)).listed]
+    async def list(self, ino: int) -> Sequence[bytes]:
+        """See listxattr(2)."""
+        return [os.fsencode(name) for name in (await self._found(ino)).listed]
 
-    @guarded
-    async def setxattr(self, inode: pyfuse3.InodeT, name: pyfuse3.XAttrNameT, value: bytes, ctx: pyfuse3.RequestContext) -> None:
-        found = await self._found(inode, name)
+    async def set(self, ino: int, name: bytes, value: bytes) -> None:
+        """See setxattr(2)."""
+        found = await self._found(ino, name)
         text = os.fsdecode(name)
         if found.values.get(text) != value and not (found.forgets is not None and text.startswith(found.forgets)):
             raise pyfuse3.FUSEError(errno.ENOTSUP)
 
-    @guarded
-    async def removexattr(self, inode: pyfuse3.InodeT, name: pyfuse3.XAttrNameT, ctx: pyfuse3.RequestContext) -> None:
-        if os.fsdecode(name) in (await self._found(inode, name)).values:
+    async def remove(self, ino: int, name: bytes) -> None:
+        """See removexattr(2)."""
+        if os.fsdecode(name) in (await self._found(ino, name)).values:
             raise pyfuse3.FUSEError(errno.ENOTSUP)
         raise pyfuse3.FUSEError(errno.ENODATA)
 
-    async def _found(self, inode: int, name: bytes = _NAMESPACE) -> ExtendedAttributes:
-        self.xattr_requests += 1
-        if not self.xattrs:
+    async def _found(self, ino: int, name: bytes = _NAMESPACE) -> ExtendedAttributes:
+        self.requests += 1
+        if not self._known:
             raise pyfuse3.FUSEError(errno.ENOSYS)
-        found = await self._extended_attributes(inode) if name.startswith(_NAMESPACE) else None
+        found = await self._extended_attributes(ino) if name.startswith(_NAMESPACE) else None
         if found is None:
             raise pyfuse3.FUSEError(errno.ENOTSUP)
         return found
 
     async def _extended_attributes(self, ino: int) -> ExtendedAttributes | None:
-        inode = self.inodes[ino]
+        inode = self._session.inodes[ino]
         folder = inode.parent
-        if folder is None or folder is self.inodes.root or inode.nameless or isinstance(inode.node, Directory):
-            return await (await self._node(inode)).extended_attributes()
+        if folder is None or folder is self._session.inodes.root or inode.nameless or isinstance(inode.node, Directory):
+            return await (await self._session.node(inode)).extended_attributes()
         # Not the file itself: who lists a folder may ask for each, and its folder knows without looking it up.
-        return await (await self._directory(folder)).extended_attributes_of(inode.name)
+        return await (await self._session.directory(folder)).extended_attributes_of(inode.name)
 
 
 def _value(found: ExtendedAttributes, name: bytes) -> bytes:
