@@ -34,8 +34,7 @@ from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, OpenArray, witho
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
-from zarrfs.hierarchy.scalars import with_stored_scalar
-from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight
+from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight, with_stored_scalar
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords

@@ -7,6 +7,7 @@ Layouts are asked in their order, whatever lies above: which of several nodes at
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import trio
 
@@ -15,6 +16,7 @@ from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
 
 GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
@@ -133,3 +135,16 @@ def _keys_of(layout: Layout, path: NodePath) -> tuple[Key, ...]:
     except Exception as error:  # noqa: BLE001 - other layouts may have a node there
         reason_of(f"{path}: {layout.dialect.name}", error)
         return ()
+
+
+async def with_stored_scalar(store: Store, layout: Layout, node: Node) -> Node:
+    """``node`` with the name that its only chunk is stored under, where the layout leaves several (`Layout.scalar_names`)."""
+    if not isinstance(node, ArrayNode) or node.metadata.shape:
+        return node
+    names = layout.scalar_names(node)
+    if len(names) > 1:
+        for name in names:
+            if await store.stat(node.chunk_prefix.key(name)) is not None:
+                encoding = replace(node.metadata.chunk_key_encoding, scalar=name)
+                return replace(node, metadata=replace(node.metadata, chunk_key_encoding=encoding))
+    return node

@@ -4,26 +4,50 @@ A chunk file is all elements of the chunk at its full shape, in C order, little-
 Chunks that are not stored are not listed (with ``fill`` they can be read as fill value); writing one creates it. The documents beside
 them (``.zgroup``, ``.zarray``, ``.zattrs``) say just this, so that Zarr v2 readers open the folder whatever the store's own layout; what
 is written to them changes the nodes of that layout. Folders that are made are groups; one that gets a ``.zarray`` is an array.
+
+Source: Zarr v2 "Arrays" and "Attributes". The documents are those of an uncompressed hierarchy in C order, little-endian, with dots in
+the names of chunks; a document that asks for something else asks for what the view cannot show, and is refused with the reason.
+
+What v2 has no words for is put into ``.zattrs``: ``_ARRAY_DIMENSIONS`` from the names of dimensions, and the true data type under
+``zarrfs``, where the node has no attributes of these names. It is taken out again when it comes back unchanged.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-from zarrfs.dialects.v2.dialect import ZARRAY, ZGROUP, ZMETADATA
+from zarrfs import threads
+from zarrfs.arrays.concurrency import has_any
+from zarrfs.dialects.base import Edit
+from zarrfs.dialects.documents import MEMBERS, parse_object
+from zarrfs.dialects.v2.dialect import PLUGIN as V2
+from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP, ZMETADATA
+from zarrfs.dialects.v3.chain import plain_codecs
+from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.hierarchy.known_nodes import OpenArray
-from zarrfs.keys import NodePath
-from zarrfs.model.chunk_grid import Coords
+from zarrfs.keys import NodePath, Prefix
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import Coords, RegularGrid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
-from zarrfs.model.metadata import ArrayNode, GroupNode
+from zarrfs.model.data_type import from_numpy
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.views.base import ViewContext, ViewPlugin
-from zarrfs.views.chunks_documents import DOCUMENTS, KEYS, documents_of
-from zarrfs.views.chunks_files import ChunksDocument
 from zarrfs.views.nodes.chunk import DecodedChunk, decoded_size
+from zarrfs.views.nodes.document import NodeDocument, check_only_shape_differs, parsed
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
 
+DOCUMENTS = (ZARRAY, ZATTRS, ZGROUP)
+KEYS = chunk_key.v2(".")
+
+_LAYOUT = V2.create(Prefix(""))
+_MEMBERS = frozenset(
+    {"zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters", "dimension_separator"}
+)
+_FIXED = {"chunk_grid": "chunks", "data_type": "dtype", "fill_value": "fill_value"}
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
@@ -67,3 +91,183 @@ PLUGIN = ViewPlugin(
     "every array a folder of decoded chunks (C order, little-endian), which Zarr v2 readers open",
     lambda context: NodeView(ChunksFormat(context)),
 )
+
+
+class ChunksDocument(NodeDocument):
+    """``.zgroup``, ``.zarray`` or ``.zattrs``."""
+
+    async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
+        if self.name == ZATTRS:
+            await self._change_attributes(node, await threads.cpu(len(data), attributes_written, node, self.ident, data))
+        elif self.name == ZARRAY:
+            await self._change_array(node, data)
+        else:
+            await self._change_group(node, data)
+
+    def says_the_same(self, made: bytes | None, written: bytes) -> bool:
+        return says_the_same(self.path, self.name, made, written)
+
+    async def erase(self) -> None:
+        """unlink(2): the attributes are emptied; of the other documents only the name goes."""
+        if self.name == ZATTRS and not self._leaves:
+            node = await self._found()
+            if node is not None and node.attributes:
+                await self._change_attributes(node, {})
+        await super().erase()
+
+    async def _change_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
+        if isinstance(node, GroupNode) and self._state.is_unwritten(self.path):
+            layout = await self._context.editor.layout_for(self.path)
+            if not layout.dialect.has_groups and not await has_any(self._context.hierarchy.children(self.path)):
+                # No group of such a dialect has attributes, but this may become an array, and cp -r copies in any order.
+                self._context.hierarchy.empty_groups.keep(self.path, attributes)
+                return
+        await self._context.editor.amend(self.path, Edit(attributes=attributes))
+
+    async def _change_array(self, node: ArrayNode | GroupNode, data: bytes) -> None:
+        written = await threads.cpu(len(data), array_written, self.path, self.ident, data)
+        editor = self._context.editor
+        if isinstance(node, ArrayNode):
+            before = array_written(self.path, self.ident, documents_of(node)[ZARRAY])
+            check_only_shape_differs(self.ident, before, written, _FIXED)
+            if before.shape != written.shape:
+                await editor.resize(self.path, written.shape, erase_outside=self._context.resize_erases)
+            return
+        new = self._context.new_arrays.node(
+            self.path,
+            await editor.layout_for(self.path),
+            shape=written.shape,
+            data_type=written.data_type,
+            chunk_shape=written.chunk_grid.chunk_shape((0,) * written.ndim),
+            fill_value=written.fill_value,
+        )
+        # An undefined fill value stays so where the dialect can say it.
+        metadata = replace(new.metadata, fill_value=written.fill_value)
+        await editor.turn_into_array(replace(new, metadata=metadata, attributes=node.attributes))
+
+    async def _change_group(self, node: ArrayNode | GroupNode, data: bytes) -> None:
+        await threads.cpu(len(data), check_group, self.ident, data)
+        if isinstance(node, ArrayNode):
+            raise ContentInvalid(f"{self.ident}: {self.path} is an array, and cannot be a group as well", key=self.ident)
+        if not node.explicit:
+            layout = await self._context.editor.layout_for(self.path)
+            await self._context.editor.create(GroupNode(path=self.path, dialect=layout.dialect.name, attributes=node.attributes))
+
+
+# --- what the documents say of a node of any dialect, and what it means that somebody wrote them ----------------------------
+
+
+def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
+    """The v2 documents of a node by file name. Raises `NotRepresentable`."""
+    attributes = {**node.attributes, **_put_in(node)}
+    if isinstance(node, GroupNode):
+        shown: ArrayNode | GroupNode = GroupNode(path=node.path, dialect=V2.name, attributes=attributes)
+    else:
+        if not isinstance(node.metadata.chunk_grid, RegularGrid):
+            raise NotRepresentable(f"the chunk grid of {node.path} has no Zarr v2 form")
+        data_type = node.metadata.data_type
+        if data_type.npy_dtype != data_type.dtype:
+            data_type = from_numpy(data_type.npy_dtype)
+        shown = ArrayNode(
+            path=node.path,
+            dialect=V2.name,
+            metadata=replace(
+                node.metadata,
+                data_type=data_type,
+                chunk_key_encoding=KEYS,
+                codecs=plain_codecs(data_type),
+                dimension_names=None,
+                shards=(),
+            ),
+            chunk_prefix=node.path.prefix,
+            attributes=attributes,
+        )
+    documents = _LAYOUT.format(shown)
+    return {key[len(node.path.prefix) :]: value for key, value in documents.items()}
+
+
+def attributes_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> dict[str, Any]:
+    """The attributes that ``node`` is to have when ``data`` is written as its ``.zattrs``. Raises `ContentInvalid`."""
+    attributes = parsed(ident, data, MEMBERS)
+    for name, value in _put_in(node).items():
+        if attributes.get(name) == value:
+            del attributes[name]
+    return attributes
+
+
+def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
+    """What ``data``, written as ``.zarray``, says of an array. Raises `ContentInvalid`, also for what the view cannot show."""
+    document = parsed(ident, data)
+    unknown = sorted(document.keys() - _MEMBERS)
+    if unknown:
+        raise ContentInvalid(f"{ident}: member {unknown[0]!r} has no place in the array", key=ident)
+    if document.get("dtype") == "|O":
+        return _objects_written(path, ident, data)
+    for name in ("compressor", "filters"):
+        if document.get(name):
+            raise ContentInvalid(
+                f"{ident}: {name} has to be null: chunks are decoded here, and codecs of new arrays are options of the mount",
+                key=ident,
+            )
+    metadata = _metadata(path, ident, data)
+    for spec in metadata.codecs:
+        if spec.name == "transpose":
+            raise ContentInvalid(f"{ident}: order has to be 'C': it is that of the chunks here", key=ident)
+        if spec.configuration and spec.configuration.get("endian") != "little":
+            raise ContentInvalid(f"{ident}: dtype has to be little-endian ('<'): the chunks are so here", key=ident)
+    return metadata
+
+
+def _objects_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
+    """What is written of an array whose elements have no fixed size: its only filter is the one that chunks are shown with."""
+    metadata = _metadata(path, ident, data)
+    (plain,) = plain_codecs(metadata.data_type)
+    if [spec.name for spec in metadata.codecs] != [plain.name]:
+        wanted = plain.name.removeprefix("numcodecs.")
+        raise ContentInvalid(
+            f"{ident}: the only codec of elements of variable length is a filter vlen-utf8, vlen-bytes or json2 here, and that of "
+            f"{metadata.data_type.name} is {wanted}; order is 'C'",
+            key=ident,
+        )
+    return metadata
+
+
+def _metadata(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
+    try:
+        node = _LAYOUT.parse(path, {path.prefix.key(ZARRAY): data})
+    except MetadataError as error:
+        raise ContentInvalid(f"{ident}: {error}", key=ident) from error
+    assert isinstance(node, ArrayNode)
+    metadata = node.metadata
+    if metadata.chunk_key_encoding != KEYS and metadata.ndim > 1:
+        raise ContentInvalid(f"{ident}: dimension_separator has to be '.': it is so in the names of chunks here", key=ident)
+    return metadata
+
+
+def check_group(ident: str, data: bytes) -> None:
+    """Raise `ContentInvalid` unless ``data`` is a ``.zgroup``."""
+    document = parsed(ident, data)
+    if type(document.get("zarr_format")) is not int or document["zarr_format"] != 2:
+        raise ContentInvalid(f"{ident}: zarr_format is 2 here", key=ident)
+
+
+def says_the_same(path: NodePath, name: str, made: bytes | None, written: bytes) -> bool:
+    """Whether a document that was written says what the view would write (None: nothing, which is what an empty ``.zattrs`` says)."""
+    if name == ZGROUP:
+        return made is not None
+    if name == ZARRAY:
+        return made is not None and array_written(path, name, made) == array_written(path, name, written)
+    return parse_object(name, made or b"{}", MEMBERS) == parse_object(name, written, MEMBERS)
+
+
+def _put_in(node: ArrayNode | GroupNode) -> Mapping[str, Any]:
+    """The attributes that a node is shown with and does not have."""
+    put_in: dict[str, Any] = {}
+    if isinstance(node, ArrayNode):
+        names = node.metadata.dimension_names
+        if names and all(names) and "_ARRAY_DIMENSIONS" not in node.attributes:
+            put_in["_ARRAY_DIMENSIONS"] = list(names)
+        data_type = node.metadata.data_type
+        if data_type.npy_dtype != data_type.dtype and "zarrfs" not in node.attributes:
+            put_in["zarrfs"] = {"data_type": data_type.v3_name}
+    return put_in
