@@ -6,6 +6,7 @@ Everything that a module imports counts: inside functions, and for the type chec
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -275,6 +276,19 @@ def test_files_are_small() -> None:
 def test_real_mounts_are_tried_only_where_there_can_be_one() -> None:
     for path in (ROOT.parent / "tests" / "mount").glob("test_*.py"):
         assert "mark.fuse" in path.read_text(), path.name
+
+
+def test_the_page_where_do_i_change_names_what_is_there() -> None:
+    page = (ROOT.parent / "docs" / "ARCHITECTURE.md").read_text()
+    rows = re.search(r"## Where do I change …\?\n\n.*?\n((?:\|.*\n)+)", page)
+    assert rows is not None
+    places = re.findall(r"`([\w/]+\.py)(?:: (\w+))?`", rows[1])
+    assert len(places) > 30
+    for path, name in places:
+        assert "NAME" in path or re.search(rf"(\b(class|def) {name}\b|^ *{name}\b.*=)", (ROOT / path).read_text(), re.M), (
+            path,
+            name,
+        )
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -1,4 +1,5 @@
-"""One new file is a new store, codec, dialect or container: it is found, it is shown, and its conformance suite runs.
+"""One new file, or folder of files, is a new store, codec, dialect or container: it is found, it is shown, and its conformance suite
+runs.
 
 Each file is written here, put on the path of its package (or offered as an entry point of another distribution), and everything else
 happens in a new process, because plug-ins are looked for once.
@@ -264,16 +265,21 @@ CONTAINER = NewPlugin(
 )
 
 PLUGINS = [STORE, CODEC, DIALECT, CONTAINER]
-WAYS = ["file", "entry point"]
+WAYS = ["file", "package", "entry point"]
 
 
 def offered(plugin: NewPlugin, folder: Path, way: str) -> str:
-    """Put the plug-in's file into ``folder``; the lines by which a new process finds it."""
+    """Put the plug-in into ``folder``; the lines by which a new process finds it."""
     source = textwrap.dedent(plugin.source).strip() + "\n"
     folder = folder / plugin.package
     folder.mkdir()
-    if way == "file":
-        (folder / f"{plugin.name}.py").write_text(source)
+    if way != "entry point":
+        if way == "file":
+            (folder / f"{plugin.name}.py").write_text(source)
+        else:
+            (folder / plugin.name).mkdir()
+            (folder / plugin.name / "whole.py").write_text(source)
+            (folder / plugin.name / "__init__.py").write_text(f"from {plugin.package}.{plugin.name}.whole import PLUGIN\n")
         return f"import {plugin.package}\n{plugin.package}.__path__.append({str(folder)!r})\n"
     (folder / f"their_{plugin.name}.py").write_text(source)
     info = folder / f"their_{plugin.name}-1.0.dist-info"
@@ -291,7 +297,7 @@ def run(program: str) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_one_new_file_is_found_and_shown(way: str, tmp_path: Path) -> None:
+def test_a_new_member_is_found_and_shown(way: str, tmp_path: Path) -> None:
     program = "".join(offered(plugin, tmp_path, way) for plugin in PLUGINS)
     program += "import trio\nfrom tests.support.trees import load, names, read, tree_of, tree_over, write\n"
     program += "from zarrfs.stores.memory import MemoryStore\n"
