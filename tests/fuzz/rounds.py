@@ -22,14 +22,14 @@ from tests.fuzz import corpus
 from tests.fuzz.corpus import Mutant
 from tests.fuzz.mutate import Mutator
 from tests.support.survey import Found, places
-from tests.support.trees import tree_of, tree_over
+from tests.support.trees import READ_ONLY, tree_of, tree_over
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ZarrfsError
 from zarrfs.fuse.errno import errno_of
 from zarrfs.fuse.translation import name_of
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import READ_ONLY, Directory, File, OpenFlags
+from zarrfs.vfs.node import Directory, File, OpenFlags
 
 TOGETHER = 8
 """Mutants of a round."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.trees import READ_ONLY
+
 # Run as a script, from anywhere: the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -60,7 +62,7 @@ async def of_tree(tree: Any) -> dict[str, Found]:
     from tests.support.trees import every_file, walk
     from zarrfs.errors import ZarrfsError
     from zarrfs.fuse.errno import errno_of
-    from zarrfs.vfs.node import READ_ONLY, File
+    from zarrfs.vfs.node import File
 
     found: dict[str, Found] = {}
     async for path in every_file(tree):

@@ -16,8 +16,9 @@ from zarrfs.errors import IsADirectory, NotADirectory
 from zarrfs.options.config import resolve
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
-from zarrfs.vfs.node import READ_ONLY, Directory, Entry, File, Node, OpenFlags
+from zarrfs.vfs.node import Directory, Entry, File, Node, OpenFlags
 
+READ_ONLY = OpenFlags()
 _READ_NBYTES = 128 * 1024
 
 

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from tests.support.contents import FakeContent
+from tests.support.trees import READ_ONLY
 from zarrfs.errors import (
     ChunkSizeMismatch,
     FileTooLarge,
@@ -23,7 +24,7 @@ from zarrfs.errors import (
 )
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.loading import Change
-from zarrfs.vfs.node import READ_ONLY, Buffer, Handle, OpenFlags
+from zarrfs.vfs.node import Buffer, Handle, OpenFlags
 from zarrfs.vfs.staging import Staged, StagingArea, State
 
 WRITE = OpenFlags(read=False, write=True)

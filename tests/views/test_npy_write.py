@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from tests.support.arrays import FILL, Example
 from tests.support.stores import WaitingStore, fill
-from tests.support.trees import listing, load, names, read, tree_over, walk, write
+from tests.support.trees import READ_ONLY, listing, load, names, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import (
     ContentInvalid,
@@ -35,7 +35,7 @@ from zarrfs.errors import (
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import READ_ONLY, Directory, File, Handle, OpenFlags
+from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
 
 WRITE = OpenFlags(write=True)
 ANEW = OpenFlags(write=True, truncate=True)

@@ -12,10 +12,10 @@ from trio.testing import trio_test
 from tests.support.comparing import in_memory
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
-from tests.support.trees import listing, names, read, tree_over, walk, write
+from tests.support.trees import READ_ONLY, listing, names, read, tree_over, walk, write
 from zarrfs.errors import ContentInvalid, EntryExists, FileTooLarge, NameInvalid, NoSuchEntry, StaleEntry, StoreReadOnly
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import READ_ONLY, Directory, File, OpenFlags
+from zarrfs.vfs.node import Directory, File, OpenFlags
 
 NEW = OpenFlags(read=False, write=True, truncate=True)
 GIVEN_UP = pytest.mark.logs("could not be stored and is lost")

@@ -11,7 +11,6 @@ those that lie outside of the array, in C order. A chunk that is not there has n
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -99,18 +98,8 @@ class ShardSpec:
             for first, count, step in zip(shard, self.chunks_per_shard, self._places, strict=True)
         )
 
-    def coords_within(self, shard: Coords, grid_shape: Shape) -> Iterator[Coords]:
-        """The chunks of ``shard`` that are inside a grid of ``grid_shape``, in the order of the index."""
-        ranges = [
-            range(first * count, min((first + 1) * count, extent))
-            for first, count, extent in zip(shard, self.chunks_per_shard, grid_shape, strict=True)
-        ]
-        back = [self.axes.index(axis) for axis in range(len(self.axes))]
-        for indices in itertools.product(*(ranges[axis] for axis in self.axes)):
-            yield tuple(indices[place] for place in back)
-
     def count_within(self, shard: Coords, grid_shape: Shape) -> int:
-        """How many `coords_within` has."""
+        """How many chunks of ``shard`` are inside a grid of ``grid_shape``."""
         return math.prod(
             max(0, min(count, extent - first * count))
             for first, count, extent in zip(shard, self.chunks_per_shard, grid_shape, strict=True)

@@ -46,9 +46,6 @@ class OpenFlags:
     truncate: bool = False
 
 
-READ_ONLY = OpenFlags()
-
-
 class Node(abc.ABC):
     """A directory or a file."""
 

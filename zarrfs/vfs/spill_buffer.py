@@ -52,11 +52,6 @@ class SpillBuffer:
     def __len__(self) -> int:
         return self._size
 
-    @property
-    def in_memory_nbytes(self) -> int:
-        """Bytes of memory that this buffer holds."""
-        return len(self._memory) if self._memory is not None else 0
-
     def read(self, offset: int, size: int) -> Buffer:
         """A copy of at most ``size`` bytes from ``offset``."""
         if self._memory is not None:

@@ -17,7 +17,6 @@ What the text leaves open, and what we do:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,11 +38,6 @@ _NAMES = (ZARRAY, ZGROUP, ZATTRS)
 _INDENT = 4
 
 
-def normalize_path(text: str) -> NodePath:
-    """The node path that a logical path means (v2 "Logical storage paths"). Raises `NameInvalid` for a part ``.`` or ``..``."""
-    return NodePath("/" + re.sub("/+", "/", text.replace("\\", "/")).strip("/"))
-
-
 class V2(Dialect):
     """Zarr v2."""
 
@@ -61,8 +55,8 @@ class V2(Dialect):
             return V2Layout(prefix)
         try:
             return V2Layout(prefix, ConsolidatedCopy.parse(key, documents[key]))
-        except MetadataError as error:
-            return V2Layout(prefix, copy_ignored=str(error))
+        except MetadataError:
+            return V2Layout(prefix)
 
     def create(self, prefix: Prefix) -> V2Layout:
         return V2Layout(prefix)
@@ -73,12 +67,11 @@ PLUGIN = V2()
 
 @dataclass(frozen=True, slots=True)
 class V2Layout(Layout):
-    """A v2 hierarchy. ``copy`` is its consolidated copy; ``copy_ignored`` says why one that is there is not used."""
+    """A v2 hierarchy. ``copy`` is its consolidated copy, where there is one that can be read."""
 
     dialect = PLUGIN
     prefix: Prefix
     copy: ConsolidatedCopy | None = None
-    copy_ignored: str | None = None
 
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         base = self.chunk_prefix(path)
