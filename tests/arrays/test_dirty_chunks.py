@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.unhurried import unhurried
-from zarrfs.arrays.dirty_chunks import DirtyChunks, RunForm
+from zarrfs.arrays.dirty_chunks import DirtyChunks, RunLayout
 from zarrfs.memory.budget import MemoryBudget
 
-FORM = RunForm((2, 5), (2, 4), np.dtype("<i4"))
+FORM = RunLayout((2, 5), (2, 4), np.dtype("<i4"))
 SIZE, NBYTES = 8, 40
 spans = st.tuples(st.integers(0, SIZE - 1), st.integers(1, SIZE)).filter(lambda span: span[0] < span[1])
 

@@ -54,13 +54,13 @@ def test_a_file_that_is_not_last_words_is_left_alone(tmp_path: Path) -> None:
 def test_what_is_left_is_told_while_there_is_some_and_lost_with_the_daemon() -> None:
     path = exit_report.begin()
     assert exit_report.left(str(path)) is None
-    exit_report.tell(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
+    exit_report.update(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
     left = exit_report.left(str(path))
     assert left == Left(3, 12 << 20)
     assert str(left) == "3 files, 12.0 MiB left"
-    exit_report.tell(path, Left())
+    exit_report.update(path, Left())
     assert exit_report.collect(str(path)) == SUDDEN_DEATH
-    exit_report.tell(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
+    exit_report.update(path, Left(3, 12 << 20, ("raw/a", "raw/b")))
     outcome = exit_report.collect(str(path))
     assert outcome is not None
     assert (outcome.exit_code, outcome.message) == (

@@ -52,7 +52,7 @@ def test_every_chunk_has_its_place(spec: ShardSpec, data: st.DataObject) -> None
     assert spec.index_shape == (*places(spec).transpose(spec.axes).shape, 2)
     for place, coords in chunks.items():
         assert spec.shard_of(coords) == shard
-        assert spec.place_of(coords) == place
+        assert spec.pair_of(coords) == place
         assert spec.coords_of(shard, place) == coords
 
 
@@ -152,8 +152,8 @@ def test_a_pair_is_bad_where_no_chunk_can_lie(pairs: list[Pair], first: int, sto
             assert index.find(place) == good.get(place)
     assert (len(index), index.shard_nbytes, index.bad_count) == (len(pairs), 20, sum(bad))
     assert list(index.stored()) == [(place, nbytes) for place, (_, nbytes) in good.items()]
-    assert index.count == len(index.places()) == len(good) + sum(bad)
-    assert index.places() == [place for place in range(len(pairs)) if bad[place] or place in good]
+    assert index.count == len(index.stored_pairs()) == len(good) + sum(bad)
+    assert index.stored_pairs() == [place for place in range(len(pairs)) if bad[place] or place in good]
     assert index.used_nbytes == len({byte for offset, nbytes in good.values() for byte in range(offset, offset + nbytes)})
 
 

@@ -36,9 +36,9 @@ def test_of_one_key_a_few_lines_are_written_and_the_others_counted() -> None:
         log.now = n * 8 / 12_717
         log.warn("a/0.0")
     assert log.lines == ["read: a/0.0"] * OF_A_KEY
-    log.limiter.tell()
+    log.limiter.log_dropped()
     assert log.lines[OF_A_KEY:] == [f"{12_717 - OF_A_KEY} more of these left out in 8 s, the last: read: a/0.0"]
-    log.limiter.tell()
+    log.limiter.log_dropped()
     assert len(log.lines) == OF_A_KEY + 1
 
 
@@ -47,7 +47,7 @@ def test_many_keys_are_limited_together() -> None:
     for n in range(5_000):
         log.warn(f"a/{n}")
     assert log.lines == [f"read: a/{n}" for n in range(OF_A_KIND)]
-    log.limiter.tell()
+    log.limiter.log_dropped()
     assert log.lines[OF_A_KIND:] == [f"{5_000 - OF_A_KIND} more like this, of other keys, left out in 0 s, the last: read: a/4999"]
 
 
@@ -84,7 +84,7 @@ def test_what_is_counted_takes_a_bounded_amount_of_memory() -> None:
         for _ in range(OF_A_KEY + 1):
             log.warn("a", f"kind {n}")
     assert len(log.limiter._kinds) == log_lines.KINDS
-    log.limiter.tell()
+    log.limiter.log_dropped()
     assert sum("1 more of these left out" in line for line in log.lines) == 10 * log_lines.KINDS, "none is forgotten untold"
 
 
@@ -100,9 +100,9 @@ def test_every_handler_of_ours_tells_what_it_left_out() -> None:
     with added(log.logger.handlers[0]):
         for _ in range(OF_A_KEY + 2):
             log.warn("a")
-        log_lines.tell_left_out(over=WINDOW)
+        log_lines.log_dropped(over=WINDOW)
         assert len(log.lines) == OF_A_KEY
-        log_lines.tell_left_out()
+        log_lines.log_dropped()
     assert log.lines[-1].startswith("2 more of these")
 
 

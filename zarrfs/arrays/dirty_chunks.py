@@ -32,7 +32,7 @@ _IN_SPANS = -1
 _Place = tuple[mmap.mmap, int]
 
 
-class RunForm(NamedTuple):
+class RunLayout(NamedTuple):
     """What chunks of a run have in common: their full ``shape``, the part of it ``inside`` the array, the type of elements."""
 
     shape: Shape
@@ -71,7 +71,7 @@ class DirtyRun:
 
     __slots__ = ("_fronts", "_gone", "_spans", "file_place", "form", "memory", "size", "units")
 
-    def __init__(self, units: Sequence[DirtyUnit], form: RunForm, memory: Elements, file_place: _Place | None) -> None:
+    def __init__(self, units: Sequence[DirtyUnit], form: RunLayout, memory: Elements, file_place: _Place | None) -> None:
         self.units = units
         self.form = form
         self.memory = memory
@@ -224,13 +224,13 @@ class DirtyChunks:
         found = self.units.get(coords)
         return found if found is not None else DirtyUnit(coords, count)
 
-    def add_in_memory(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunForm) -> DirtyRun | None:
+    def add_in_memory(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunLayout) -> DirtyRun | None:
         """New dirty chunks, and the unit of each, whose elements are not defined yet; None when there is no memory for them."""
         if not self._budget.take(len(coords) * form.chunk_nbytes):
             return None
         return self._added(coords, DirtyRun(units, form, np.empty((len(coords), *form.shape), form.dtype), None))
 
-    async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunForm) -> DirtyRun:
+    async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunLayout) -> DirtyRun:
         """New dirty chunks in a file. Raises `StoreFull` when there is no room for them."""
         nbytes = len(coords) * form.chunk_nbytes
         mapping, offset = place = await self._place(nbytes)

@@ -74,7 +74,7 @@ class SurveyedShard:
         if self.index is None or not self.bad:
             return
         sound = {place for place, _ in self.index.stored()}
-        for place in self.index.places():
+        for place in self.index.stored_pairs():
             if place not in sound:
                 try:
                     self.index.find(place)

@@ -71,7 +71,7 @@ class ShardedChunks(ChunkStore):
         return self._parent.unit(self.spec.shard_of(coords))
 
     async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)
+        shard, place = self.spec.shard_of(coords), self.spec.pair_of(coords)
         known = self._indexes.get(self._key(shard))
         fresh = False
         for _ in range(TRIES):
@@ -93,7 +93,7 @@ class ShardedChunks(ChunkStore):
         raise restless(self._parent, shard)
 
     async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
-        shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)
+        shard, place = self.spec.shard_of(coords), self.spec.pair_of(coords)
         known = self._indexes.get(self._key(shard))
         for _ in range(TRIES):
             try:
@@ -128,7 +128,7 @@ class ShardedChunks(ChunkStore):
 
         async def one(shard: Coords) -> None:
             numbers = shards[shard]
-            found = await self._values(shard, [(self.spec.place_of(wanted[number][0]), wanted[number][1]) for number in numbers])
+            found = await self._values(shard, [(self.spec.pair_of(wanted[number][0]), wanted[number][1]) for number in numbers])
             for number, value in zip(numbers, found, strict=True):
                 values[number] = value
 
@@ -139,7 +139,7 @@ class ShardedChunks(ChunkStore):
         return values
 
     async def stat(self, coords: Coords) -> KeyStat | None:
-        shard, place = self.spec.shard_of(coords), self.spec.place_of(coords)
+        shard, place = self.spec.shard_of(coords), self.spec.pair_of(coords)
         for _ in range(TRIES):
             known = await self.shard(shard)
             if known is None:
@@ -179,7 +179,7 @@ class ShardedChunks(ChunkStore):
     async def _merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
         groups: dict[Coords, dict[int, Written]] = {}
         for coords, written in chunks.items():
-            groups.setdefault(self.spec.shard_of(coords), {})[self.spec.place_of(coords)] = written
+            groups.setdefault(self.spec.shard_of(coords), {})[self.spec.pair_of(coords)] = written
         now = time.time_ns()
         shards: dict[Coords, Written] = {}
         before: dict[Coords, KnownShard | None] = {}
@@ -206,7 +206,7 @@ class ShardedChunks(ChunkStore):
         if any(written.data is not None for written in group.values()):
             return False
         known = await self.shard(shard)
-        return known is None or (isinstance(known.index, ShardIndex) and group.keys().isdisjoint(known.index.places()))
+        return known is None or (isinstance(known.index, ShardIndex) and group.keys().isdisjoint(known.index.stored_pairs()))
 
     async def _staying(self, shard: Coords, group: Mapping[int, Written]) -> tuple[KnownShard | None, dict[int, Buffer]]:
         """The shard as it is, and those of its chunks that ``group`` does not replace, by place; nothing of both is got where none
@@ -222,7 +222,7 @@ class ShardedChunks(ChunkStore):
             if isinstance(known.index, ShardIndexInvalid):
                 raise known.index
             assert isinstance(known.index, ShardIndex)
-            stay = [place for place in known.index.places() if place not in group]
+            stay = [place for place in known.index.stored_pairs() if place not in group]
             # Chunks that share their bytes go on sharing them.
             ranges = dict.fromkeys(found for place in stay if (found := known.find(place)) is not None)
             if not ranges:

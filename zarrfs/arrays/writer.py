@@ -22,7 +22,7 @@ import trio
 
 from zarrfs.arrays.array import Array, Elements, part
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunForm
+from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout
 from zarrfs.arrays.reader import ArrayReader, StartSoon
 from zarrfs.arrays.write_back import WriteBack
 from zarrfs.errors import ZarrfsError
@@ -251,7 +251,7 @@ class ArrayWriter:
     async def _add(self, coords: Sequence[Coords]) -> DirtyChunk:
         """Neighbours become dirty; the first of them."""
         metadata = self.array.metadata
-        form = RunForm(metadata.chunk_grid.chunk_shape(coords[0]), self._inside(coords[0]), metadata.data_type.dtype)
+        form = RunLayout(metadata.chunk_grid.chunk_shape(coords[0]), self._inside(coords[0]), metadata.data_type.dtype)
         count = math.prod(map(len, self._storage.ranges(coords[0])))
         while True:
             # Those that were dirty may be stored by now.

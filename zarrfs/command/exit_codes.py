@@ -45,7 +45,7 @@ def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
     return Outcome(code, printable(_without_secrets(message, urls)))
 
 
-def tell_how(level: int, error: BaseException, urls: Sequence[str]) -> None:
+def log_cause(level: int, error: BaseException, urls: Sequence[str]) -> None:
     """Log how an error came about, without the secrets of ``urls``."""
     if log.isEnabledFor(level):
         import traceback

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zarrfs import __version__
-from zarrfs.command.exit_codes import EXIT_CODES, cause, outcome_of, tell_how
+from zarrfs.command.exit_codes import EXIT_CODES, cause, log_cause, outcome_of
 from zarrfs.errors import (
     UsageError,
     ZarrfsError,
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "zarrfs"
             return _end(Outcome(2, f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`"))
-        tell_how(logging.DEBUG, error, arguments)
+        log_cause(logging.DEBUG, error, arguments)
         return _end(outcome_of(error, arguments))
     except BaseExceptionGroup as group:
         # Ctrl-C, in the groups of the nurseries that it went through.
@@ -132,7 +132,7 @@ def mount(
         return _mount(config)
     except Exception as error:  # noqa: BLE001 (as there)
         # `run` hides what is secret in the arguments, and a store that a file names is in none of them.
-        tell_how(logging.DEBUG, error, [config.store])
+        log_cause(logging.DEBUG, error, [config.store])
         return _end(outcome_of(error, [config.store]))
 
 
@@ -371,7 +371,7 @@ def _serve(config: MountConfig, parent: Parent | None = None) -> int:
         if parent is None:
             raise
         if not isinstance(cause(error), ZarrfsError):
-            tell_how(logging.CRITICAL, error, [config.store])
+            log_cause(logging.CRITICAL, error, [config.store])
         if not parent.failed(outcome):
             log.critical("%s", outcome.message)
         return outcome.exit_code

@@ -186,7 +186,9 @@ async def _mounted(
         if connection is not None:
             background.start_soon(_ended_by, connection.gone, ended)
         if ours is not None:
-            detached = Detached(ours.device, in_use=lambda: session.in_use, asked=lambda: session.requests.begun, say=ending.tell)
+            detached = Detached(
+                ours.device, in_use=lambda: session.in_use, asked=lambda: session.requests.begun, say=ending.announce
+            )
             background.start_soon(_ended_by, partial(detached.unused, every), ended)
         with serving:
             await kernel.serve()
@@ -268,7 +270,7 @@ async def _tell_left_out() -> None:
     """Tell which lines the log was spared, also while nothing else is logged."""
     while True:
         await trio.sleep(log_lines.WINDOW)
-        log_lines.tell_left_out(over=log_lines.WINDOW)
+        log_lines.log_dropped(over=log_lines.WINDOW)
 
 
 def _set_read_ahead(device: int) -> None:

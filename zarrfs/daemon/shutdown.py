@@ -95,7 +95,7 @@ class Shutdown:
         if self._overdue is not None:
             self._overdue.over()
 
-    async def tell(self, line: str) -> None:
+    async def announce(self, line: str) -> None:
         """Tell whom it may concern."""
         log.warning("%s: %s", self._mountpoint, line)
         await self._manager.status(f"{self._mountpoint}: {line}")
@@ -138,10 +138,10 @@ class Shutdown:
                 progress, since = self.progress, trio.current_time()
             elif trio.current_time() - since >= self.step / 2:
                 since = float("inf")
-                await self.tell(f"the mount is ending, and waits for {self.doing}")
+                await self.announce(f"the mount is ending, and waits for {self.doing}")
             if left != told and self._words is not None:
                 try:
-                    exit_report.tell(self._words, left)
+                    exit_report.update(self._words, left)
                 except OSError as error:
                     log.debug("umount will not learn what is left: %s", error)
                 told = left

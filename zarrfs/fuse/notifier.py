@@ -39,7 +39,7 @@ class _Entry(NamedTuple):
     parent: int
     name: str
 
-    def tell(self, kernel: Kernel) -> None:
+    def send(self, kernel: Kernel) -> None:
         kernel.invalidate_entry(self.parent, self.name)
 
 
@@ -47,7 +47,7 @@ class _Inode(NamedTuple):
     ino: int
     attributes_only: bool
 
-    def tell(self, kernel: Kernel) -> None:
+    def send(self, kernel: Kernel) -> None:
         kernel.invalidate_inode(self.ino, self.attributes_only)
 
 
@@ -58,7 +58,7 @@ class _Mark:
         self.reached = trio.Event()
         self._token = trio.lowlevel.current_trio_token()
 
-    def tell(self, kernel: Kernel) -> None:
+    def send(self, kernel: Kernel) -> None:
         self._token.run_sync_soon(self.reached.set)
 
 
@@ -144,7 +144,7 @@ class Notifier:
             for notice in notices:
                 try:
                     if not self._stopped or isinstance(notice, _Mark):
-                        notice.tell(self._kernel)
+                        notice.send(self._kernel)
                 except (OSError, trio.RunFinishedError):
                     # The kernel has already forgotten it, which is as good.
                     pass

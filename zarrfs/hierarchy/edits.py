@@ -180,7 +180,7 @@ class NodeEditor:
                 await self._store.erase_prefix(prefix)
             self._hierarchy.empty_groups.lose(path)
 
-    async def unshown(self, path: NodePath) -> list[str]:
+    async def hidden_keys(self, path: NodePath) -> list[str]:
         """What the store has where the group at ``path`` and its members are, beside its own documents, if it has no members."""
         layout = await self.layout_for(path)
         own: set[str] = set(layout.document_keys(path))
@@ -238,7 +238,7 @@ class NodeEditor:
             raise AcrossViews(f"{new_path} is in a hierarchy of another dialect than {path}", key=path)
         return layout
 
-    async def check_place(self, path: NodePath) -> None:
+    async def check_creatable(self, path: NodePath) -> None:
         """Raise `NameInvalid`, `NotADirectory` or `EntryExists` where nobody can make a node at ``path``, at which there is none."""
         await self._check_place(await self.layout_for(path), path)
 

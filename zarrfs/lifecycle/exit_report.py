@@ -81,7 +81,7 @@ def write(path: Path, outcome: Outcome) -> None:
         log.warning("umount will not learn how this mount ended: %s", error)
 
 
-def tell(path: Path, left: Left) -> None:
+def update(path: Path, left: Left) -> None:
     """Replace the words in ``path`` by those of a sudden death that loses what is ``left``. Raises OSError."""
     words = SUDDEN_DEATH
     if left.files:

@@ -87,7 +87,7 @@ class ShardSpec:
         """Coordinates, in the grid of shards, of the shard that holds a chunk."""
         return tuple(index // count for index, count in zip(coords, self.chunks_per_shard, strict=True))
 
-    def place_of(self, coords: Coords) -> int:
+    def pair_of(self, coords: Coords) -> int:
         """Which pair of its shard's index is a chunk's."""
         return sum(index % count * step for index, count, step in zip(coords, self.chunks_per_shard, self._places, strict=True))
 
@@ -138,7 +138,7 @@ class ShardIndex:
             raise ShardIndexInvalid(f"the index of the shard says {nbytes} bytes from {offset}, where no chunk of it can lie")
         return offset, nbytes
 
-    def places(self) -> list[int]:
+    def stored_pairs(self) -> list[int]:
         """Of every chunk that is there, those with bad pairs included."""
         places: list[int] = np.flatnonzero(self._pairs[:, 1] != EMPTY).tolist()
         return places

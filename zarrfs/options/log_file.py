@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 from zarrfs import own_files
 from zarrfs.errors import UsageError
-from zarrfs.options.log_lines import Formatter, Limiter, tell_left_out
+from zarrfs.options.log_lines import Formatter, Limiter, log_dropped
 
 log = logging.getLogger("zarrfs")
 
@@ -58,7 +58,7 @@ def configure(level: str, file: str | None) -> None:
         raise UsageError(f"log file {file}: {error.strerror or error}: choose another with --log-file") from error
     handler.setFormatter(Formatter())
     handler.addFilter(Limiter(handler))
-    atexit.register(tell_left_out)
+    atexit.register(log_dropped)
     if logging.lastResort is not None:
         # Of the libraries' loggers.
         logging.lastResort.setFormatter(Formatter())

@@ -118,7 +118,7 @@ class Limiter(logging.Filter):
                 kind = self._kinds[identity] = _Kind(self._clock(), record.name, record.levelno)
             return kind.takes(hash(message if key is None else key), message)
 
-    def tell(self, *, over: float = 0) -> None:
+    def log_dropped(self, *, over: float = 0) -> None:
         """Tell what was left out of the kinds that have been counted for ``over`` seconds, and begin anew with them."""
         with self._locked():
             self._tell(over)
@@ -146,9 +146,9 @@ class Limiter(logging.Filter):
             self._handler.release()
 
 
-def tell_left_out(*, over: float = 0) -> None:
+def log_dropped(*, over: float = 0) -> None:
     """Have every handler of our log tell what it has left out of the kinds that it has counted for ``over`` seconds."""
     for handler in logging.getLogger("zarrfs").handlers:
         for each in handler.filters:
             if isinstance(each, Limiter):
-                each.tell(over=over)
+                each.log_dropped(over=over)

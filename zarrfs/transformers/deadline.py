@@ -22,7 +22,7 @@ from zarrfs.errors import StoreTimeout
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
 from zarrfs.transformers.forwarding import TransparentStore
-from zarrfs.transformers.health import Kind, Place, StoreHealth
+from zarrfs.transformers.health import StoreHealth, Subject, Target
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class DeadlineStore(TransparentStore):
     # --- readable -----------------------------------------------------------------------------------------------------------
 
     async def get(self, key: Key) -> Buffer | None:
-        return await self._read(Kind.VALUES, f"reading {key!r}", (key,), lambda: self.inner.get(key))
+        return await self._read(Subject.VALUES, f"reading {key!r}", (key,), lambda: self.inner.get(key))
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -65,7 +65,7 @@ class DeadlineStore(TransparentStore):
             pass
         keys = tuple(dict.fromkeys(key for key, _ in key_ranges))
         return await self._read(
-            Kind.VALUES,
+            Subject.VALUES,
             f"reading parts of {keys[0] if keys else None!r}",
             keys,
             lambda: self.inner.get_partial_values(key_ranges, if_generation=if_generation),
@@ -76,17 +76,19 @@ class DeadlineStore(TransparentStore):
             return self.get_with_stat_now(key, byte_range)
         except WouldWait:
             pass
-        return await self._read(Kind.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.get_with_stat(key, byte_range))
+        return await self._read(
+            Subject.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.get_with_stat(key, byte_range)
+        )
 
     async def data_from(self, key: Key, offset: int) -> int:
-        return await self._read(Kind.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.data_from(key, offset))
+        return await self._read(Subject.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.data_from(key, offset))
 
     async def stat(self, key: Key) -> KeyStat | None:
         try:
             return self.stat_now(key)
         except WouldWait:
             pass
-        return await self._read(Kind.NAMES, f"looking up {key!r}", (key,), lambda: self.inner.stat(key))
+        return await self._read(Subject.NAMES, f"looking up {key!r}", (key,), lambda: self.inner.stat(key))
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ class DeadlineStore(TransparentStore):
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
         """The deadline is for getting the lock; it may be held for longer."""
         lock = self.inner.exclusive(key)
-        await self._read(Kind.LOCKS, f"locking {key!r}", (key,), lock.__aenter__)
+        await self._read(Subject.LOCKS, f"locking {key!r}", (key,), lock.__aenter__)
         try:
             yield
         finally:
@@ -154,17 +156,17 @@ class DeadlineStore(TransparentStore):
         return self._list(prefix, self.inner.list_dir(prefix))
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
-        return await self._read(Kind.NAMES, f"looking up {prefix!r}", (prefix,), lambda: self.inner.prefix_exists(prefix))
+        return await self._read(Subject.NAMES, f"looking up {prefix!r}", (prefix,), lambda: self.inner.prefix_exists(prefix))
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
-        return await self._read(Kind.NAMES, f"looking up {prefix!r}", (prefix,), lambda: self.inner.prefix_mtime_ns(prefix))
+        return await self._read(Subject.NAMES, f"looking up {prefix!r}", (prefix,), lambda: self.inner.prefix_mtime_ns(prefix))
 
     async def free_space(self) -> tuple[int, int] | None:
-        return await self._read(Kind.NAMES, "measuring the store", (), self.inner.free_space)
+        return await self._read(Subject.NAMES, "measuring the store", (), self.inner.free_space)
 
     # --- deadlines ----------------------------------------------------------------------------------------------------------
 
-    async def _read(self, kind: Kind, doing: str, places: tuple[Place, ...], operation: Callable[[], Awaitable[T]]) -> T:
+    async def _read(self, kind: Subject, doing: str, places: tuple[Target, ...], operation: Callable[[], Awaitable[T]]) -> T:
         patience = await self._admitted(kind, doing, places)
         began = trio.current_time()
         with trio.move_on_after(patience):
@@ -183,7 +185,7 @@ class DeadlineStore(TransparentStore):
 
     async def _list(self, prefix: Prefix, entries: AsyncIterator[T]) -> AsyncIterator[T]:
         doing, places = f"listing {prefix!r}", (prefix,)
-        patience = await self._admitted(Kind.NAMES, doing, places)
+        patience = await self._admitted(Subject.NAMES, doing, places)
         portion: list[T] = []
         more = True
         while more:
@@ -191,17 +193,17 @@ class DeadlineStore(TransparentStore):
             with trio.move_on_after(patience) as scope:
                 more = await _fill(portion, entries)
             if portion or not scope.cancelled_caught:
-                self._health_of(places).answered(Kind.NAMES, places)
+                self._health_of(places).answered(Subject.NAMES, places)
             for entry in portion:
                 yield entry
             portion.clear()
             if scope.cancelled_caught:
-                self._health_of(places).missed(Kind.NAMES, places, began)
+                self._health_of(places).missed(Subject.NAMES, places, began)
                 raise self._timeout(doing, places)
             patience = self.seconds
 
     async def _write(self, doing: str, places: tuple[Key | Prefix, ...], operation: Callable[[], Awaitable[T]]) -> T:
-        patience = await self._admitted(Kind.CHANGES, doing, places)
+        patience = await self._admitted(Subject.CHANGES, doing, places)
         began: float | None = None
         with trio.move_on_after(patience):
             while before := next((write for write in self._abandoned if write.touches(places)), None):
@@ -220,16 +222,16 @@ class DeadlineStore(TransparentStore):
             return result
         # What waited behind an earlier write was not asked of the store.
         if began is not None:
-            self._health_of(places).missed(Kind.CHANGES, places, began)
+            self._health_of(places).missed(Subject.CHANGES, places, began)
         raise self._timeout(doing, places)
 
-    async def _admitted(self, kind: Kind, doing: str, places: tuple[Place, ...]) -> float:
+    async def _admitted(self, kind: Subject, doing: str, places: tuple[Target, ...]) -> float:
         patience = await self._health_of(places).admit(kind, places)
         if patience is None:
             raise StoreTimeout(f"{self._no_answer(doing)}, and has not since", key=places[0] if places else None)
         return patience
 
-    def _health_of(self, places: tuple[Place, ...]) -> StoreHealth:
+    def _health_of(self, places: tuple[Target, ...]) -> StoreHealth:
         """Of the part of the store that the first of them is in."""
         part = self.inner.part_of(places[0]) if places else ""
         health = self._health.get(part)
@@ -241,8 +243,8 @@ class DeadlineStore(TransparentStore):
             self._health[part] = health
         return health
 
-    async def _ask(self, kind: Kind, place: Place) -> None:
-        if kind is Kind.VALUES:
+    async def _ask(self, kind: Subject, place: Target) -> None:
+        if kind is Subject.VALUES:
             await self.inner.get_partial_values([(Key(place), ByteRange(0, 1))])
         elif isinstance(place, Prefix):
             await self.inner.prefix_exists(place)
@@ -254,20 +256,20 @@ class DeadlineStore(TransparentStore):
         try:
             write.result = await operation()
             write.error = None
-            self._health_of(write.places).answered(Kind.CHANGES, write.places)
+            self._health_of(write.places).answered(Subject.CHANGES, write.places)
         except Exception as error:  # noqa: BLE001 (given to the caller)
             write.error = error
             if isinstance(error, StoreTimeout):
-                self._health_of(write.places).given_up(Kind.CHANGES, write.places, write.began)
+                self._health_of(write.places).given_up(Subject.CHANGES, write.places, write.began)
             else:
-                self._health_of(write.places).answered(Kind.CHANGES, write.places)
+                self._health_of(write.places).answered(Subject.CHANGES, write.places)
         finally:
             write.ended.set()
             if write in self._abandoned:
                 self._abandoned.remove(write)
                 log.warning("%s: %s, given up by its caller, ended: %s", self.url, write.doing, write.error or "done")
 
-    def _timeout(self, doing: str, places: tuple[Place, ...]) -> StoreTimeout:
+    def _timeout(self, doing: str, places: tuple[Target, ...]) -> StoreTimeout:
         return StoreTimeout(self._no_answer(doing), key=places[0] if places else None)
 
     def _no_answer(self, doing: str) -> str:

@@ -29,7 +29,7 @@ from zarrfs.keys import Key, Prefix
 
 log = logging.getLogger(__name__)
 
-Place = Key | Prefix
+Target = Key | Prefix
 
 PAUSE = 1.0
 """Seconds between the beginnings of two probes, and during which a key that missed its deadline is not waited for again."""
@@ -45,7 +45,7 @@ _MAX_LATE = 10_000
 _USUAL_KEYS = ("zarr.json", ".zgroup")
 
 
-class Kind(enum.Enum):
+class Subject(enum.Enum):
     """What a request is about. Locks are evidence of nothing: another mount may hold one for as long as it likes."""
 
     VALUES = "values"
@@ -59,8 +59,8 @@ class _Circuit:
     """Requests of one kind. ``unanswered``: places asked in vain since the last answer; ``last``: a place that was answered."""
 
     answered_at: float = float("-inf")
-    unanswered: set[Place | None] = field(default_factory=set)
-    last: Place | None = None
+    unanswered: set[Target | None] = field(default_factory=set)
+    last: Target | None = None
     hung_since: float | None = None
     answers: trio.Event = field(default_factory=trio.Event)
     probed_at: float = float("-inf")
@@ -89,7 +89,7 @@ class StoreHealth:
         name: str,
         seconds: float,
         *,
-        ask: Callable[[Kind, Place], Awaitable[object]],
+        ask: Callable[[Subject, Target], Awaitable[object]],
         start_soon: Callable[..., None],
         part: str = "",
     ) -> None:
@@ -100,32 +100,32 @@ class StoreHealth:
         self._ask = ask
         self._start_soon = start_soon
         self._values, self._names, self._changes = _Circuit(), _Circuit(), _Circuit()
-        self._circuits = {Kind.VALUES: self._values, Kind.NAMES: self._names, Kind.CHANGES: self._changes}
-        self._late: dict[tuple[Kind, tuple[Place, ...]], _Late] = {}
+        self._circuits = {Subject.VALUES: self._values, Subject.NAMES: self._names, Subject.CHANGES: self._changes}
+        self._late: dict[tuple[Subject, tuple[Target, ...]], _Late] = {}
         self._usual_keys = tuple(Key(f"{part}/{name}" if part else name) for name in _USUAL_KEYS)
 
-    async def admit(self, kind: Kind, places: tuple[Place, ...]) -> float | None:
+    async def admit(self, kind: Subject, places: tuple[Target, ...]) -> float | None:
         """Return the seconds that a request for ``places`` may take; None if it has to fail at once."""
-        if kind is Kind.VALUES or kind is Kind.NAMES:
+        if kind is Subject.VALUES or kind is Subject.NAMES:
             self._probe_if_due(kind, places)
             patience = self._patience(kind, places)
             return patience if patience is not None and await self._answers_again(kind, places) else None
         if self._all_hung:
-            self._probe_if_due(Kind.NAMES, places)
-            if not await self._answers_again(Kind.VALUES, places):
-                await self._answers_again(Kind.NAMES, places)
+            self._probe_if_due(Subject.NAMES, places)
+            if not await self._answers_again(Subject.VALUES, places):
+                await self._answers_again(Subject.NAMES, places)
             if self._all_hung:
                 return None
         if self._changes.hung_since is not None:
             now = trio.current_time()
             if now < self._changes.next_probe:
                 return None
-            if kind is Kind.CHANGES:
+            if kind is Subject.CHANGES:
                 # This one is the probe.
                 self._changes.next_probe = now + self._seconds
         return self._seconds
 
-    def answered(self, kind: Kind, places: tuple[Place, ...]) -> None:
+    def answered(self, kind: Subject, places: tuple[Target, ...]) -> None:
         """Note that the store answered a request, whatever it said."""
         circuit = self._circuits.get(kind)
         if circuit is None:
@@ -140,20 +140,20 @@ class StoreHealth:
             for place in places:
                 self._late.pop((kind, (place,)), None)
 
-    def missed(self, kind: Kind, places: tuple[Place, ...], began: float) -> None:
+    def missed(self, kind: Subject, places: tuple[Target, ...], began: float) -> None:
         """Note that a request for ``places`` that ``began`` at this time got no answer."""
         now = trio.current_time()
         circuit = self._circuits.get(kind)
         if circuit is not None:
             circuit.unanswered.add(places[0] if places else None)
-        if kind is Kind.VALUES or kind is Kind.NAMES:
+        if kind is Subject.VALUES or kind is Subject.NAMES:
             self._remember(kind, places, now)
-        self._suspect(Kind.VALUES, began, now)
-        self._suspect(Kind.NAMES, began, now)
+        self._suspect(Subject.VALUES, began, now)
+        self._suspect(Subject.NAMES, began, now)
         if len(self._changes.unanswered) >= _ENOUGH_CHANGES:
-            self._suspect(Kind.CHANGES, began, now + self._pause)
+            self._suspect(Subject.CHANGES, began, now + self._pause)
 
-    def given_up(self, kind: Kind, places: tuple[Place, ...], began: float) -> None:
+    def given_up(self, kind: Subject, places: tuple[Target, ...], began: float) -> None:
         """Note that the backend, which has a deadline of its own, gave a request up. That it is busy, said at once, is an answer."""
         if trio.current_time() - began < self._pause:
             self.answered(kind, places)
@@ -162,7 +162,7 @@ class StoreHealth:
 
     # --- one key ------------------------------------------------------------------------------------------------------------
 
-    def _patience(self, kind: Kind, places: tuple[Place, ...]) -> float | None:
+    def _patience(self, kind: Subject, places: tuple[Target, ...]) -> float | None:
         if not self._late or not places:
             return self._seconds
         now = trio.current_time()
@@ -173,7 +173,7 @@ class StoreHealth:
         each = [self._late.get((kind, (place,))) for place in places]
         return self._grace if all(late is not None and now < late.until for late in each) else self._seconds
 
-    def _remember(self, kind: Kind, places: tuple[Place, ...], now: float) -> None:
+    def _remember(self, kind: Subject, places: tuple[Target, ...], now: float) -> None:
         same = self._late.get((kind, places))
         if same is not None and now < same.until:
             same.tried = True
@@ -192,13 +192,13 @@ class StoreHealth:
         since = (self._values.hung_since, self._names.hung_since)
         return all(each is not None and each >= self._changes.answered_at for each in since)
 
-    def _suspect(self, kind: Kind, began: float, next_probe: float) -> None:
+    def _suspect(self, kind: Subject, began: float, next_probe: float) -> None:
         circuit = self._circuits[kind]
         if circuit.hung_since is None and circuit.answered_at <= began:
             circuit.hung_since, circuit.next_probe, circuit.probed_at = began, next_probe, float("-inf")
             circuit.answers, circuit.logged = trio.Event(), False
 
-    def _answered(self, kind: Kind, circuit: _Circuit) -> None:
+    def _answered(self, kind: Subject, circuit: _Circuit) -> None:
         circuit.answered_at = trio.current_time()
         if circuit.hung_since is not None:
             if circuit.logged:
@@ -206,7 +206,7 @@ class StoreHealth:
             circuit.hung_since = None
             circuit.answers.set()
 
-    async def _answers_again(self, kind: Kind, places: tuple[Place, ...]) -> bool:
+    async def _answers_again(self, kind: Subject, places: tuple[Target, ...]) -> bool:
         """Whether the store answers; a new probe is waited for."""
         circuit = self._circuits[kind]
         if circuit.hung_since is None:
@@ -221,13 +221,13 @@ class StoreHealth:
             log.info("%s: %s: no request was answered for %g s: all fail until one is", self._name, kind.value, self._seconds)
         return False
 
-    def _probe_if_due(self, kind: Kind, places: tuple[Place, ...]) -> None:
+    def _probe_if_due(self, kind: Subject, places: tuple[Target, ...]) -> None:
         circuit, now = self._circuits[kind], trio.current_time()
         if circuit.hung_since is not None and now >= circuit.next_probe:
             circuit.probed_at, circuit.next_probe = now, now + self._pause
             self._start_soon(self._probe, kind, self._place_to_probe(kind, places), not circuit.has_patient_probe)
 
-    async def _probe(self, kind: Kind, place: Place, patient: bool) -> None:
+    async def _probe(self, kind: Subject, place: Target, patient: bool) -> None:
         """Ask for one place. One probe waits as long as any request may; beside it, later ones give way to each other, since an answer
         may have been lost for good."""
         circuit = self._circuits[kind]
@@ -246,9 +246,9 @@ class StoreHealth:
             if patient:
                 circuit.has_patient_probe = False
 
-    def _place_to_probe(self, kind: Kind, places: tuple[Place, ...]) -> Place:
+    def _place_to_probe(self, kind: Subject, places: tuple[Target, ...]) -> Target:
         """What is asked for, unless that may be what is slow."""
-        place = next((each for each in places if kind is Kind.NAMES or isinstance(each, Key)), None)
+        place = next((each for each in places if kind is Subject.NAMES or isinstance(each, Key)), None)
         circuit = self._circuits[kind]
         if place is not None and ((kind, (place,)) not in self._late or len(circuit.unanswered) >= _FEW):
             return place

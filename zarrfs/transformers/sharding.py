@@ -289,7 +289,7 @@ class ShardingStore(ForwardingStore):
         sizes: dict[Coords, int | None] = {}
         for coords in chunks:
             with _naming(self._grid.chunks.key(coords)):
-                found = known.find(self._grid.spec.place_of(coords)) if known is not None else None
+                found = known.find(self._grid.spec.pair_of(coords)) if known is not None else None
             sizes[coords] = found[1] if found is not None else None
         partly = [coords for coords, pieces in chunks.items() if pieces and _end_of_start(pieces) < (sizes[coords] or 0)]
         values = dict(zip(partly, await self._values([(coords, WHOLE) for coords in partly]), strict=True))
@@ -323,7 +323,7 @@ class ShardingStore(ForwardingStore):
                 raise known.index
             if not isinstance(known.index, ShardIndex):
                 raise not_at_once(self._grid.spec)
-            there = (self._grid.spec.coords_of(shard, place) for place in known.index.places())
+            there = (self._grid.spec.coords_of(shard, place) for place in known.index.stored_pairs())
             await self._store(dict.fromkeys(filter(goes, there)))
 
     def _demand_inside(self, coords: Coords, key: Key) -> None:

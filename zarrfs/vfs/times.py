@@ -21,7 +21,7 @@ class KeptTimes:
         """From now on ``mtime_ns`` is the time of ``ident``."""
         self._kept[ident] = (mtime_ns, size, stored_ns)
 
-    def shown(self, ident: str, *, size: int, stored_ns: int | None) -> int | None:
+    def mtime_ns_of(self, ident: str, *, size: int, stored_ns: int | None) -> int | None:
         """The time to show for ``ident``."""
         kept = self._kept.get(ident)
         if kept is None:

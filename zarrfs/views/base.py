@@ -56,7 +56,7 @@ class ViewContext:
     def __post_init__(self) -> None:
         self.temporaries = Temporaries(self.staging)
 
-    async def settle(self, place: Key | Prefix) -> None:
+    async def flush_queued(self, place: Key | Prefix) -> None:
         """Store what was written to chunks and waits for this key, or for those below this prefix, for who looks at them there. Where it
         cannot be stored (a shard may be broken, and about to be replaced) it goes on waiting."""
         if not self.hierarchy.waits:

@@ -18,7 +18,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, NameIndex, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Buffer, KeyStat
-from zarrfs.stores.dbm.index import is_index, places
+from zarrfs.stores.dbm.index import is_index, offsets
 from zarrfs.stores.dbm.kind import foreign_kind
 
 _SUFFIXES = (".dat", ".dir", ".bak")
@@ -33,7 +33,7 @@ class DumbDbmArchive(Archive):
         base = _base(path)
         self.path = os.path.abspath(base)
         self._dir, self._dat = ArchiveFile(base + ".dir"), ArchiveFile(base + ".dat")
-        found = places(self._dir)
+        found = offsets(self._dir)
         self._offset, self._size = array("Q"), array("Q")
         rows = {}
         for row, (name, (offset, size)) in enumerate(found.items()):

@@ -23,15 +23,15 @@ _LINE = re.compile(r"""(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"),\s?\((\d{1,19
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
-Places = dict[bytes, tuple[int, int]]
+Offsets = dict[bytes, tuple[int, int]]
 """A key's bytes, to the offset and size of its value."""
 
 
-def places(file: ArchiveFile) -> Places:
+def offsets(file: ArchiveFile) -> Offsets:
     """What the ``.dir`` file says. Raises `StoreError` when nothing in it is of the right form, or when there is too much of it."""
     if file.size > _MAX_NBYTES:
         raise StoreError(f"{file.path} is an index of {file.size} bytes, which is too many", key=file.path)
-    found: Places = {}
+    found: Offsets = {}
     bad = first_bad = 0
     for number, line in enumerate(_lines(file), 1):
         match = _LINE.fullmatch(line.rstrip())

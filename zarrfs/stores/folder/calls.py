@@ -12,7 +12,7 @@ from zarrfs import threads
 from zarrfs.errors import StoreError
 from zarrfs.memory.spill import Buffers, data_extents
 from zarrfs.stores.base import Buffer
-from zarrfs.stores.folder.names import Parts, place_of
+from zarrfs.stores.folder.names import Parts, path_of
 from zarrfs.stores.os_errors import ABSENT
 
 # What is large is read in such pieces.
@@ -94,7 +94,7 @@ def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None 
             place += count
         if os.fstat(fd).st_size >= stop:
             return target
-    raise StoreError(f"{place_of(parts)!r} was cut short while it was read", key=place_of(parts))
+    raise StoreError(f"{path_of(parts)!r} was cut short while it was read", key=path_of(parts))
 
 
 def next_data(fd: int, offset: int) -> int:

@@ -178,7 +178,7 @@ class FolderChanges:
             else:
                 for seen in watch.understand(each):
                     self._sort(seen, found)
-        watch.settle()
+        watch.drop_leaving()
         return [_change(parts, is_folder, kind) for (parts, is_folder), kind in found.items()]
 
     def _sort(self, seen: Seen, found: Found) -> None:

@@ -40,6 +40,6 @@ def generation_of(stat: os.stat_result, mtime_ns: int | None = None) -> Generati
     return f"{stat.st_dev:x}-{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns if mtime_ns is None else mtime_ns:x}"
 
 
-def place_of(parts: Parts) -> str:
+def path_of(parts: Parts) -> str:
     """The key or prefix (without its trailing slash) that consists of ``parts``."""
     return "/".join(parts)

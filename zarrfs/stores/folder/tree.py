@@ -41,7 +41,7 @@ from zarrfs.stores.folder.calls import (
     write,
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
-from zarrfs.stores.folder.names import TEMPORARY, Parts, generation_of, place_of
+from zarrfs.stores.folder.names import TEMPORARY, Parts, generation_of, path_of
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.os_errors import ABSENT
 
@@ -151,7 +151,7 @@ class FolderTree:
         found = lstat(folder, parts[-1])
         if found is not None and not st.S_ISREG(found.st_mode):
             what = "a folder" if st.S_ISDIR(found.st_mode) else "a symbolic link or special file"
-            raise KeyConflict(f"{what} stands where the value of {place_of(parts)!r} has to be", key=place_of(parts))
+            raise KeyConflict(f"{what} stands where the value of {path_of(parts)!r} has to be", key=path_of(parts))
         return found
 
     def notice(self, folder: int, name: str) -> None:
@@ -219,8 +219,8 @@ class FolderTree:
                 if not st.S_ISDIR(found.st_mode):
                     self.notice(folder, name)
                     raise StoreAccessDenied(
-                        f"{place_of(parts)!r} is not read: {name!r} is a symbolic link or special file, and these are not followed",
-                        key=place_of(parts),
+                        f"{path_of(parts)!r} is not read: {name!r} is a symbolic link or special file, and these are not followed",
+                        key=path_of(parts),
                     )
                 above, folder = folder, os.open(name, os.O_PATH | _FOLDER, dir_fd=folder)
                 os.close(above)
@@ -445,4 +445,4 @@ class FolderTree:
 
 def changed(parts: Parts) -> GenerationMismatch:
     """The error of who wanted another generation of a value."""
-    return GenerationMismatch(f"{place_of(parts)!r} was changed by someone else", key=place_of(parts))
+    return GenerationMismatch(f"{path_of(parts)!r} was changed by someone else", key=path_of(parts))

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from zarrfs.stores.folder.file_systems import is_local
-from zarrfs.stores.folder.names import TEMPORARY, Parts, place_of
+from zarrfs.stores.folder.names import TEMPORARY, Parts, path_of
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.os_errors import ABSENT
 
@@ -128,7 +128,7 @@ class FolderWatch:
     def demand_local(self) -> None:
         """Raise `Unwatchable` where something is mounted in the tree of which inotify does not tell, or which may hang."""
         if places := self._tree.mounts.now():
-            raise Unwatchable(f"{place_of(places[0])!r} is on another file system")
+            raise Unwatchable(f"{path_of(places[0])!r} is on another file system")
 
     def fileno(self) -> int:
         """A descriptor that is readable when there is something to `read`."""
@@ -187,7 +187,7 @@ class FolderWatch:
             yield Seen((*folder.parts, name), True, "made")
             yield from self._add(folder, name, telling=True)
 
-    def settle(self) -> None:
+    def drop_leaving(self) -> None:
         """No more events for now: what left the tree is not waited for."""
         for folder in self._leaving.values():
             self._drop(folder)

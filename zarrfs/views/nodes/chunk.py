@@ -113,7 +113,7 @@ class DecodedChunk(ChunkFile):
         if stat is None and not self._form.fill:
             return None
         stored_ns = stat.mtime_ns if stat is not None else None
-        mtime_ns = self._context.times.shown(self.ident, size=self._nbytes, stored_ns=stored_ns)
+        mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stored_ns)
         return _DecodedSnapshot(
             opened, self._coords, self._nbytes, mtime_ns, stat.generation if stat is not None else None, self._room
         )
@@ -125,7 +125,7 @@ class DecodedChunk(ChunkFile):
             found = await self._opened.array.stored_chunk(self._coords)
             if found is not None:
                 data, stat = found
-                mtime_ns = self._context.times.shown(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
+                mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
                 return _DecodedSnapshot(
                     self._opened, self._coords, self._nbytes, mtime_ns, stat.generation, self._room, stored=kept(data, self._room)
                 )
@@ -173,7 +173,7 @@ class DecodedChunk(ChunkFile):
             return None
         data = _as_bytes(elements)
         stored_ns = stat.mtime_ns if stat is not None else None
-        mtime_ns = self._context.times.shown(self.ident, size=len(data), stored_ns=stored_ns)
+        mtime_ns = self._context.times.mtime_ns_of(self.ident, size=len(data), stored_ns=stored_ns)
         return _DecodedSnapshot(
             self._opened,
             self._coords,
@@ -195,7 +195,7 @@ class EncodedChunk(ChunkFile):
         stat = await chunks.stat(self._coords)
         if stat is None:
             return None
-        mtime_ns = self._context.times.shown(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
+        mtime_ns = self._context.times.mtime_ns_of(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
         return _EncodedSnapshot(self._opened, self._coords, stat, mtime_ns, self._context.staging.room.kept)
 
     async def load(self) -> Buffer | None:

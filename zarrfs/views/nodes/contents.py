@@ -89,7 +89,7 @@ class GroupContents(GroupDirectory, FolderContents):
         return self._form.document(self.path, name)
 
     def shown_mtime_ns(self, shown: Child, stored_ns: int | None) -> int | None:
-        return self.context.times.shown(f"{self._form.ident(self.path, shown.name)}/", size=0, stored_ns=stored_ns)
+        return self.context.times.mtime_ns_of(f"{self._form.ident(self.path, shown.name)}/", size=0, stored_ns=stored_ns)
 
     def _waiting_called(self, name: str) -> NodePath | None:
         return next((path for path in self._form.state.waiting_in(self.path) if path.name == name), None)
@@ -161,7 +161,7 @@ class ArrayContents(FolderContents):
                 if one is not None:
                     size, mtime_ns = one.size if one.size is not None else size, one.mtime_ns
                 elif self._context.times:
-                    mtime_ns = self._context.times.shown(self._ident(name), size=size, stored_ns=mtime_ns)
+                    mtime_ns = self._context.times.mtime_ns_of(self._ident(name), size=size, stored_ns=mtime_ns)
                 yield name, False, size, mtime_ns, self._context.writable
         for name, one in staged.items():
             yield name, False, one.size or 0, one.mtime_ns, self._context.writable
@@ -302,7 +302,7 @@ class UnsupportedContents(FolderContents):
 async def folder_mtime_ns(form: ViewFormat, path: NodePath) -> int | None:
     """The time to show for the folder at ``path``."""
     stored_ns = await form.context.store.prefix_mtime_ns(form.context.hierarchy.folder_of(path))
-    return form.context.times.shown(form.ident(path, ""), size=0, stored_ns=stored_ns)
+    return form.context.times.mtime_ns_of(form.ident(path, ""), size=0, stored_ns=stored_ns)
 
 
 async def folder_entry(form: ViewFormat, path: NodePath) -> Entry:

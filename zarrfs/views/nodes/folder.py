@@ -171,7 +171,7 @@ class NodeFolder(Directory):
         kind = await self._kind()
         left = [name async for name, *_ in self.entries()]
         if left == [self.form.group_document] and isinstance(kind, GroupContents) and self.form.is_hollow(kind.node):
-            left = await self._context.editor.unshown(self.path)
+            left = await self._context.editor.hidden_keys(self.path)
         if left:
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {left[0]!r}", key=self.path)
         if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):

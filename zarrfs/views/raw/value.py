@@ -41,7 +41,7 @@ class RawValue(WholeContent):
         self.ident = called or ident(key)
 
     async def snapshot(self) -> Snapshot | None:
-        await self._context.settle(self.key)
+        await self._context.flush_queued(self.key)
         stat = await self._store.stat(self.key)
         if stat is None:
             return None
@@ -53,12 +53,12 @@ class RawValue(WholeContent):
         if self._was_given or (self._size is not None and self._size > _AT_ONCE_NBYTES):
             return await self.snapshot()
         self._was_given = True
-        await self._context.settle(self.key)
+        await self._context.flush_queued(self.key)
         found = await self._store.get_with_stat(self.key, ByteRange(0, _AT_ONCE_NBYTES))
         return None if found is None else self._shown(found[1], found[0])
 
     def _shown(self, stat: KeyStat, value: Buffer | None = None) -> Snapshot:
-        mtime_ns = self._times.shown(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
+        mtime_ns = self._times.mtime_ns_of(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
         whole = kept(value, self._room) if value is not None and len(value) == stat.size else None
         return RawSnapshot(self._store, self.key, stat, mtime_ns, self._room, whole)
 
@@ -95,7 +95,7 @@ class RawValue(WholeContent):
             await trio.lowlevel.checkpoint()
 
     async def publish(self, data: Buffer) -> None:
-        await self._context.settle(self.key)
+        await self._context.flush_queued(self.key)
         await self._store.set(self.key, data)
 
     async def create(self, data: Buffer) -> None:

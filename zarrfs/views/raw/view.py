@@ -66,7 +66,7 @@ class RawDirectory(Directory):
 
     async def attributes(self) -> Attributes:
         stored_ns = await self._store.prefix_mtime_ns(self.prefix)
-        mtime_ns = self._times.shown(self._here, size=0, stored_ns=stored_ns)
+        mtime_ns = self._times.mtime_ns_of(self._here, size=0, stored_ns=stored_ns)
         return Attributes(True, mtime_ns=mtime_ns, writable=self._context.writable)
 
     async def set_mtime(self, mtime_ns: int) -> None:
@@ -90,7 +90,7 @@ class RawDirectory(Directory):
         if temporary is not None:
             return temporary, None
         part = await self._part(name)
-        await self._context.settle(self.prefix.child(part))
+        await self._context.flush_queued(self.prefix.child(part))
         if part:
             key = self.prefix.key(part)
             content = RawValue(self._context, key)
@@ -113,7 +113,7 @@ class RawDirectory(Directory):
         """None, whatever it is: keys are bytes, and nothing is looked up."""
 
     async def entries(self) -> AsyncIterator[Entry]:
-        await self._context.settle(self.prefix)
+        await self._context.flush_queued(self.prefix)
         writable = self._context.writable
         here, times = self._here, self._times
         temporary = {entry[0]: entry for entry in self._temporaries.entries(here)}
@@ -128,7 +128,7 @@ class RawDirectory(Directory):
             if temporary and name in temporary:
                 continue
             if times:
-                mtime_ns = times.shown(f"{here}{names.name_of(name)}{'/' * is_prefix}", size=size, stored_ns=mtime_ns)
+                mtime_ns = times.mtime_ns_of(f"{here}{names.name_of(name)}{'/' * is_prefix}", size=size, stored_ns=mtime_ns)
             if is_prefix:
                 made.discard(self.prefix.child(name))
             elif staged:
@@ -143,7 +143,7 @@ class RawDirectory(Directory):
                 names.name_of(prefix[len(self.prefix) : -1]),
                 True,
                 0,
-                times.shown(ident(prefix), size=0, stored_ns=None),
+                times.mtime_ns_of(ident(prefix), size=0, stored_ns=None),
                 writable,
             )
 
@@ -271,7 +271,7 @@ class RawDirectory(Directory):
             raise NotADirectory(f"{new!r} is a file", key=new)
         staging = self._context.staging
         await staging.publish_below(ident(old))
-        await self._context.settle(old)
+        await self._context.flush_queued(old)
         try:
             await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:

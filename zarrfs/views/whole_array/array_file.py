@@ -77,7 +77,7 @@ class WholeArrayContent(Content):
     async def mtime_ns(self, size: int) -> int:
         """The time to show for the array's file of ``size`` bytes: the one that was set, else when the array was last changed."""
         stored_ns = await self._changed_ns()
-        return self._context.times.shown(self.ident, size=size, stored_ns=stored_ns) or stored_ns
+        return self._context.times.mtime_ns_of(self.ident, size=size, stored_ns=stored_ns) or stored_ns
 
     async def _changed_ns(self) -> int:
         return await self._context.hierarchy.mtime_ns(self.path) or self._context.mounted_ns

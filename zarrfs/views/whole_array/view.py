@@ -261,7 +261,7 @@ class WholeArrayGroup(GroupDirectory):
     async def _new_child(self, name: str) -> NodePath:
         """The path of the array that a new file called ``name`` becomes. Raises `NameInvalid`, `EntryExists`."""
         path = self._child(name)
-        await self.context.editor.check_place(path)
+        await self.context.editor.check_creatable(path)
         if await self.context.hierarchy.node(path) is not None:
             raise EntryExists(f"there is a node at {path} already, which is no array that {self.view}/ can show", key=path)
         return path
