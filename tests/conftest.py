@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.support import forge
+
 
 def why_fuse_is_unusable() -> str | None:
     try:
@@ -38,6 +40,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
             pytest.fail(f"this test mounts, ZARRFS_REQUIRE_FUSE=1 demands it, and it cannot: {reason}", pytrace=False)
         pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _real_exec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("real_exec"):
+        monkeypatch.setattr(forge, "in_use", False)
 
 
 class _Collector(logging.Handler):

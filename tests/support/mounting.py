@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support import forge
 from zarrfs.options.config import MountConfig
 
 ROOT = Path(__file__).parents[2]
@@ -70,10 +71,13 @@ class Mounted:
 
 def zarrfs(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line."""
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    if forge.in_use:
+        return forge.run(arguments, cwd="/", env=env, timeout=_PATIENCE)
     return subprocess.run(
         [sys.executable, "-P", "-m", "zarrfs", *arguments],
         cwd="/",
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=env,
         capture_output=True,
         text=True,
         timeout=_PATIENCE,

@@ -1,0 +1,139 @@
+"""Commands of zarrfs in processes that are forked from one that has imported everything: a mount costs a tenth of the time.
+
+    python zarrfs_forge.py FD    # a Unix socket of packets
+
+A packet brings four descriptors: a stream, and stdin, stdout and stderr of the command. The stream gives one line of JSON (the arguments,
+the environment and the working directory), and gets two: the process, and when it has ended its exit code. The daemon of ``zarrfs mount``
+is forked as well, in place of the program that the command would start; everything else is what the command does. It ends when the other
+end of the socket is closed.
+
+Named like the program, by which a daemon is known where the kernel does not tell whose connection it holds.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+# Run as a script, from anywhere: the checkout is not on the path. OpenBLAS would start a thread for each core.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import zarrfs.__main__ as program
+from zarrfs import registry
+from zarrfs.command import main as _command  # noqa: F401
+from zarrfs.daemon import serve  # noqa: F401 - imported for those that are forked
+from zarrfs.lifecycle import background, unmounting  # noqa: F401
+from zarrfs.reports import check, info  # noqa: F401
+
+_PACKAGES = ("zarrfs.stores", "zarrfs.codecs", "zarrfs.dialects", "zarrfs.containers", "zarrfs.views")
+
+
+class ForkedProcess:
+    """What ``subprocess.Popen`` is to `zarrfs.lifecycle.background`: the daemon, forked."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int,
+        stdout: Any,
+        stderr: Any,
+        cwd: str,
+        pass_fds: Sequence[int],
+        env: Mapping[str, str],
+    ) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            null = os.open(os.devnull, os.O_RDONLY)
+            for source, target in (null, 0), (stdout.fileno(), 1), (stderr.fileno(), 2):
+                os.dup2(source, target)
+            kept = sorted(pass_fds)
+            for first, last in zip([2, *kept], [*kept, 1 << 16], strict=True):
+                os.closerange(first + 1, last)
+            os.chdir(cwd)
+            # "python -P -m zarrfs ..."
+            _run(command[command.index("zarrfs") + 1 :], env)
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+    def terminate(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Be the command with these arguments; does not return."""
+    code: object = 1
+    try:
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = ["zarrfs", *arguments]
+        program.main()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:  # noqa: BLE001 - told as the interpreter tells it
+        sys.excepthook(*sys.exc_info())
+    finally:
+        for stream in sys.stdout, sys.stderr:
+            stream.flush()
+        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _answer(stream: socket.socket, descriptors: Sequence[int]) -> None:
+    """Fork what is asked for, and tell how it ended."""
+    with stream.makefile("r") as lines:
+        asked = json.loads(lines.readline())
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        for source, target in zip(descriptors, range(3), strict=True):
+            os.dup2(source, target)
+        os.closerange(3, 1 << 16)
+        os.chdir(asked["cwd"])
+        _run(asked["arguments"], asked["environment"])
+    for descriptor in descriptors:
+        os.close(descriptor)
+    stream.sendall(f"{pid}\n".encode())
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    stream.sendall(f"{code}\n".encode())
+
+
+def main(fd: int) -> None:
+    """Serve until the other end is closed."""
+    for package in _PACKAGES:
+        registry.plugins(package)
+    background.subprocess = SimpleNamespace(Popen=ForkedProcess, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
+    gc.collect()
+    gc.freeze()
+    # Nobody waits for who answers; who answers waits for its child.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=fd) as packets:
+        while True:
+            packet, descriptors, _, _ = socket.recv_fds(packets, 1, 4)
+            if not packet:
+                return
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                packets.close()
+                with socket.socket(fileno=descriptors[0]) as stream:
+                    _answer(stream, descriptors[1:])
+                os._exit(0)
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
