@@ -1,5 +1,5 @@
 # Each target works alone, in any order, in a fresh clone; scripts/setup.sh installs what is missing.
-.PHONY: demo test fuzz setup
+.PHONY: demo test fuzz mutants setup
 
 # make demo STORE=/data/x.zarr: mount and show that store, read-only. Passed in the environment: no shell reads it.
 export STORE
@@ -17,6 +17,10 @@ export SEED MINUTES
 
 fuzz: setup
 	.venv/bin/python -m tests.fuzz --seed "$$SEED" --minutes "$$MINUTES"
+
+# make mutants ARGS="index errno": small faults that the tests have to notice (tests/mutants.py). Takes an hour, or some of them.
+mutants: setup
+	.venv/bin/python -m tests.mutants $(ARGS)
 
 setup:
 	@scripts/setup.sh test
