@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support import forge
+from tests.support import forge, unhurried  # noqa: F401 - loads the profile of hypothesis
 
 
 def why_fuse_is_unusable() -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.arrays.test_sharded import CHECKED, arrays, node, opened
+from tests.support.unhurried import tries
 from zarrfs.arrays import shard_index_reader
 from zarrfs.arrays.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.errors import ChunkError, TooLarge
@@ -29,7 +30,7 @@ def in_pages() -> object:
 
 
 @given(array=arrays(), data=st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
+@tries(40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_pages_say_what_the_whole_index_says(in_pages, array: ArrayNode, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
     async def main() -> None:
         store = MemoryStore()

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, trio_test
 
 from tests.support.arrays import WIDE, Example, Reading, examples, reading, store_of
 from tests.support.stores import WaitingStore, fill
 from tests.support.trees import READ_ONLY, tree_over, walk
+from tests.support.unhurried import tries
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import Key
@@ -23,7 +24,7 @@ from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import File
 
 LIMITS = st.sampled_from([0, 4096, 3 * 4096, 1 << 20])
-unhurried = settings(deadline=None, max_examples=100)
+unhurried = tries(100)
 
 
 async def read_pass(opened: OpenArray, step: int) -> bytes:
@@ -82,7 +83,7 @@ def test_a_pass_decodes_each_chunk_once(example: Example, limit: int, step: int,
     trio.run(main)
 
 
-@settings(deadline=None, max_examples=30)
+@tries(30)
 @given(
     several=st.lists(examples(max_ndim=2, max_extent=12), min_size=2, max_size=4),
     limit=LIMITS,
@@ -109,7 +110,7 @@ def test_passes_over_several_arrays_at_once_do_not_displace_each_other(
     trio.run(main)
 
 
-@settings(deadline=None, max_examples=30)
+@tries(30)
 @given(example=examples(max_ndim=2, max_extent=12), limit=LIMITS, jitter=st.randoms(use_true_random=False))
 def test_requests_out_of_order_within_the_window_decode_each_chunk_once(
     example: Example, limit: int, jitter: random.Random

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
+from tests.support.unhurried import tries
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
@@ -79,7 +80,7 @@ def arrays(draw: st.DrawFn) -> ArrayNode:
 
 
 @given(arrays(), st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@tries(60, suppress_health_check=[HealthCheck.too_slow])
 def test_chunks_are_those_that_were_written(array: ArrayNode, data: st.DataObject) -> None:
     async def main() -> None:
         store = MemoryStore()

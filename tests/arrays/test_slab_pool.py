@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from trio.testing import trio_test
 
+from tests.support.unhurried import tries
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.slab_pool import Slab, SlabPool
 
@@ -181,4 +181,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestPoolMachine.settings = tries(30, stateful_step_count=25)

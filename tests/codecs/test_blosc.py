@@ -10,9 +10,10 @@ import numcodecs
 import numcodecs.blosc
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.unhurried import tries
 from zarrfs.codecs import lookup
 from zarrfs.codecs.blosc import Blosc
 from zarrfs.codecs.chain import CodecChain
@@ -47,7 +48,7 @@ def test_a_header_that_lies(offset: int, value: int, reason: str) -> None:
         tracemalloc.stop()
 
 
-@settings(max_examples=300, deadline=None)
+@tries(300)
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(ENCODED) - 1), st.integers(0, 255)), min_size=1, max_size=6),
     cname=st.sampled_from(["lz4", "zstd", "blosclz", "zlib"]),

@@ -12,10 +12,11 @@ from typing import Any
 import numcodecs
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.codecs import SHAPE, Example, examples, of_objects, params, same
+from tests.support.unhurried import tries
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zarrfs.codecs.chain import CodecChain
@@ -101,7 +102,7 @@ def test_flipped_bits_are_an_error_or_a_chunk(example: Example) -> None:
         assert (decoded.shape, decoded.dtype) == (SHAPE, example.chunk.dtype)
 
 
-@settings(max_examples=15, deadline=None)
+@tries(15)
 @given(junk=st.binary(max_size=200))
 @every_example
 def test_junk_is_an_error_or_a_chunk(example: Example, junk: bytes) -> None:
@@ -112,7 +113,7 @@ def test_junk_is_an_error_or_a_chunk(example: Example, junk: bytes) -> None:
     assert (decoded.shape, decoded.dtype) == (SHAPE, example.chunk.dtype)
 
 
-@settings(max_examples=15, deadline=None)
+@tries(15)
 @given(data=st.binary(max_size=2000))
 @every_bytes_codec
 def test_bytes_round_trip(example: Example, data: bytes) -> None:

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import HealthCheck, assume, example, given
 from hypothesis import strategies as st
 
+from tests.support.unhurried import tries
 from zarrfs.dialects import documents, json_text
 from zarrfs.dialects.json_text import JsonText
 from zarrfs.errors import MetadataError
@@ -56,7 +57,7 @@ def accepts(text: str) -> bool:
     return True
 
 
-many = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+many = tries(60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @many

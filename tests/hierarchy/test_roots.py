@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.arrays import Reading, reading
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
-from tests.support.unhurried import unhurried
+from tests.support.unhurried import tries, unhurried
 from zarrfs.arrays.position import Position
 from zarrfs.dialects.base import Edit
 from zarrfs.errors import AcrossViews, EntryExists, NameInvalid, ZarrfsError
@@ -625,7 +625,7 @@ async def change(store: Store, step: Any) -> None:
         await store.inner.erase(Key(top + key))
 
 
-@settings(deadline=None, max_examples=150)
+@tries(150)
 @given(
     batches=st.lists(st.lists(BEHIND | EDITS, min_size=1, max_size=3), max_size=6), dialect=st.sampled_from(["v2", "v3", "v3_2019"])
 )

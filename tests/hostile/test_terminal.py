@@ -16,7 +16,7 @@ from tests.support.users import REPOSITORY, run_as_users, script_of_python
 from zarrfs.lifecycle import as_owner, programs
 from zarrfs.lifecycle.mount_table import Mount, Owner
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users"), pytest.mark.real_exec]
 
 NOBODYS = Mount("/m", "fuse.zarrfs", "0:1", Owner(65534, 65534))
 ON_A_TERMINAL = """

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.support import forge
 from tests.support.mounting import ROOT, killed_at_last, mountpoint
 from tests.support.notifications import notified
 from zarrfs.lifecycle import exit_report
@@ -50,14 +51,12 @@ def assert_clean(said: bytes, where: str) -> str:
 
 def zarrfs(*arguments: str | Path, module: str = "zarrfs", **env: str) -> tuple[int, str]:
     """Run a command; its exit code, and what it printed, which has to be clean."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", module, *map(str, arguments)],
-        cwd="/",
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | env,
-        capture_output=True,
-        timeout=100,
-        check=False,
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | env
+    command = [sys.executable, "-P", "-m", module, *map(str, arguments)]
+    if forge.in_use and module == "zarrfs" and not env:
+        done = forge.run(command[4:], cwd="/", env=environment, timeout=100)
+    else:
+        done = subprocess.run(command, cwd="/", env=environment, capture_output=True, timeout=100, check=False)
     where = f"{module} {arguments[0]!r}"
     text = assert_clean(done.stdout, f"stdout of {where}") + assert_clean(done.stderr, f"stderr of {where}")
     assert "Traceback" not in text and "defect" not in text, text

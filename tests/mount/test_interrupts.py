@@ -16,7 +16,7 @@ from tests.support.mounting import ROOT, mountpoint, watchdog
 from tests.support.small_stores import SMALL, write
 from zarrfs.lifecycle.mount_table import mount_at
 
-pytestmark = pytest.mark.fuse
+pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -21,7 +21,7 @@ from tests.support.namespace import run_in_namespace
 from tests.support.users import opened
 from zarrfs.options.config import MountConfig
 
-pytestmark = pytest.mark.fuse
+pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
 EXAMPLE = ROOT / "demo" / "example.zarr"
 USER = 65534

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.support.mounting import Mounted, mounted
-from tests.support.unhurried import unhurried
+from tests.support.unhurried import tries
 from zarrfs.vfs.temporary import is_temporary
 
 pytestmark = pytest.mark.fuse
@@ -233,4 +232,4 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 
 def test_raw_is_a_folder(mount: Mounted, tmp_path: Path) -> None:
     machine = type("Machine", (RawMachine,), {"mount": mount, "plain_folder": tmp_path})
-    run_state_machine_as_test(machine, settings=settings(unhurried, max_examples=60, stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=tries(60, stateful_step_count=30))

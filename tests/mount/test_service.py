@@ -20,7 +20,7 @@ from tests.support.small_stores import write
 from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.options.config import MountConfig
 
-pytestmark = pytest.mark.fuse
+pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
 EVERY = 0.05
 

@@ -19,7 +19,7 @@ from tests.support.small_stores import write
 from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.options.config import MountConfig
 
-pytestmark = pytest.mark.fuse
+pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
 # Beside those that end it: SIGKILL and SIGSTOP, which nobody can ignore; those of a fault; those that stop a process.
 _OTHERS = "KILL STOP TERM INT HUP USR1 TSTP TTIN TTOU ILL TRAP ABRT BUS FPE SEGV SYS"

@@ -16,7 +16,7 @@ import pytest
 from tests.support.mounting import Mounted, mounted
 from tests.support.programs import cannot, demand
 
-pytestmark = pytest.mark.fuse
+pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
 HEX = "0123456789abcdef" * 2
 _CALL = re.compile(r"(?:\d+ +)?(fsync|fdatasync|syncfs|renameat2?|rename|linkat)\((.*)\) = 0")

@@ -23,7 +23,7 @@ from zarrfs.lifecycle import unmounting
 from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.options.config import MountConfig
 
-pytestmark = pytest.mark.fuse
+pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
 OLD, NEW = b"old" * 1000, b"new" * 1000
 EVERY = 0.05

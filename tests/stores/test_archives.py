@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.stores.readable import Filled, ReadableConformance
 from tests.support.archives import MAKERS
 from tests.support.stores import contents, names
+from tests.support.unhurried import tries
 from zarrfs import registry
 from zarrfs.errors import StoreError, StoreNotFound, StoreReadOnly, StoreUnsupported, UsageError
 from zarrfs.keys import ByteRange, Key, Prefix
@@ -164,7 +165,7 @@ RANGES = st.one_of(
 
 
 @every_kind
-@settings(max_examples=40, deadline=None, database=None)
+@tries(40, database=None)
 @given(values=st.dictionaries(NAMES.filter(lambda name: name.isprintable()), st.binary(max_size=40), max_size=12), data=st.data())
 def test_an_archive_is_a_dictionary(kind: str, values: dict[str, bytes], data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.tuples(st.sampled_from([*values, "missing"]), RANGES), max_size=6))

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support import archives
 from tests.support.stores import contents, names
+from tests.support.unhurried import tries
 from zarrfs.errors import StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.base import Store
@@ -38,7 +39,7 @@ def written(folder: Path, index: str, data: bytes = b"0123456789") -> Path:
     return folder / "x"
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@tries(100, database=None)
 @given(
     values=st.dictionaries(
         st.binary(min_size=1, max_size=9).filter(lambda key: key[-1:] != b"/"), st.binary(max_size=700), max_size=8

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.support.stores import contents, names
+from tests.support.unhurried import tries
 from zarrfs import registry
 from zarrfs.errors import KeyConflict, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
@@ -129,6 +129,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("plugin", EXAMPLES, ids=lambda plugin: plugin.name)
 def test_a_store_is_a_dictionary(plugin: StorePlugin) -> None:
-    run_state_machine_as_test(
-        lambda: StoreMachine(plugin), settings=settings(max_examples=25, stateful_step_count=20, deadline=None, database=None)
-    )
+    run_state_machine_as_test(lambda: StoreMachine(plugin), settings=tries(25, stateful_step_count=20, database=None))

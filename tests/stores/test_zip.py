@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.stores import contents, names
+from tests.support.unhurried import tries
 from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
@@ -74,7 +75,7 @@ ENTRIES = st.lists(st.tuples(NAMES, st.binary(max_size=300), st.sampled_from(MET
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@settings(max_examples=100, deadline=None, database=None)
+@tries(100, database=None)
 @given(
     entries=ENTRIES,
     # zipfile takes a magic number in a comment for the end.
@@ -412,7 +413,7 @@ async def test_the_entry_of_another_name_is_not_given(tmp_path: Path) -> None:
         assert await store.get(Key("b")) == b"2"
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@tries(200, database=None)
 @given(places=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6))
 def test_a_damaged_archive_is_an_error_and_never_a_crash(
     places: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory

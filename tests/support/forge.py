@@ -24,8 +24,8 @@ in_use = os.environ.get("ZARRFS_REAL_EXEC") != "1"
 
 
 @cache
-def _forge() -> socket.socket:
-    """The end here of the socket of the one of this process, with which it ends."""
+def _forge(namespace: str) -> socket.socket:
+    """The end here of the socket of the one that sees the mounts of ``namespace``, this thread's; it ends with this process."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
         subprocess.Popen(
@@ -34,13 +34,15 @@ def _forge() -> socket.socket:
     return here
 
 
-def run(arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run` of ``python -P -m zarrfs`` with ``arguments``, whose output is captured as text."""
+def run(arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[bytes]:
+    """As `subprocess.run` of ``python -P -m zarrfs`` with ``arguments``, whose output is captured."""
     asked = {"arguments": list(arguments), "environment": dict(env), "cwd": cwd}
     here, there = socket.socketpair()
     with here, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as null:
         with there:
-            socket.send_fds(_forge(), [b"."], [each.fileno() for each in (there, null, out, err)])
+            socket.send_fds(
+                _forge(os.readlink("/proc/thread-self/ns/mnt")), [b"."], [each.fileno() for each in (there, null, out, err)]
+            )
         here.settimeout(timeout)
         here.sendall(json.dumps(asked).encode() + b"\n")
         with here.makefile("r") as lines:
@@ -50,8 +52,6 @@ def run(arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: 
             except TimeoutError as error:
                 os.kill(pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(list(arguments), timeout) from error
-        texts = []
         for file in out, err:
             file.seek(0)
-            texts.append(file.read().decode())
-    return subprocess.CompletedProcess(["zarrfs", *arguments], code, *texts)
+        return subprocess.CompletedProcess(["zarrfs", *arguments], code, out.read(), err.read())

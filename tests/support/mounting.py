@@ -73,7 +73,8 @@ def zarrfs(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line."""
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     if forge.in_use:
-        return forge.run(arguments, cwd="/", env=env, timeout=_PATIENCE)
+        done = forge.run(arguments, cwd="/", env=env, timeout=_PATIENCE)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
     return subprocess.run(
         [sys.executable, "-P", "-m", "zarrfs", *arguments],
         cwd="/",

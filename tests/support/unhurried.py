@@ -1,5 +1,26 @@
-"""Settings of hypothesis for tests that run beside others: no judgement by the clock, and fewer examples than its default."""
+"""Settings of hypothesis for tests that run beside others: no judgement by the clock, and as many examples as there is time for.
+
+ZARRFS_EXAMPLES multiplies the examples of each test: a quarter by default, 1 in ``.ci/run``, more in ``make soak``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
 
 from hypothesis import settings
 
-unhurried = settings(deadline=None, max_examples=50)
+_FACTOR = float(os.environ.get("ZARRFS_EXAMPLES", "0.25"))
+_LEAST = 5
+
+
+def tries(count: int, **more: Any) -> settings:
+    """So many examples, times the factor; ``more`` as of `hypothesis.settings`."""
+    return settings(max_examples=max(min(count, _LEAST), round(count * _FACTOR)), deadline=None, **more)
+
+
+unhurried = tries(50)
+
+# What tests get that ask for nothing.
+settings.register_profile("zarrfs", tries(100))
+settings.load_profile("zarrfs")

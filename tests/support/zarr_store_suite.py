@@ -10,12 +10,14 @@ import tempfile
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis.stateful import run_state_machine_as_test
 from zarr.core.buffer import Buffer, cpu
 from zarr.storage import LocalStore
 from zarr.testing.stateful import ZarrHierarchyStateMachine
 from zarr.testing.store import StoreTests
+
+from tests.support.unhurried import tries
 
 FOLDER = os.environ.get("ZARRFS_TEST_FOLDER", "")
 
@@ -50,5 +52,5 @@ def test_hierarchies() -> None:
     checks = [HealthCheck.filter_too_much, HealthCheck.too_slow]
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         lambda: ZarrHierarchyStateMachine(LocalStore(tempfile.mkdtemp(dir=FOLDER))),
-        settings=settings(deadline=None, max_examples=5, stateful_step_count=12, suppress_health_check=checks),
+        settings=tries(5, stateful_step_count=12, suppress_health_check=checks),
     )

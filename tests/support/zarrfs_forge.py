@@ -77,6 +77,12 @@ class ForkedProcess:
 def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Be the command with these arguments; does not return."""
     code: object = 1
+    # As a program begins.
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
         os.environ.clear()
         os.environ.update(environment)

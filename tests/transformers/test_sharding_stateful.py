@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.support.sharding import Grid, encode_shard
 from tests.support.stores import contents, names
+from tests.support.unhurried import tries
 from zarrfs.errors import GenerationMismatch, KeyUnusable, RangesOverlap
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -273,6 +273,4 @@ class ShardingMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("grids", [GRIDS, STACKS], ids=["one", "stacked"])
 def test_a_store_with_shards_is_a_dictionary_of_chunks(grids: Sequence[Grid]) -> None:
-    run_state_machine_as_test(
-        lambda: ShardingMachine(grids), settings=settings(max_examples=60, stateful_step_count=20, deadline=None, database=None)
-    )
+    run_state_machine_as_test(lambda: ShardingMachine(grids), settings=tries(60, stateful_step_count=20, database=None))

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.trees import read, tree_over, walk, write
+from tests.support.unhurried import tries
 from tests.views.test_npy_write import in_zarr, npy
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
@@ -18,7 +19,7 @@ RW = OpenFlags(write=True)
 STEPS = st.sampled_from(["npy", "npy", "chunk", "part of chunk", "flush", "reopen", "replace", "rm chunk"])
 
 
-@settings(deadline=None, max_examples=150)
+@tries(150)
 @given(data=st.data(), dialect=st.sampled_from(["v2", "v3"]), limit=st.sampled_from(["0", "64MiB"]))
 def test_both_views_write_one_array(data: st.DataObject, dialect: str, limit: str) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3), label="shape"))

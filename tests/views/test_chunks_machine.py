@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.node_model import FILL, ModelNode, parent_of, require
 from tests.support.small_stores import array_document
 from tests.support.stores import contents
 from tests.support.trees import names, read, tree_over, walk, write
+from tests.support.unhurried import tries
 from tests.support.zarr_python import everything, store_of_kind, written
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ZarrfsError
@@ -193,7 +194,7 @@ async def remove_tree(tree: MountTree, parent: Directory, name: str, *, backward
     ("dialect", "kind", "consolidated"),
     [(2, "memory", False), (3, "memory", False), (2, "folder", True), (3, "folder", True)],
 )
-@settings(deadline=None, max_examples=30)
+@tries(30)
 @given(actions=st.lists(ACTIONS, min_size=3, max_size=14))
 def test_any_edits(dialect: int, kind: str, consolidated: bool, actions: list[tuple[Any, ...]]) -> None:
     async def main(folder: Path) -> None:

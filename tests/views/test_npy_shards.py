@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support import zarr_python
 from tests.support.stores import fill
 from tests.support.trees import read, tree_over
+from tests.support.unhurried import tries
 from tests.views.test_npy_write import ANEW, Elements, Full, data_offset, in_zarr, npy, opened, operations
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.keys import Key, Prefix
@@ -74,7 +75,7 @@ class Costs:
 # --- what is there ----------------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(data=st.data())
 def test_any_writes_are_as_on_a_local_file(data: st.DataObject) -> None:
     ndim = data.draw(st.integers(1, 3))

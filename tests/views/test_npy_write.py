@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 from zarr.core.buffer import default_buffer_prototype
@@ -20,6 +20,7 @@ from zarr.core.buffer import default_buffer_prototype
 from tests.support.arrays import FILL, Example
 from tests.support.stores import WaitingStore, fill
 from tests.support.trees import READ_ONLY, listing, load, names, read, tree_over, walk, write
+from tests.support.unhurried import tries
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import (
     ContentInvalid,
@@ -96,7 +97,7 @@ def data_offset(data: bytes) -> int:
 # --- in place ---------------------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@tries(150)
 @given(data=st.data())
 def test_any_writes_are_as_on_a_local_file(data: st.DataObject) -> None:
     ndim = data.draw(st.integers(0, 3))

@@ -10,12 +10,13 @@ import numcodecs
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.codecs import of_objects
 from tests.support.stores import contents, fill
 from tests.support.trees import names, read, tree_over, walk, write
+from tests.support.unhurried import tries
 from zarrfs.errors import ContentInvalid, NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
@@ -67,7 +68,7 @@ def meant(shown: dict[str, Any], data: bytes, allowed: Callable[[Any], bool]) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(actions=st.lists(ACTIONS, max_size=10))
 def test_chunks_are_what_was_written(kind: str, actions: list[tuple[Any, ...]]) -> None:
     trio.run(run, kind, actions)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
@@ -24,6 +24,7 @@ from tests.support.scenes import Scene
 from tests.support.small_stores import write as write_store
 from tests.support.stores import contents
 from tests.support.trees import load, names, tree_over, write
+from tests.support.unhurried import tries
 from tests.support.zarr_python import store_of_kind
 from zarrfs.errors import DirectoryNotEmpty, MetadataError, NoSuchEntry, NotRepresentable
 from zarrfs.keys import NodePath
@@ -237,7 +238,7 @@ async def test_chunks_are_written_by_the_codecs_of_their_array(
 STEPS = st.sampled_from(["mkdir", "array", "array", "elements", "chunk", "attributes", "resize", "rename", "remove"])
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(data=st.data(), dialect=st.sampled_from(sorted(READERS)), kind=st.sampled_from(KINDS))
 def test_nodes_are_what_was_made_of_them(data: st.DataObject, dialect: str, kind: str) -> None:
     groups: set[str] = {""}

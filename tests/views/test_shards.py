@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.support import sharded
 from tests.support.sharded import LIBRARIES, documents, numbered, regions
 from tests.support.trees import load, names, read, tree_of, walk, write
+from tests.support.unhurried import tries
 from zarrfs.keys import NodePath
 from zarrfs.vfs.node import File, OpenFlags
 
-DRAWN = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+DRAWN = tries(25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 # tensorstore takes one level of shards, with nothing before or behind them.
 PLAIN: dict[str, Any] = {"levels": 1, "before": False, "behind": False}
 

@@ -12,7 +12,7 @@ import numcodecs
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
@@ -22,6 +22,7 @@ from tests.support.reader_v3_2022 import everything
 from tests.support.scenes import Scene
 from tests.support.stores import contents, fill
 from tests.support.trees import every_file, load, read, tree_over
+from tests.support.unhurried import tries
 from zarrfs.errors import AcrossViews, DirectoryNotEmpty, MetadataError, NameInvalid, NoSuchEntry
 from zarrfs.keys import Key
 from zarrfs.stores.base import Store
@@ -295,7 +296,7 @@ CODECS = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(data=st.data())
 def test_any_array_is_read_by_the_other_reader_as_it_was_copied(data: st.DataObject) -> None:
     dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))

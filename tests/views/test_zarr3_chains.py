@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.comparing import in_memory
 from tests.support.stores import contents, fill
 from tests.support.trees import every_file, names, read, tree_over, write
+from tests.support.unhurried import tries
 from zarrfs.stores.memory import MemoryStore
 
 zarr = pytest.importorskip("zarr")
@@ -158,7 +159,7 @@ def bits(array: Any) -> bytes:
     return elements.astype(elements.dtype.newbyteorder("<")).tobytes()
 
 
-@settings(deadline=None, max_examples=250)
+@tries(250)
 @given(stores())
 def test_any_v2_array_is_read_as_it_is_stored(example: tuple[Elements, tuple[int, ...], dict[str, Any]]) -> None:
     elements, chunks, how = example
@@ -167,7 +168,7 @@ def test_any_v2_array_is_read_as_it_is_stored(example: tuple[Elements, tuple[int
     assert bits(opened(view)) == bits(opened(files)), (view["a/zarr.json"].decode(), files["a/.zarray"].decode())
 
 
-@settings(deadline=None, max_examples=100)
+@tries(100)
 @given(stores(), st.integers(0, 99))
 def test_what_zarr_python_writes_by_the_documents_is_right_in_the_store(
     example: tuple[Elements, tuple[int, ...], dict[str, Any]], seed: int

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.node_model import FILL, ModelNode, parent_of, require
 from tests.support.stores import contents
 from tests.support.trees import every_file, read, tree_over, walk, write
+from tests.support.unhurried import tries
 from tests.support.zarr_python import everything, store_of_kind, written
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import EntryExists, ZarrfsError
@@ -174,7 +175,7 @@ class View:
 
 @pytest.mark.logs("could not be stored and is lost")
 @pytest.mark.parametrize(("dialect", "kind"), [(2, "memory"), (3, "memory"), (2, "folder"), (3, "folder")])
-@settings(deadline=None, max_examples=40)
+@tries(40)
 @given(actions=st.lists(ACTIONS, min_size=3, max_size=14))
 def test_any_edits(dialect: int, kind: str, actions: list[tuple[Any, ...]]) -> None:
     async def main(folder: Path) -> None:

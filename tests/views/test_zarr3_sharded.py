@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.comparing import in_memory
 from tests.support.trees import every_file, read, tree_of, walk, write
+from tests.support.unhurried import tries
 
 pytest.importorskip("zarr")
 pytest.importorskip("tensorstore")
@@ -28,7 +29,7 @@ from zarrfs.vfs.node import Directory
 LIBRARIES = ("zarr-python", "tensorstore")
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(data=st.data())
 def test_any_sharded_array(data: st.DataObject) -> None:
     library = data.draw(st.sampled_from(LIBRARIES))

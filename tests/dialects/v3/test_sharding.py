@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dialects.conformance import spoilt
-from tests.support.unhurried import unhurried
+from tests.support.unhurried import tries, unhurried
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.codecs.chain import CodecChain
@@ -208,7 +208,7 @@ def test_an_array_without_dimensions() -> None:
     assert (metadata.shards[0].chunks, metadata.stored_grid_shape, metadata.grid_shape) == (1, (), ())
 
 
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(st.data())
 def test_a_spoilt_document_raises_metadata_error_alone(data: st.DataObject) -> None:
     nested = sharding(6, 4, codecs=[transposed(1, 0), sharding(2, 3, codecs=[LITTLE, GZIP], index_location="start"), CRC])

@@ -9,11 +9,12 @@ from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.attackers import needs_root
+from tests.support.unhurried import tries
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.folder.rights import Acl, Entry, Rights, narrowed
 from zarrfs.stores.folder.store import FolderStore
@@ -60,7 +61,7 @@ def rights(draw: st.DrawFn) -> Rights:
     return Rights(stat_of(mode, draw(st.sampled_from(OWNERS)), draw(st.sampled_from(GROUPS))), acl)
 
 
-@settings(max_examples=500, deadline=None, database=None)
+@tries(500, database=None)
 @given(old=rights(), uid=st.sampled_from(OWNERS), gid=st.sampled_from(GROUPS))
 def test_nobody_but_the_owner_gets_more_than_before(old: Rights, uid: int, gid: int) -> None:
     mode, acl = narrowed(old, uid, gid)
