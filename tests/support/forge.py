@@ -6,8 +6,10 @@ this; with ZARRFS_REAL_EXEC=1 no test has.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -16,6 +18,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import IO, Self
 
 _SCRIPT = Path(__file__).with_name("zarrfs_forge.py")
 
@@ -34,24 +37,99 @@ def _forge(namespace: str) -> socket.socket:
     return here
 
 
+class Process:
+    """A program that was forked: what `subprocess.Popen` is to those who use these members. ``stdin``, ``stdout``, ``stderr``: the other
+    ends of pipes, where it was given none."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        script: Path | None = None,
+        stdin: IO[bytes] | None = None,
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None,
+        cwd: str = "/",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        asked = {
+            "script": None if script is None else str(script),
+            "arguments": list(arguments),
+            "environment": dict(os.environ if env is None else env),
+            "cwd": cwd,
+        }
+        self.returncode: int | None = None
+        self.stdin = self.stdout = self.stderr = None
+        self._stream, there = socket.socketpair()
+        with contextlib.ExitStack() as theirs:
+            theirs.enter_context(there)
+            if stdin is None:
+                stdin, self.stdin = self._pipe(theirs, ours_writes=True)
+            if stdout is None:
+                stdout, self.stdout = self._pipe(theirs)
+            if stderr is None:
+                stderr, self.stderr = self._pipe(theirs)
+            descriptors = [each.fileno() for each in (there, stdin, stdout, stderr)]
+            socket.send_fds(_forge(os.readlink("/proc/thread-self/ns/mnt")), [b"."], descriptors)
+        self._stream.sendall(json.dumps(asked).encode() + b"\n")
+        self._lines = self._stream.makefile("r")
+        self.pid = int(self._lines.readline())
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code. Raises `subprocess.TimeoutExpired`."""
+        if self.returncode is None:
+            if not select.select([self._stream], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            self.returncode = int(self._lines.readline())
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code, where it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens where it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """As `send_signal`."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As `send_signal`."""
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self.stdin, self.stdout, self.stderr):
+            if each is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    each.close()
+        self.wait()
+        self._lines.close()
+        self._stream.close()
+
+    def _pipe(self, theirs: contextlib.ExitStack, *, ours_writes: bool = False) -> tuple[IO[bytes], IO[bytes]]:
+        reader, writer = os.pipe()
+        read, write = open(reader, "rb"), open(writer, "wb")  # noqa: SIM115
+        here, there = (write, read) if ours_writes else (read, write)
+        return theirs.enter_context(there), here
+
+
 def run(arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[bytes]:
     """As `subprocess.run` of ``python -P -m zarrfs`` with ``arguments``, whose output is captured."""
-    asked = {"arguments": list(arguments), "environment": dict(env), "cwd": cwd}
-    here, there = socket.socketpair()
-    with here, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as null:
-        with there:
-            socket.send_fds(
-                _forge(os.readlink("/proc/thread-self/ns/mnt")), [b"."], [each.fileno() for each in (there, null, out, err)]
-            )
-        here.settimeout(timeout)
-        here.sendall(json.dumps(asked).encode() + b"\n")
-        with here.makefile("r") as lines:
-            pid = int(lines.readline())
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as null:
+        with Process(arguments, stdin=null, stdout=out, stderr=err, cwd=cwd, env=env) as process:
             try:
-                code = int(lines.readline())
-            except TimeoutError as error:
-                os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(arguments), timeout) from error
+                code = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         for file in out, err:
             file.seek(0)
         return subprocess.CompletedProcess(["zarrfs", *arguments], code, out.read(), err.read())

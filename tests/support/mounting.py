@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.support import forge
 from zarrfs.options.config import MountConfig
 
 ROOT = Path(__file__).parents[2]
+Process = subprocess.Popen[bytes] | forge.Process
 _PATIENCE = 60
 
 
@@ -188,16 +189,14 @@ def shell(script: str, *arguments: Path | str, check: bool = True) -> subprocess
 @contextmanager
 def started(
     script: str, store: Path, *arguments: str, ends_with: int | None = 0, pipes: bool = False, **options: Any
-) -> Iterator[tuple[Mounted, subprocess.Popen[bytes]]]:
+) -> Iterator[tuple[Mounted, Process]]:
     """A mount whose daemon is the process of ``script`` in this folder, which gets its MountConfig (with ``options``) as JSON and then
     ``arguments``, and prints ``mounted``. The mount ends after the body, with this exit code of ``umount``; None: the body sees to that.
     ``pipes``: stdin and stderr are pipes, too."""
-    more = subprocess.PIPE if pipes else None
     with mountpoint() as path:
         log_file = path.with_name("log")
         config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), **options)
-        command = [sys.executable, "-P", str(ROOT / "tests/support" / script), config.to_json(), *arguments]
-        with subprocess.Popen(command, stdin=more, stdout=subprocess.PIPE, stderr=more, start_new_session=True) as process:
+        with _running(ROOT / "tests/support" / script, [config.to_json(), *arguments], pipes) as process:
             try:
                 assert process.stdout is not None
                 assert process.stdout.readline() == b"mounted\n", log_file.read_text()
@@ -211,6 +210,15 @@ def started(
                 process.kill()
 
 
+def _running(script: Path, arguments: list[str], pipes: bool) -> AbstractContextManager[Process]:
+    if forge.in_use:
+        given = {} if pipes else {"stdin": sys.__stdin__.buffer, "stderr": sys.__stderr__.buffer}  # type: ignore[union-attr]
+        return forge.Process(arguments, script=script, **given)
+    more = subprocess.PIPE if pipes else None
+    command = [sys.executable, "-P", str(script), *arguments]
+    return subprocess.Popen(command, stdin=more, stdout=subprocess.PIPE, stderr=more, start_new_session=True)
+
+
 @contextmanager
 def mounted_slowly(store: Path, seconds: float, **options: Any) -> Iterator[Mounted]:
     """As `mounted`, over a store each of whose gets and sets takes ``seconds`` (see ``slow_mount.py``)."""
@@ -222,7 +230,7 @@ def mounted_slowly(store: Path, seconds: float, **options: Any) -> Iterator[Moun
 class HangingMount(Mounted):
     """A mount over a store that hangs when it is told to."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
 
     def hang(self, pattern: str = "*", *operations: str) -> None:
         """See ``hung_mount.py``."""

@@ -2,10 +2,10 @@
 
     python zarrfs_forge.py FD    # a Unix socket of packets
 
-A packet brings four descriptors: a stream, and stdin, stdout and stderr of the command. The stream gives one line of JSON (the arguments,
-the environment and the working directory), and gets two: the process, and when it has ended its exit code. The daemon of ``zarrfs mount``
-is forked as well, in place of the program that the command would start; everything else is what the command does. It ends when the other
-end of the socket is closed.
+A packet brings four descriptors: a stream, and stdin, stdout and stderr of the command. The stream gives one line of JSON (the
+arguments, the environment, the working directory, and a script where it is not zarrfs itself), and gets two: the process, and when it
+has ended its exit code. The daemon of ``zarrfs mount`` is forked as well, in place of the program that the command would start;
+everything else is what the command does. It ends when the other end of the socket is closed.
 
 Named like the program, by which a daemon is known where the kernel does not tell whose connection it holds.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -63,7 +64,7 @@ class ForkedProcess:
                 os.closerange(first + 1, last)
             os.chdir(cwd)
             # "python -P -m zarrfs ..."
-            _run(command[command.index("zarrfs") + 1 :], env)
+            _run(None, command[command.index("zarrfs") + 1 :], env)
 
     def wait(self) -> int:
         if self.returncode is None:
@@ -74,8 +75,8 @@ class ForkedProcess:
         os.kill(self.pid, signal.SIGTERM)
 
 
-def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Be the command with these arguments; does not return."""
+def _run(script: str | None, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Be the command, or a script, with these arguments; does not return."""
     code: object = 1
     # As a program begins.
     signal.set_wakeup_fd(-1)
@@ -86,8 +87,11 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     try:
         os.environ.clear()
         os.environ.update(environment)
-        sys.argv = ["zarrfs", *arguments]
-        program.main()
+        sys.argv = [script or "zarrfs", *arguments]
+        if script is None:
+            program.main()
+        else:
+            runpy.run_path(script, run_name="__main__")
     except SystemExit as ended:
         code = ended.code
     except BaseException:  # noqa: BLE001 - told as the interpreter tells it
@@ -109,7 +113,7 @@ def _answer(stream: socket.socket, descriptors: Sequence[int]) -> None:
             os.dup2(source, target)
         os.closerange(3, 1 << 16)
         os.chdir(asked["cwd"])
-        _run(asked["arguments"], asked["environment"])
+        _run(asked["script"], asked["arguments"], asked["environment"])
     for descriptor in descriptors:
         os.close(descriptor)
     stream.sendall(f"{pid}\n".encode())
