@@ -77,6 +77,7 @@ def test_a_document_says_what_it_says_as_a_whole(value: dict[str, Any], indent: 
 )
 @example({"a": [1] * 30}, 61, ",", False)
 @example({"a": [[1]] * 30, "b": {}}, 90, ",,", False)
+@example({"a": {"b": 1234567890123456789}, "c": 1}, 31, "]", True)
 def test_what_is_no_json_is_refused_and_what_is_is_not(value: dict[str, Any], at: int, put_in: str, replaces: bool) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assume(not any(0xD800 <= ord(each) < 0xE000 for each in text))

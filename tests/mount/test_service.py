@@ -135,16 +135,16 @@ def test_what_could_not_be_stored_is_the_last_status(manager: Notified, tmp_path
 
 WITH_SECRETS = """
 import sys, trio
-from zarrfs.daemon.serve import serve as daemon; from zarrfs.daemon.serve import systemd as service
+from zarrfs.daemon import serve, systemd
 from zarrfs.options.config import MountConfig
 from zarrfs.stores.opening import open_store
 
 async def opened(url, read_only=False):
     return await open_store("memory:")
 
-daemon.open_store = opened
+serve.open_store = opened
 config = MountConfig(store="s3://key:canary@bucket/x?token=canary", mountpoint=sys.argv[1])
-trio.run(daemon.serve, config, lambda: None, print, 2.0, service.service_manager())
+trio.run(serve.serve, config, lambda: None, print, 2.0, systemd.service_manager())
 """
 
 

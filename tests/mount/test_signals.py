@@ -161,7 +161,9 @@ def test_usr1_writes_what_is_waited_for_to_the_log(store: Path) -> None:
                 assert re.search(r"SIGUSR1: under way: \d+ requests?, 1 store operation, \d+ tasks", said)
                 assert re.search(r"SIGUSR1: request, \d+\.\d s: flush 'raw/\\x1b\]0;x\\x07n+", said)
                 assert re.search(r"SIGUSR1: store operation, \d+\.\d s: set\('\\x1b\]0;x\\x07n+\.\.\., 6 bytes\)", said)
-                assert re.search(r"SIGUSR1: task: zarrfs\.ending\.Shutdown\.watch at zarrfs\.ending:\d+ \(watch\)", said)
+                assert re.search(
+                    r"SIGUSR1: task: zarrfs\.daemon\.shutdown\.Shutdown\.watch at zarrfs\.daemon\.shutdown:\d+ \(watch\)", said
+                )
                 assert "canary" not in said
                 assert all(line.isprintable() and len(line) < 300 for line in said.splitlines())
                 assert zarrfs("umount", str(path)).returncode == 0

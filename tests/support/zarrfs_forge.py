@@ -12,6 +12,7 @@ Named like the program, by which a daemon is known where the kernel does not tel
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -97,6 +98,7 @@ def _run(script: str | None, arguments: Sequence[str], environment: Mapping[str,
     except BaseException:  # noqa: BLE001 - told as the interpreter tells it
         sys.excepthook(*sys.exc_info())
     finally:
+        atexit._run_exitfuncs()
         for stream in sys.stdout, sys.stderr:
             stream.flush()
         os._exit(code if isinstance(code, int) else 0 if code is None else 1)

@@ -147,7 +147,7 @@ class Shutdown:
                 told = left
             if self._begun and left.files:
                 self._say(f"{self._mountpoint}: {left}")
-            if self._begun and left != waited_for:
+            if self._begun and left.files and left != waited_for:
                 # Only then: who makes no progress is not to be waited for.
                 await self._manager.progress(self._status(left), self.step)
                 waited_for = left

@@ -220,6 +220,9 @@ class JsonText:
                 if open_at:
                     begin = open_at.pop()
                     cut_at.pop()
+                    if token != _CLOSING[self.text[begin]]:
+                        # What is checked in pieces is closed by who cut it.
+                        raise json.JSONDecodeError(f"Expecting {_CLOSING[self.text[begin]]!r}", self.text, start)
                     if stop - begin > SMALL_NBYTES:
                         self._large[begin] = stop
                     else:
