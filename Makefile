@@ -1,5 +1,5 @@
 # Each target works alone, in any order, in a fresh clone; scripts/setup.sh installs what is missing.
-.PHONY: demo test fuzz mutants setup
+.PHONY: demo test soak fuzz mutants setup
 
 # make demo STORE=/data/x.zarr: mount and show that store, read-only. Passed in the environment: no shell reads it.
 export STORE
@@ -10,6 +10,10 @@ demo: setup
 # make test ARGS="-k staging". As many at once as there are cores: most of the time goes into starting and ending daemons.
 test: setup
 	.venv/bin/python -m pytest -n auto --dist loadfile $(ARGS)
+
+# make soak ARGS="tests/views": the same tests at full length, forty times the random examples. Takes hours.
+soak: setup
+	ZARRFS_EXAMPLES=10 ZARRFS_ENDINGS=300 .venv/bin/python -m pytest -n auto --dist loadfile --timeout 3600 $(ARGS)
 
 # make fuzz SEED=7 MINUTES=60: stores that are mutated at random, until the time is over. Prints its seed (tests/hostile/README.md).
 MINUTES = 10
