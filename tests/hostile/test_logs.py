@@ -144,9 +144,9 @@ def test_nobody_can_be_first_in_the_temporary_folder(temporary: Path) -> None:
 DIES = f"""
 import sys
 sys.path.insert(0, {str(REPOSITORY)!r})
-from zarrfs.lifecycle import exit_report as last_words; from zarrfs.lifecycle import runtime_folder
+from zarrfs.lifecycle import exit_report, runtime_folder
 runtime_folder._shared = list
-print(last_words.begin(), flush=True)
+print(exit_report.begin(), flush=True)
 sys.stdin.read()
 """
 

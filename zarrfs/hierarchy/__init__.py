@@ -1,1 +1,1 @@
-"""The hierarchy of nodes in a store, and the chunks of its arrays. Async: it asks stores for documents and values."""
+"""The nodes of a store: which is where, what its documents say, how they are changed. Async: it asks stores for documents."""

@@ -1,6 +1,6 @@
 """What a view is: a tree of files over a store or its hierarchy, and the names that a change in the store concerns.
 
-One file a view. Its module constant ``PLUGIN`` is a `ViewPlugin` (or several).
+One file or folder a view. Its constant ``PLUGIN`` is a `ViewPlugin` (or several).
 """
 
 from __future__ import annotations
