@@ -53,7 +53,7 @@ def variable_types() -> st.SearchStrategy[DataType]:
 
 def _json() -> st.SearchStrategy[Any]:
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
-    plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text
+    plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text
     return st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=5)
 
 
