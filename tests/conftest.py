@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support import forge, unhurried  # noqa: F401 - loads the profile of hypothesis
+from tests.support import forge, length
 
 
 def why_fuse_is_unusable() -> str | None:
@@ -35,7 +35,23 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Three for two processors: who mounts waits half of the time, for a daemon to start, to notice or to end."""
+    return 3 * len(os.sched_getaffinity(0)) // 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first: a file that is begun last is waited for by all (`make test` passes ``--no-loadscope-reorder``)."""
+    order = {folder: place for place, folder in enumerate(("hostile", "mount", "lifecycle"))}
+    items.sort(key=lambda item: (order.get(item.path.parent.name, len(order)), item.path.name not in _LONGEST))
+
+
+_LONGEST = ("test_memory.py", "test_stores.py", "test_endings.py", "test_hung_folder.py", "test_umount.py", "test_users.py")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("full_length") and not length.FULL:
+        pytest.skip("takes long: .ci/run and make soak run it")
     if item.get_closest_marker("fuse") and (reason := why_fuse_is_unusable()):
         if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
             pytest.fail(f"this test mounts, ZARRFS_REQUIRE_FUSE=1 demands it, and it cannot: {reason}", pytrace=False)

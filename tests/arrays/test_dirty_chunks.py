@@ -7,7 +7,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.arrays.dirty_chunks import DirtyChunks, RunLayout
 from zarrfs.memory.budget import MemoryBudget
 

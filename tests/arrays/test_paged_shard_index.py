@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.arrays.test_sharded import CHECKED, arrays, node, opened
-from tests.support.unhurried import tries
+from tests.support.length import tries
 from zarrfs.arrays import shard_index_reader
 from zarrfs.arrays.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.errors import ChunkError, TooLarge

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, trio_test
 
 from tests.support.arrays import WIDE, Example, Reading, examples, reading, store_of
+from tests.support.length import tries
 from tests.support.stores import WaitingStore, fill
 from tests.support.trees import READ_ONLY, tree_over, walk
-from tests.support.unhurried import tries
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.hierarchy.known_nodes import OpenArray
 from zarrfs.keys import Key

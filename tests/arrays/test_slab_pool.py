@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from trio.testing import trio_test
 
-from tests.support.unhurried import tries
+from tests.support.length import tries
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.slab_pool import Slab, SlabPool
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import tries
+from tests.support.length import tries
 from zarrfs.codecs import lookup
 from zarrfs.codecs.blosc import Blosc
 from zarrfs.codecs.chain import CodecChain

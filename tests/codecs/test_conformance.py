@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.codecs import SHAPE, Example, examples, of_objects, params, same
-from tests.support.unhurried import tries
+from tests.support.length import tries
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zarrfs.codecs.chain import CodecChain

@@ -22,7 +22,7 @@ from tests.codecs.test_cases import metadata_of
 from tests.support.cases import Case, cases
 from tests.support.codecs import of_objects, same
 from tests.support.comparing import expected_objects, is_object
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.arrays.array import fill
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import Array

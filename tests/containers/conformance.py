@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.data_types import data_types, shapes
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.containers.base import Container, Elements, Literal
 from zarrfs.errors import ContentInvalid, NotPermitted, NotRepresentable
 from zarrfs.model import chunk_key

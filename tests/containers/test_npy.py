@@ -11,7 +11,7 @@ from hypothesis import given
 
 from tests.containers.conformance import array
 from tests.support.data_types import data_types, shapes
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.containers.base import Literal
 from zarrfs.containers.npy import PLUGIN
 from zarrfs.errors import ContentInvalid, NotRepresentable

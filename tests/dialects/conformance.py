@@ -17,7 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.data_types import CORE, data_types, elements, shapes
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.dialects.base import Dialect, Edit, Layout
 from zarrfs.errors import MetadataError, NameInvalid, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.dialects import documents, json_text
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.unparsed import Unparsed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import tries
+from tests.support.length import tries
 from zarrfs.dialects import documents, json_text
 from zarrfs.dialects.json_text import JsonText
 from zarrfs.errors import MetadataError

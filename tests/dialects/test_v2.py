@@ -20,7 +20,7 @@ from zarr.storage import MemoryStore as ZarrMemoryStore
 
 from tests.support.cases import Case, below, cases
 from tests.support.data_types import elements, variable_types
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import json_text
 from zarrfs.dialects.base import Edit

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.dialects.conformance import ATTRIBUTES, PATHS, PREFIXES
 from tests.support.cases import Case, below, cases
 from tests.support.data_types import elements
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.drafts import name_in_uri, protocol_version
 from zarrfs.dialects.v3_2019.array import CHUNK_KEYS

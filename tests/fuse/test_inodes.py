@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.fuse.inodes import ROOT_INO, Inode, InodeTable, stamp_of
 from zarrfs.vfs.node import Attributes, Directory
 

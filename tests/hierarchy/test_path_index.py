@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.keys import ROOT, NodePath

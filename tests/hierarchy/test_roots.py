@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.arrays import Reading, reading
+from tests.support.length import tries, unhurried
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
-from tests.support.unhurried import tries, unhurried
 from zarrfs.arrays.position import Position
 from zarrfs.dialects.base import Edit
 from zarrfs.errors import AcrossViews, EntryExists, NameInvalid, ZarrfsError

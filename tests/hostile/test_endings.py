@@ -25,6 +25,7 @@ import pytest
 import trio
 
 from tests.support.drivers import direct
+from tests.support.length import share
 from tests.support.loop_steps import stepped
 from tests.support.mounting import ROOT, Mounted, abort, connection_of, killed_at_last, mounted, mountpoint, run, watchdog
 from tests.support.small_stores import array_document, write
@@ -37,7 +38,7 @@ from zarrfs.stores.memory import MemoryStore
 pytestmark = pytest.mark.fuse
 
 LONGEST_STEP = 0.05
-ROUNDS = int(os.environ.get("ZARRFS_ENDINGS", "24"))
+ROUNDS = int(os.environ.get("ZARRFS_ENDINGS", share(24)))
 # One process imports zarrfs, once, and forks the daemons: starting Python three hundred times would take minutes.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(

@@ -1,4 +1,4 @@
-"""Half a minute of the fuzzer: with a seed that is always the same, and with one that never is, which a failure names.
+"""Seconds of the fuzzer: with a seed that is always the same, and with one that never is, which a failure names.
 
 ``make fuzz`` runs it for longer. What it finds is mended, and becomes a test of its own.
 """
@@ -12,8 +12,9 @@ import pytest
 from tests.fuzz import corpus, mounts, rounds
 from tests.fuzz.__main__ import run
 from tests.fuzz.mutate import Mutator
+from tests.support.length import share
 
-SECONDS = 12.0
+SECONDS = share(12)
 
 
 @pytest.mark.parametrize("seed", ["zarrfs", "random"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -40,7 +41,11 @@ def test_a_daemon_that_answers_nobody_is_seen(tmp_path: Path) -> None:
 
 def test_a_daemon_that_dies_is_seen(tmp_path: Path) -> None:
     with judged(write(tmp_path / "s", SMALL)) as verdict:
+        process = os.pidfd_open(verdict.mount.pid)
         os.kill(verdict.mount.pid, signal.SIGKILL)
+        # It ends some time after.
+        select.select([process], [], [])
+        os.close(process)
     with pytest.raises(AssertionError, match="the daemon is dead"):
         check(verdict, longest_wait=STOPPED_S, peak=2**40)
 

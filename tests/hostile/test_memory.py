@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.support.large_stores import BOMBS, MIB, sparse, v2, v3, write
+from tests.support.length import FULL, share
 from tests.support.mounting import Mounted, mounted
 from tests.support.resident import sampled
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.fuse
 
 T = TypeVar("T")
 
-LIMIT = 192 * MIB
+LIMIT = share(192 * MIB)
 ALLOWED = LIMIT + 150 * 1000 * 1000
 GROUP = '{"zarr_format":2}'
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -38,8 +39,8 @@ JSON2 = {"id": "json2", "encoding": "utf-8", "strict": True, "separators": [",",
 
 @contextmanager
 def watched(store: Path, tmp_path: Path, *, ends_with: int = 0) -> Iterator[Mounted]:
-    """``store`` mounted, with the default limit; the peak is asserted."""
-    with mounted(store, "--cache-dir", str(tmp_path / "cache"), ends_with=ends_with) as mount:
+    """``store`` mounted, with the default limit, or a quarter of it; the peak is asserted."""
+    with mounted(store, "--memory-limit", str(LIMIT), "--cache-dir", str(tmp_path / "cache"), ends_with=ends_with) as mount:
         with sampled(mount.pid) as peak:
             yield mount
         assert peak.nbytes < ALLOWED, f"{peak.nbytes / 1e6:.0f} MB, {peak.before / 1e6:.0f} at first"
@@ -85,7 +86,7 @@ def errno_of(call: Callable[[], Any]) -> int | None:
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in BOMBS])
 def test_chunks_of_zeros_that_are_read_in_parallel(tmp_path: Path, name: str) -> None:
     config, encoded = BOMBS[name]
-    nbytes = 256 * MIB
+    nbytes = share(256 * MIB)
     data = encoded(nbytes)
     store = v2_store(tmp_path / "s", v2([4 * nbytes], [nbytes], config), {str(index): data for index in range(4)})
     with watched(store, tmp_path) as mount:
@@ -94,6 +95,7 @@ def test_chunks_of_zeros_that_are_read_in_parallel(tmp_path: Path, name: str) ->
         assert count(mount.path / "npy/a.npy", 128) == (4 * nbytes, True)
 
 
+@pytest.mark.full_length
 def test_the_largest_chunk_there_may_be(tmp_path: Path) -> None:
     nbytes = 2**31 - MIB
     store = v2_store(tmp_path / "s", v2([nbytes], [nbytes], {"id": "zlib", "level": 1}), {"0": BOMBS["zlib"][1](nbytes)})
@@ -136,7 +138,7 @@ def test_a_large_chunk_that_is_transposed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gzip", "zstd", "lz4", "blosc"])
 def test_a_large_chunk_that_cannot_be_compressed(tmp_path: Path, name: str) -> None:
-    nbytes = 192 * MIB
+    nbytes = LIMIT if FULL else 2 * LIMIT
     # At the edge of the array: it is padded.
     store = v2_store(tmp_path / "s", v2([nbytes - 5], [nbytes], BOMBS[name][0]), {})
     pieces = [os.urandom(MIB) for _ in range(3)]
@@ -151,7 +153,7 @@ def test_a_large_chunk_that_cannot_be_compressed(tmp_path: Path, name: str) -> N
 
 
 def test_a_little_is_written_into_large_chunks(tmp_path: Path) -> None:
-    nbytes = 256 * MIB
+    nbytes = share(256 * MIB)
     store = v2_store(tmp_path / "s", v2([4 * nbytes], [nbytes], {"id": "zlib", "level": 1}), {})
     with watched(store, tmp_path) as mount:
         with (mount.path / "npy/a.npy").open("r+b", buffering=0) as file:
@@ -237,6 +239,7 @@ def test_elements_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path
         assert (nbytes, head) == (len(plain), plain[:2000])
 
 
+@pytest.mark.full_length
 @pytest.mark.timeout(400)
 def test_many_nodes_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path) -> None:
     """60 KB of attributes that are a megabyte when they are parsed; and as much of what is none of the attributes."""
@@ -343,7 +346,7 @@ def test_shards_within_shards(tmp_path: Path) -> None:
 
 
 def test_shards_that_are_compressed_as_a_whole(tmp_path: Path) -> None:
-    nbytes, chunks = 256 * MIB, 8
+    nbytes, chunks = share(256 * MIB), 8
     configuration = {"chunk_shape": [nbytes // chunks], "codecs": [{"name": "bytes"}], "index_codecs": [BYTES]}
     codecs = [{"name": "sharding_indexed", "configuration": configuration}, {"name": "gzip", "configuration": {"level": 1}}]
     stream = zlib.compressobj(1, zlib.DEFLATED, 31)
@@ -412,7 +415,7 @@ def test_a_huge_value_that_is_read_anywhere(tmp_path: Path) -> None:
     sparse(tmp_path / "s/x", 64 << 30, {33 << 30: b"here"})
     with watched(tmp_path / "s", tmp_path) as mount:
         with (mount.path / "raw/x").open("rb", buffering=0) as file:
-            at_once([lambda: [os.pread(file.fileno(), MIB, random.randrange(64 << 30)) for _ in range(50)]] * 16)
+            at_once([lambda: [os.pread(file.fileno(), MIB, random.randrange(64 << 30)) for _ in range(share(50))]] * 16)
             assert os.pread(file.fileno(), 4, 33 << 30) == b"here"
 
 
@@ -435,7 +438,7 @@ def test_a_chunk_that_no_memory_and_no_disk_holds_is_refused(tmp_path: Path) -> 
 
 
 def test_a_folder_of_very_many_keys(tmp_path: Path) -> None:
-    store, count = tmp_path / "s", 300_000
+    store, count = tmp_path / "s", share(300_000)
     (store / "a").mkdir(parents=True)
     (store / ".zgroup").write_text(GROUP)
     (store / "a/.zarray").write_text(v2([count], [1], None))
@@ -503,7 +506,7 @@ with sqlite3.connect(sys.argv[1]) as database:
 
 
 def test_large_values_in_a_database(tmp_path: Path) -> None:
-    place, nbytes = tmp_path / "s.sqlite", 600 * MIB
+    place, nbytes = tmp_path / "s.sqlite", 2 * (ALLOWED // 4 * 3)
     with sqlite3.connect(place) as database:
         database.execute("CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)")
         database.execute("INSERT INTO zarr VALUES('.zgroup', ?), ('a/.zarray', ?)", (GROUP, v2([nbytes], [nbytes], None)))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.chunk_plan import ChunkPlan
 from zarrfs.model.chunk_runs import runs

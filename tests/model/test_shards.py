@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.errors import MetadataError, MetadataUnsupported, ShardIndexInvalid
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.codec_spec import CodecSpec

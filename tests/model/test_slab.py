@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.data_types import numbered
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.slab import SlabGrid
 

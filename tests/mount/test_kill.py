@@ -21,13 +21,14 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.support.length import share
 from tests.support.mounting import killed_at_last, mountpoint
 from zarrfs.options.config import MountConfig
 
 pytestmark = pytest.mark.fuse
 
-KILLS = 50
-# One process imports zarrfs, once, and forks the daemons: starting Python fifty times would take a minute.
+KILLS = share(50)
+# One process imports zarrfs, once, and forks the daemons: starting Python each time would take a minute.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     ["zarrfs.daemon.serve", "zarrfs.stores.folder.store", "zarrfs.views.chunks", "zarrfs.views.whole_array.view"]

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.support.length import tries
 from tests.support.mounting import Mounted, mounted
-from tests.support.unhurried import tries
 from zarrfs.vfs.temporary import is_temporary
 
 pytestmark = pytest.mark.fuse

@@ -155,7 +155,8 @@ def test_a_mount_in_use_stays_and_its_users_are_named(store: Path, script: str, 
             assert (mount.path / "raw").is_dir()
         process.wait()
         ended = mount.umount()
-        assert (ended.returncode, ended.stderr) == (0, "")
+        # On a busy machine it tells meanwhile what it waits for.
+        assert ended.returncode == 0, ended.stderr
     assert (store / "k").read_bytes() == (NEW if place == "raw/k" else OLD)
 
 

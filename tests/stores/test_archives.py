@@ -16,8 +16,8 @@ from trio.testing import trio_test
 
 from tests.stores.readable import Filled, ReadableConformance
 from tests.support.archives import MAKERS
+from tests.support.length import tries
 from tests.support.stores import contents, names
-from tests.support.unhurried import tries
 from zarrfs import registry
 from zarrfs.errors import StoreError, StoreNotFound, StoreReadOnly, StoreUnsupported, UsageError
 from zarrfs.keys import ByteRange, Key, Prefix

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support import archives
+from tests.support.length import tries
 from tests.support.stores import contents, names
-from tests.support.unhurried import tries
 from zarrfs.errors import StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.base import Store

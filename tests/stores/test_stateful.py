@@ -10,8 +10,8 @@ import trio
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.support.length import tries
 from tests.support.stores import contents, names
-from tests.support.unhurried import tries
 from zarrfs import registry
 from zarrfs.errors import KeyConflict, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
+from tests.support.length import tries
 from tests.support.stores import contents, names
-from tests.support.unhurried import tries
 from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix

@@ -17,7 +17,7 @@ from zarr.storage import LocalStore
 from zarr.testing.stateful import ZarrHierarchyStateMachine
 from zarr.testing.store import StoreTests
 
-from tests.support.unhurried import tries
+from tests.support.length import tries
 
 FOLDER = os.environ.get("ZARRFS_TEST_FOLDER", "")
 

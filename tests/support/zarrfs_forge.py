@@ -13,6 +13,7 @@ Named like the program, by which a daemon is known where the kernel does not tel
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -32,7 +33,6 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import zarrfs.__main__ as program
 from zarrfs import registry
-from zarrfs.command import main as _command  # noqa: F401
 from zarrfs.daemon import serve  # noqa: F401 - imported for those that are forked
 from zarrfs.lifecycle import background, unmounting  # noqa: F401
 from zarrfs.reports import check, info  # noqa: F401
@@ -127,6 +127,10 @@ def main(fd: int) -> None:
     """Serve until the other end is closed."""
     for package in _PACKAGES:
         registry.plugins(package)
+    # Typer imports more when it first makes a command.
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.suppress(SystemExit):
+        sys.argv = ["zarrfs", "mount", "--help"]
+        program.main()
     background.subprocess = SimpleNamespace(Popen=ForkedProcess, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()

@@ -12,9 +12,9 @@ import trio
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.support.length import tries
 from tests.support.sharding import Grid, encode_shard
 from tests.support.stores import contents, names
-from tests.support.unhurried import tries
 from zarrfs.errors import GenerationMismatch, KeyUnusable, RangesOverlap
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.vfs.names import MAX_NBYTES, name_of, part_of
 
 PARTS = st.binary(max_size=400).map(lambda encoded: os.fsdecode(encoded.replace(b"/", b"\0")))

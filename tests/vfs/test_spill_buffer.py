@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.errors import FileTooLarge, StoreFull
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.spill_buffer import SpillBuffer

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
 from tests.support.contents import FakeContent
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.errors import ChunkSizeMismatch, FileTooLarge, NoSuchEntry, StoreFull
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Handle, OpenFlags

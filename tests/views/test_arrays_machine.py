@@ -9,8 +9,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.length import tries
 from tests.support.trees import read, tree_over, walk, write
-from tests.support.unhurried import tries
 from tests.views.test_npy_write import in_zarr, npy
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, Handle, OpenFlags

@@ -16,11 +16,11 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.length import tries
 from tests.support.node_model import FILL, ModelNode, parent_of, require
 from tests.support.small_stores import array_document
 from tests.support.stores import contents
 from tests.support.trees import names, read, tree_over, walk, write
-from tests.support.unhurried import tries
 from tests.support.zarr_python import everything, store_of_kind, written
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ZarrfsError

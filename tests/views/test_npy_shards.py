@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support import zarr_python
+from tests.support.length import tries
 from tests.support.stores import fill
 from tests.support.trees import read, tree_over
-from tests.support.unhurried import tries
 from tests.views.test_npy_write import ANEW, Elements, Full, data_offset, in_zarr, npy, opened, operations
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.keys import Key, Prefix

@@ -18,9 +18,9 @@ from trio.testing import trio_test
 from zarr.core.buffer import default_buffer_prototype
 
 from tests.support.arrays import FILL, Example
+from tests.support.length import tries
 from tests.support.stores import WaitingStore, fill
 from tests.support.trees import READ_ONLY, listing, load, names, read, tree_over, walk, write
-from tests.support.unhurried import tries
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import (
     ContentInvalid,

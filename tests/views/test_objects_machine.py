@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.codecs import of_objects
+from tests.support.length import tries
 from tests.support.stores import contents, fill
 from tests.support.trees import names, read, tree_over, walk, write
-from tests.support.unhurried import tries
 from zarrfs.errors import ContentInvalid, NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support import reader_v0, reader_v1
+from tests.support.length import tries
 from tests.support.scenes import Scene
 from tests.support.small_stores import write as write_store
 from tests.support.stores import contents
 from tests.support.trees import load, names, tree_over, write
-from tests.support.unhurried import tries
 from tests.support.zarr_python import store_of_kind
 from zarrfs.errors import DirectoryNotEmpty, MetadataError, NoSuchEntry, NotRepresentable
 from zarrfs.keys import NodePath

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.support import sharded
+from tests.support.length import tries
 from tests.support.sharded import LIBRARIES, documents, numbered, regions
 from tests.support.trees import load, names, read, tree_of, walk, write
-from tests.support.unhurried import tries
 from zarrfs.keys import NodePath
 from zarrfs.vfs.node import File, OpenFlags
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.arrays import Example
+from tests.support.length import unhurried
 from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from tests.support.trees import load, names, read, tree_over, walk
-from tests.support.unhurried import unhurried
 from zarrfs.daemon.mount_tree import store_name
 from zarrfs.errors import NoSuchEntry
 from zarrfs.stores.memory import MemoryStore

@@ -18,11 +18,11 @@ from trio.testing import trio_test
 
 from tests.support.cases import Case, cases
 from tests.support.comparing import assert_expected, in_memory, npy_path
+from tests.support.length import tries
 from tests.support.reader_v3_2022 import everything
 from tests.support.scenes import Scene
 from tests.support.stores import contents, fill
 from tests.support.trees import every_file, load, read, tree_over
-from tests.support.unhurried import tries
 from zarrfs.errors import AcrossViews, DirectoryNotEmpty, MetadataError, NameInvalid, NoSuchEntry
 from zarrfs.keys import Key
 from zarrfs.stores.base import Store

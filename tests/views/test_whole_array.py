@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.arrays import Example, examples
+from tests.support.length import unhurried
 from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from tests.support.trees import READ_ONLY, load, names, read, tree_over, walk, write
-from tests.support.unhurried import unhurried
 from zarrfs.errors import StaleEntry
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.comparing import in_memory
+from tests.support.length import tries
 from tests.support.stores import contents, fill
 from tests.support.trees import every_file, names, read, tree_over, write
-from tests.support.unhurried import tries
 from zarrfs.stores.memory import MemoryStore
 
 zarr = pytest.importorskip("zarr")

@@ -16,10 +16,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.length import tries
 from tests.support.node_model import FILL, ModelNode, parent_of, require
 from tests.support.stores import contents
 from tests.support.trees import every_file, read, tree_over, walk, write
-from tests.support.unhurried import tries
 from tests.support.zarr_python import everything, store_of_kind, written
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import EntryExists, ZarrfsError

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.comparing import in_memory
+from tests.support.length import tries
 from tests.support.trees import every_file, read, tree_of, walk, write
-from tests.support.unhurried import tries
 
 pytest.importorskip("zarr")
 pytest.importorskip("tensorstore")

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dialects.conformance import spoilt
-from tests.support.unhurried import tries, unhurried
+from tests.support.length import tries, unhurried
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.codecs.chain import CodecChain

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.dialects.conformance import array_metadata
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.v3_2022.dialect import PLUGIN, V3Draft2022Layout

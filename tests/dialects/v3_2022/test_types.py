@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.data_types import data_types, elements
-from tests.support.unhurried import unhurried
+from tests.support.length import unhurried
 from zarrfs.dialects.v2.types import Stored
 from zarrfs.dialects.v3_2022.dialect import PLUGIN, V3Draft2022Layout
 from zarrfs.dialects.v3_2022.entry_point import EntryPoint

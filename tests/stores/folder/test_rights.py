@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.attackers import needs_root
-from tests.support.unhurried import tries
+from tests.support.length import tries
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.folder.rights import Acl, Entry, Rights, narrowed
 from zarrfs.stores.folder.store import FolderStore

@@ -1,0 +1,36 @@
+"""How long the tests are: as many examples, and as large stores, as there is time for.
+
+ZARRFS_EXAMPLES multiplies the examples of each test: a quarter by default, a half in ``.ci/run``, more than 1 in ``make soak``, whose
+examples are others each time. The rest are the same each time: who changes nothing sees nothing fail. From a half on, what fills memory
+or folders has its full size (`share`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import settings
+
+_FACTOR = float(os.environ.get("ZARRFS_EXAMPLES", "0.25"))
+_LEAST = 5
+
+FULL = _FACTOR >= 0.5
+"""Whether stores have their full size, and tests marked ``full_length`` run."""
+
+
+def tries(count: int, **more: Any) -> settings:
+    """So many examples, times the factor; ``more`` as of `hypothesis.settings`. No judgement by the clock: tests run beside others."""
+    return settings(max_examples=max(min(count, _LEAST), round(count * _FACTOR)), deadline=None, derandomize=_FACTOR <= 1, **more)
+
+
+def share(amount: int) -> int:
+    """The amount, or a quarter of it: for bombs whose bound is a quarter as high, too, and for what grows with a number."""
+    return amount if FULL else amount // 4
+
+
+unhurried = tries(50)
+
+# What tests get that ask for nothing.
+settings.register_profile("zarrfs", tries(100))
+settings.load_profile("zarrfs")
