@@ -75,7 +75,7 @@ def damaged(folder: Path) -> Path:
 
 @pytest.mark.timeout(300)
 def test_many_nodes_keep_the_event_loop_neither_while_others_change_them_nor_at_the_end(tmp_path: Path) -> None:
-    count = 2000
+    count = share(2000)
     store = groups(tmp_path / "store", count)
     with stepped(store, cache_dir=str(tmp_path)) as (mount, steps):
         run("ls", "-R", mount.path / "chunks")

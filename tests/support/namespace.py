@@ -19,7 +19,7 @@ import pytest
 
 # A copy of what other tests have mounted would keep their daemons from ending for as long as the namespace lasts.
 _ALONE = """
-findmnt --raw --noheadings --output TARGET --types fuse.zarrfs | tac | xargs -r -d '\\n' umount --internal-only --lazy 2> /dev/null || true
+findmnt --raw --noheadings --output TARGET --types fuse.zarrfs | tac | xargs -r -d '\\n' umount --internal-only --lazy 2>/dev/null || true
 """
 _SBIN = """
 mkdir "$NAMESPACE/sbin" && mount --bind /usr/sbin "$NAMESPACE/sbin"
