@@ -27,8 +27,8 @@ HOUSE = """
     fuse            vfs in_flight
     views           vfs hierarchy arrays containers dialects model stores.base memory threads registry
     vfs             memory threads durability
-    hierarchy       arrays dialects codecs model stores.base threads registry
-    transformers    arrays model stores.base stores.locks in_flight
+    hierarchy       arrays dialects codecs model stores.base threads fences registry
+    transformers    arrays model stores.base stores.locks fences in_flight
     arrays          codecs model stores.base memory threads
     stores          memory threads durability registry
     containers      model
@@ -40,6 +40,7 @@ HOUSE = """
     threads         -
     durability      -
     in_flight       -
+    fences          -
     own_files       -
 """
 EVERYWHERE = {"", "errors", "keys", "printable"}

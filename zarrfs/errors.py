@@ -101,6 +101,14 @@ class PrefixNotEmpty(KeyConflict):
     """Something lies under a prefix that has to be empty to be removed or replaced."""
 
 
+class NodeMoving(ZarrfsError):
+    """A node is being moved or erased, and the caller must not wait for the end of that. Never seen by anybody else."""
+
+
+class NodeInDoubt(StoreError):
+    """The documents of a node that is in use are not there, or cannot be read, and nobody can tell whether it is gone."""
+
+
 class GenerationMismatch(StoreError):
     """The value is not, or no longer, the generation that the caller named."""
 
@@ -204,6 +212,10 @@ class OperationUnsupported(TreeError):
 
 class StaleEntry(TreeError):
     """The value behind an open file or a cached name was replaced behind the mount."""
+
+
+class LayoutChanged(StaleEntry):
+    """The array was resized since what is to be stored was laid out."""
 
 
 class ContentInvalid(TreeError):

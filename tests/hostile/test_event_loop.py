@@ -135,10 +135,10 @@ def read_chunk(mount: Mounted) -> None:
     [
         pytest.param(large_documents, read_documents, id="large documents are read"),
         pytest.param(stores.consolidated3, lambda mount: os.listdir(mount.path / "zarr3"), id="a large copy in the root"),
-        pytest.param(large_documents, write_documents, id="a large document is written"),
-        pytest.param(stores.one_element_chunks, read_one("npy/a.npy"), id="chunks of one element"),
+        pytest.param(large_documents, write_documents, id="a large document is written", marks=pytest.mark.full_length),
+        pytest.param(stores.one_element_chunks, read_one("npy/a.npy"), id="chunks of one element", marks=pytest.mark.full_length),
         pytest.param(stores.many_chunks, read_one("npy/row.npy"), id="2^40 chunks"),
-        pytest.param(stores.many_dimensions, read_one("npy/d31.npy"), id="many dimensions"),
+        pytest.param(stores.many_dimensions, read_one("npy/d31.npy"), id="many dimensions", marks=pytest.mark.full_length),
         pytest.param(groups, list_views, id="many groups"),
         pytest.param(stores.one_element_chunks, write_sparse_values, id="sparse values are written"),
         pytest.param(large_chunks, write_scattered, id="large chunks are written to here and there"),

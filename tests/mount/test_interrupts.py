@@ -89,7 +89,13 @@ def store(tmp_path: Path) -> Path:
     return write(tmp_path / "store", SMALL)
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: signal.Signals(number).name)
+every_signal = pytest.mark.parametrize(
+    "number",
+    [pytest.param(each, id=each.name, marks=[] if each == signal.SIGTERM else pytest.mark.full_length) for each in SIGNALS],
+)
+
+
+@every_signal
 @pytest.mark.parametrize("whom", ["the command", "the group"])
 @pytest.mark.parametrize("stops", ["opening", "zarrfs.daemon.serve", "pyfuse3"])
 def test_a_mount_in_the_background_is_called_off(tmp_path: Path, store: Path, stops: str, whom: str, number: int) -> None:
@@ -104,7 +110,7 @@ def test_a_mount_in_the_background_is_called_off(tmp_path: Path, store: Path, st
             assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: signal.Signals(number).name)
+@every_signal
 @pytest.mark.parametrize(
     "stops", ["opening", "zarrfs.command.main", "typer", "trio", "zarrfs.daemon.serve", "pyfuse3", "zarrfs.views.raw.view"]
 )

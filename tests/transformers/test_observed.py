@@ -67,12 +67,12 @@ async def test_every_change_is_told_once_it_can_be_seen() -> None:
     await store.set_partial_values([(A, 0, b"x"), (B, 0, b"y"), (A, 5, b"z")])
     assert told() == [("d/a", "set"), ("d/b", "set")]
     assert await store.rename(A, Key("c"))
-    assert told() == [("d/a", "erase"), ("c", "set")]
+    assert told() == [("d/a", "moved"), ("d/a", "erase"), ("c", "set")]
     assert not await store.rename(A, Key("c"))
     assert await store.rename(B, B)
     assert told() == []
     assert await store.rename_prefix(Prefix("d/"), Prefix("e/"))
-    assert told() == [("d/", "erase"), ("e/", "set")]
+    assert told() == [("d/", "moved"), ("d/", "erase"), ("e/", "set")]
     await store.erase(A)
     await store.erase_values([A, B])
     await store.erase_prefix(Prefix(""))

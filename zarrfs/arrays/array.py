@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.live_node import with_memory
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, TooLarge, ZarrfsError
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, NodeMoving, TooLarge, ZarrfsError
 from zarrfs.keys import ByteRange, NodePath
 from zarrfs.memory import spill
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
@@ -76,13 +78,18 @@ class Array:
     async def read_chunk(self, coords: Coords, generation: Generation | None = None) -> Elements | None:
         """A chunk at its full shape; None when it is not stored. Raises `ChunkDecodeError` naming the chunk, and `GenerationMismatch`
         when it is no longer the ``generation`` that the caller named."""
-        async with self._budget.working(self._reading_nbytes([coords])):
-            data = (await self._stored([coords], generation))[0]
-            if data is None:
-                return None
-            if isinstance(data, ZarrfsError):
-                raise data
-            return await self._decoded(coords, data)
+        while True:
+            await self.chunks.settled()
+            async with self._budget.working(self._reading_nbytes([coords])):
+                try:
+                    data = (await self._stored([coords], generation))[0]
+                except NodeMoving:
+                    continue
+                if data is None:
+                    return None
+                if isinstance(data, ZarrfsError):
+                    raise data
+                return await self._decoded(coords, data)
 
     async def stored_chunk(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
         """A chunk as it is stored, for `decode_chunk`, and what is known of it; None when it is not stored."""
@@ -105,10 +112,16 @@ class Array:
         if not parts:
             return []
         coords = [part.coords for part in parts]
-        async with self._budget.working(self._reading_nbytes(coords)):
-            stored = await self._stored(coords)
-            nbytes = sum(map(self._cost, coords))
-            results = await threads.cpu(nbytes, self._decode_into, parts, stored)
+        while True:
+            await self.chunks.settled()
+            async with self._budget.working(self._reading_nbytes(coords)):
+                try:
+                    stored = await self._stored(coords)
+                except NodeMoving:
+                    continue
+                nbytes = sum(map(self._cost, coords))
+                results = await threads.cpu(nbytes, self._decode_into, parts, stored)
+                break
         self._counters.chunks_decoded += sum(result is True for result in results)
         return results
 
@@ -118,14 +131,14 @@ class Array:
         What lies beyond the array's edge is replaced by the fill value. Raises `ChunkSizeMismatch` before anything is stored; where
         elements have no fixed size, `ChunkDecodeError` for what holds none, and `ChunkEncodeError` for what the codecs cannot take.
         """
-        async with self.encoding([coords]):
+        async with self.chunks.holding(), self.encoding([coords]):
             encoded = await self.encode_chunk(coords, data)
             await self.chunks.update({coords: encoded})
 
     async def write_encoded(self, coords: Coords, data: Buffer) -> None:
         """Store a chunk that is encoded already: these very bytes. Raises `ChunkDecodeError`, before anything is stored, when they are
         no chunk of this array."""
-        async with self._budget.working(len(data) + self._decoding_nbytes(coords)):
+        async with self.chunks.holding(), self._budget.working(len(data) + self._decoding_nbytes(coords)):
             encoded = data if spill.is_mapped(data) else bytes(data)
             await self._decoded(coords, encoded)
             await self.chunks.update({coords: encoded})
@@ -193,14 +206,16 @@ class Array:
             raise ChunkDecodeError(str(error)) from error
 
     async def _stored(self, coords: Sequence[Coords], generation: Generation | None = None) -> list[Buffer | ChunkError | None]:
-        """The stored bytes of chunks, of which no more are read than a chunk of this shape can have; ``generation`` is for one."""
+        """The stored bytes of chunks, of which no more are read than a chunk of this shape can have; ``generation`` is for one. For
+        who has taken the memory for them: raises `NodeMoving` rather than to wait."""
         limit = max(self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(each)) for each in coords)
         part = ByteRange(0, limit + 1)
         values: list[Buffer | ChunkError | None]
-        if generation is None:
-            values = await self.chunks.get_several(coords, part)
-        else:
-            values = [*await self.chunks.get_parts(coords[0], [part], generation)]
+        with with_memory():
+            if generation is None:
+                values = await self.chunks.get_several(coords, part)
+            else:
+                values = [*await self.chunks.get_parts(coords[0], [part], generation)]
         return [
             ChunkDecodeError(
                 f"chunk {each} of {self.path} is stored in more than {limit} bytes: no such chunk has so many",
@@ -302,6 +317,11 @@ def fill(metadata: ArrayMetadata, out: Elements) -> None:
         out.reshape(-1).view(np.uint8)[...] = 0
         return
     out[...] = np.frombuffer(metadata.fill_bytes, f"|V{pattern.size}").view(out.dtype)[0]
+
+
+def is_resized(before: ArrayNode, now: ArrayNode) -> bool:
+    """Whether nothing but the shape is another: then a chunk that is in both is the same."""
+    return is_same_array(before, replace(now, metadata=replace(now.metadata, shape=before.metadata.shape)))
 
 
 def is_same_array(before: ArrayNode, now: Node | None) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import abc
 import itertools
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from zarrfs.errors import ChunkError, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
@@ -81,6 +82,13 @@ class ChunkStore(abc.ABC):
     def unit(self, coords: Coords) -> Coords:
         """What tells the key of the store that holds the chunk from others: chunks of one unit are best written together."""
 
+    async def settled(self) -> None:
+        """Return when nobody is moving or erasing the array."""
+
+    def holding(self) -> AbstractAsyncContextManager[None]:
+        """Around several operations that publish together: the array stays where it is, and is asked for once."""
+        return nullcontext()
+
     @abc.abstractmethod
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
         """Store these encoded chunks; None erases one. Of one unit, all or none are stored."""
@@ -102,18 +110,34 @@ class ChunkStore(abc.ABC):
         raise StoreUnsupported("chunks have no times of their own here")
 
 
-class StoredChunks(ChunkStore):
-    """One store key for each chunk of a grid of ``grid_shape``: ``prefix`` and what ``encoding`` makes of the coordinates."""
+class HasChunkPrefix(Protocol):
+    """Something that tells where chunks lie: an array's node, or one that moves (`zarrfs.arrays.live_node`)."""
 
-    def __init__(self, store: Store, prefix: Prefix, encoding: ChunkKeyEncoding, grid_shape: Shape) -> None:
+    @property
+    def chunk_prefix(self) -> Prefix:
+        """What the keys of the chunks begin with, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPrefix:
+    """Chunks that lie there, whatever else is."""
+
+    chunk_prefix: Prefix
+
+
+class StoredChunks(ChunkStore):
+    """One store key for each chunk of a grid of ``grid_shape``: the prefix that ``node`` has, and what ``encoding`` makes of the
+    coordinates."""
+
+    def __init__(self, store: Store, node: HasChunkPrefix, encoding: ChunkKeyEncoding, grid_shape: Shape) -> None:
         self._store = store
-        self._prefix = prefix
+        self._node = node
         self._encoding = encoding
         self._grid_shape = grid_shape
 
     def key(self, coords: Coords) -> Key:
         """The store key of a chunk."""
-        return self._encoding.key(self._prefix, coords)
+        return self._encoding.key(self._node.chunk_prefix, coords)
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
         return (self.key(coords),)
@@ -169,7 +193,7 @@ class StoredChunks(ChunkStore):
         depth = (len(self._grid_shape) if nested else 1) + self._encoding.prefix.count("/")
         folders = under[: len(self._grid_shape) - 1] if nested else ()
         inside = "".join([self._encoding.prefix, *(f"{index}/" for index in folders)]) if folders else ""
-        async for chunk in self._below(Prefix(self._prefix + inside), inside, depth - inside.count("/")):
+        async for chunk in self._below(Prefix(self._node.chunk_prefix + inside), inside, depth - inside.count("/")):
             if chunk[0][: len(under)] == under and (outside or in_grid(chunk[0], self._grid_shape)):
                 yield chunk
 

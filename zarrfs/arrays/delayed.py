@@ -7,26 +7,27 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.paged_shard_index import not_at_once
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.sharded import levels
 from zarrfs.errors import ChunkError, GenerationMismatch
-from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 
 class DelayedChunks(ChunkStore):
-    """The chunks of ``chunks``, of a grid of ``grid_shape`` and so many to a key, whose shards ``pending`` keeps back. ``prefix``: the
-    array's chunk prefix."""
+    """The chunks of ``chunks``, of a grid of ``grid_shape`` and so many to a key, whose shards ``pending`` keeps back for
+    ``node``."""
 
     def __init__(
-        self, chunks: ChunkStore, pending: ShardQueue, *, prefix: Prefix, grid_shape: Shape, chunks_per_key: Shape
+        self, chunks: ChunkStore, pending: ShardQueue, *, node: LiveNode, grid_shape: Shape, chunks_per_key: Shape
     ) -> None:
         self._chunks = self.below = chunks
         self._refusal = next((not_at_once(level.spec) for level in levels(chunks) if level.paged), None)
         self._pending = pending
-        self._prefix = prefix
+        self._node = node
         self._grid_shape = grid_shape
         self._chunks_per_key = chunks_per_key
 
@@ -78,7 +79,7 @@ class DelayedChunks(ChunkStore):
 
     async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
         waiting: dict[Coords, Written] = {}
-        for shard in self._pending.of(self._prefix):
+        for shard in self._pending.of(self._node):
             waiting |= shard.all()
         async for chunk in self._chunks.list(outside=outside, under=under):
             if chunk[0] not in waiting:
@@ -91,18 +92,19 @@ class DelayedChunks(ChunkStore):
         if self._refusal is not None:
             # Now, and not when what waits could not be stored.
             raise self._refusal
-        keys: dict[Key, dict[Coords, Buffer | None]] = {}
+        units: dict[Coords, dict[Coords, Buffer | None]] = {}
         for coords, data in chunks.items():
-            keys.setdefault(self.keys(coords)[0], {})[coords] = data
-        for key, group in keys.items():
-            shard = self._pending.shard(key, self._prefix, self._chunks, self._expected(next(iter(group))))
+            units.setdefault(self.unit(coords), {})[coords] = data
+        for group in units.values():
+            some = next(iter(group))
+            shard = self._pending.shard(self._node, some, self._chunks, self._expected(some))
             await self._pending.put(shard, group)
 
     async def publish(self, coords: Iterable[Coords] | None = None) -> None:
         if coords is None:
-            coords = [next(iter(shard.all())) for shard in self._pending.of(self._prefix)]
-        for key in dict.fromkeys(self.keys(each)[0] for each in coords):
-            await self._pending.publish(key)
+            coords = [next(iter(shard.all())) for shard in self._pending.of(self._node)]
+        for unit in dict.fromkeys(map(self.unit, coords)):
+            await self._pending.publish_one(self._node, unit)
 
     def _expected(self, coords: Coords) -> int:
         """Chunks within the array that lie in the same unit."""
@@ -115,7 +117,7 @@ class DelayedChunks(ChunkStore):
     def _written(self, coords: Coords) -> Written | None:
         if not self._pending:
             return None
-        shard = self._pending.get(self.keys(coords)[0])
+        shard = self._pending.get(self._node, self.unit(coords))
         return shard.get(coords) if shard is not None else None
 
 

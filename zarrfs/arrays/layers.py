@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from zarrfs.arrays.bound_chunks import BoundChunks
 from zarrfs.arrays.chunk_store import ChunkStore, StoredChunks
 from zarrfs.arrays.compressed_shards import CompressedShards, DecompressedShards
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.delayed import DelayedChunks
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.sharded import ShardedChunks
@@ -35,10 +37,17 @@ class ShardLayers:
     pending: ShardQueue | None = None
 
 
-def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers) -> ChunkStore:
-    """The chunks of ``node``; coordinates are those of its ``metadata.chunk_grid``. Raises `MetadataError`, `MetadataUnsupported`."""
+def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None = None) -> ChunkStore:
+    """The chunks of ``node``; coordinates are those of its ``metadata.chunk_grid``. With ``live`` they are those of that node, wherever
+    it is; without, those that lie where ``node`` says, whatever is there. Raises `MetadataError`, `MetadataUnsupported`."""
+    chunks = _layers_of(store, node, layers, live)
+    return chunks if live is None else BoundChunks(chunks, live, of_layout=True)
+
+
+def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None) -> ChunkStore:
     metadata = node.metadata
-    chunks: ChunkStore = StoredChunks(store, node.chunk_prefix, metadata.chunk_key_encoding, metadata.stored_grid_shape)
+    place = live if live is not None else LiveNode(node.path, node.chunk_prefix, _as_it_says)
+    chunks: ChunkStore = StoredChunks(store, place, metadata.chunk_key_encoding, metadata.stored_grid_shape)
     if not metadata.shards:
         return chunks
     for level, spec in enumerate(metadata.shards):
@@ -51,12 +60,18 @@ def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers) -> ChunkStore:
     if layers.pending is None:
         return chunks
     return DelayedChunks(
-        chunks,
+        # What waits is stored later, by somebody who does not hold the node.
+        chunks if live is None else BoundChunks(chunks, live, of_layout=False),
         layers.pending,
-        prefix=node.chunk_prefix,
+        node=place,
         grid_shape=metadata.grid_shape,
         chunks_per_key=metadata.chunks_per_key,
     )
+
+
+async def _as_it_says(node: LiveNode) -> bool:
+    """Of a node that nobody moves, and that is where its documents are about to be."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 import trio
 
 from zarrfs.arrays.chunk_store import ChunkStore, Written, new_generation
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.spill_file import SpillFile
-from zarrfs.errors import StoreFull, StoreTimeout, ZarrfsError
+from zarrfs.errors import StaleEntry, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
@@ -40,11 +41,14 @@ OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
 
 @dataclass(slots=True, eq=False)
 class QueuedShard:
-    """What waits for one key. ``publishing``: what is being published now; ``expected``: chunks of the shard within the array;
+    """What waits for the shard of ``node`` that has the coordinates ``unit``, ``some`` chunk of which is this.
+    ``publishing``: what is being published now; ``expected``:
+    chunks of the shard within the array;
     ``failures``: how often publishing has failed, and ``unanswered``: the last of these errors, if the store did not answer."""
 
-    key: Key
-    prefix: Prefix
+    node: LiveNode
+    unit: Coords
+    some: Coords
     chunks: ChunkStore
     since: float
     expected: int
@@ -58,6 +62,11 @@ class QueuedShard:
     failures: int = 0
     unanswered: StoreTimeout | None = None
 
+    @property
+    def key(self) -> Key:
+        """The key that it will be stored under, as things are."""
+        return self.chunks.keys(self.some)[0]
+
     def get(self, coords: Coords) -> Written | None:
         return self.written.get(coords) or self.publishing.get(coords)
 
@@ -67,7 +76,7 @@ class QueuedShard:
 
 class ShardQueue:
     """All that waits in a mount. ``delay``: seconds after which a shard is published (0: at once). ``told``: see `OnChange`.
-    ``on_failure``: called with a key and why it could not be published, where no caller learns it."""
+    ``on_failure``: called with a key and why it could not be published, where no caller learns it; ``on_loss``: where it never can be."""
 
     def __init__(
         self,
@@ -78,6 +87,7 @@ class ShardQueue:
         start_soon: Callable[..., None],
         told: OnChange,
         on_failure: Callable[[str, Exception], None],
+        on_loss: Callable[[str, Exception], None] = lambda key, error: None,
     ) -> None:
         self.delay = delay
         self._budget = budget
@@ -85,7 +95,8 @@ class ShardQueue:
         self._start_soon = start_soon
         self._told = told
         self._on_failure = on_failure
-        self._shards: dict[Key, QueuedShard] = {}
+        self._on_loss = on_loss
+        self._shards: dict[tuple[LiveNode, Coords], QueuedShard] = {}
         self._running = False
 
     def __len__(self) -> int:
@@ -94,7 +105,7 @@ class ShardQueue:
     @property
     def keys(self) -> list[Key]:
         """The shards that something waits for."""
-        return list(self._shards)
+        return [shard.key for shard in self._shards.values()]
 
     @property
     def nbytes(self) -> int:
@@ -106,19 +117,24 @@ class ShardQueue:
         """Whether the caller is called because what waited for ``key`` is being stored: all that it changes was told before."""
         return _publishing.get() == key
 
-    def get(self, key: Key) -> QueuedShard | None:
-        """What waits for ``key``."""
-        return self._shards.get(key)
+    def get(self, node: LiveNode, unit: Coords) -> QueuedShard | None:
+        """What waits for a shard."""
+        return self._shards.get((node, unit))
 
-    def of(self, prefix: Prefix) -> list[QueuedShard]:
-        """All that waits of the array with this chunk prefix."""
-        return [shard for shard in self._shards.values() if shard.prefix == prefix]
+    def of(self, node: LiveNode) -> list[QueuedShard]:
+        """All that waits of an array."""
+        return [shard for shard in self._shards.values() if shard.node is node]
+
+    async def publish_one(self, node: LiveNode, unit: Coords) -> None:
+        """Publish what waits for a shard."""
+        if (shard := self._shards.get((node, unit))) is not None:
+            await self._publish(shard)
 
     async def publish(self, place: Key | Prefix) -> None:
         """Publish what waits for a key, or for those below a prefix; raises the first failure, after trying all."""
         is_prefix = isinstance(place, Prefix)
         first: ZarrfsError | None = None
-        for shard in [each for key, each in self._shards.items() if key == place or (is_prefix and key.startswith(place))]:
+        for shard in [each for each in self._shards.values() if each.key == place or (is_prefix and each.key.startswith(place))]:
             try:
                 await self._publish(shard)
             except ZarrfsError as error:
@@ -138,7 +154,7 @@ class ShardQueue:
 
     async def drop_below(self, prefix: Prefix) -> None:
         """Forget what waits for keys below ``prefix``: they are erased."""
-        for shard in [each for key, each in self._shards.items() if key.startswith(prefix)]:
+        for shard in [each for each in self._shards.values() if each.key.startswith(prefix)]:
             async with shard.lock:
                 self._settle(shard, shard.written)
                 shard.written = {}
@@ -185,38 +201,62 @@ class ShardQueue:
     async def _publish(self, shard: QueuedShard) -> None:
         """Store all that waits for one shard, in one set; what comes meanwhile waits for the next one."""
         failures = shard.failures
-        async with shard.lock:
-            if not shard.written:
+        try:
+            # Whoever puts chunks holds the node, and waits for the lock.
+            async with shard.node.holding(), shard.lock:
+                if not shard.written:
+                    self._forget_if_empty(shard)
+                    return
+                if shard.failures != failures and shard.unanswered is not None:
+                    # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
+                    raise shard.unanswered
+                await self._store(shard)
+                shard.since = trio.current_time()
                 self._forget_if_empty(shard)
-                return
-            if shard.failures != failures and shard.unanswered is not None:
-                # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
-                raise shard.unanswered
-            shard.publishing, shard.written = shard.written, {}
-            token = _publishing.set(shard.key)
-            try:
-                some = next(iter(shard.publishing))
-                async with shard.chunks.exclusive(some):
-                    await shard.chunks.merge(shard.publishing)
-            except BaseException as error:
-                shard.written = shard.publishing | shard.written
-                shard.failures += 1
-                shard.unanswered = error if isinstance(error, StoreTimeout) else None
-                raise
-            else:
-                self._settle(shard, shard.publishing)
-                shard.retry = _RETRY_SECONDS[0]
-            finally:
-                _publishing.reset(token)
-                shard.publishing = {}
-            shard.since = trio.current_time()
-            self._forget_if_empty(shard)
+        except StaleEntry as error:
+            if shard.node.why_gone is not None:
+                self._drop(shard, error)
+            raise
 
-    def shard(self, key: Key, prefix: Prefix, chunks: ChunkStore, expected: int) -> QueuedShard:
-        """What waits for ``key``, for `put`. The array may have another shape than when its first chunk came."""
-        shard = self._shards.get(key)
+    async def _store(self, shard: QueuedShard) -> None:
+        shard.publishing, shard.written = shard.written, {}
+        try:
+            async with shard.chunks.exclusive(next(iter(shard.publishing))):
+                token = _publishing.set(shard.key)
+                try:
+                    await shard.chunks.merge(shard.publishing)
+                finally:
+                    _publishing.reset(token)
+        except BaseException as error:
+            shard.written = shard.publishing | shard.written
+            shard.failures += 1
+            shard.unanswered = error if isinstance(error, StoreTimeout) else None
+            raise
+        else:
+            self._settle(shard, shard.publishing)
+            shard.retry = _RETRY_SECONDS[0]
+        finally:
+            shard.publishing = {}
+
+    def _drop(self, shard: QueuedShard, error: StaleEntry) -> None:
+        """The array is gone: what waited for it waits no longer."""
+        if shard.written:
+            if shard.node.erased_here:
+                log.info("%s: chunks that waited went with their array", shard.key)
+            else:
+                log.error("chunks that were written to %s could not be stored and are lost: %s", shard.key, error)
+                self._on_loss(shard.key, error)
+            self._settle(shard, shard.written)
+            shard.written = {}
+        self._forget_if_empty(shard)
+
+    def shard(self, node: LiveNode, some: Coords, chunks: ChunkStore, expected: int) -> QueuedShard:
+        """What waits for the shard that holds ``some`` chunk, for `put`. The array may have another shape than at its first chunk."""
+        unit = chunks.unit(some)
+        shard = self._shards.get((node, unit))
         if shard is None:
-            shard = self._shards[key] = QueuedShard(key, prefix, chunks, trio.current_time(), expected, SpillFile(self._directory))
+            shard = QueuedShard(node, unit, some, chunks, trio.current_time(), expected, SpillFile(self._directory))
+            self._shards[node, unit] = shard
         shard.chunks, shard.expected = chunks, expected
         return shard
 
@@ -238,7 +278,8 @@ class ShardQueue:
 
     async def _make_room(self, wanting: QueuedShard) -> None:
         """Publish the shard that waits longest, other than the one that wants the room."""
-        others = [shard for shard in self._shards.values() if shard is not wanting]
+        # One that is being moved waits for who holds another array that goes with it, and that may be us.
+        others = [each for each in self._shards.values() if each is not wanting and not each.node.is_being_changed]
         if others:
             oldest = min(others, key=lambda shard: shard.since)
             try:
@@ -255,9 +296,10 @@ class ShardQueue:
             shard.files.clear()
 
     def _forget_if_empty(self, shard: QueuedShard) -> None:
-        if not shard.written and not shard.publishing and not shard.putting and self._shards.get(shard.key) is shard:
+        place = (shard.node, shard.unit)
+        if not shard.written and not shard.publishing and not shard.putting and self._shards.get(place) is shard:
             self._settle(shard, shard.written)
-            del self._shards[shard.key]
+            del self._shards[place]
 
     # --- later --------------------------------------------------------------------------------------------------------------
 
@@ -277,7 +319,8 @@ class ShardQueue:
                     try:
                         await self._publish(shard)
                     except Exception as error:  # noqa: BLE001 (nobody waits for it: it is told, and tried again)
-                        self._failed(shard, error)
+                        if shard.written:
+                            self._failed(shard, error)
         finally:
             self._running = False
 
@@ -290,7 +333,7 @@ class ShardQueue:
     def _tell(self, shard: QueuedShard, chunks: Mapping[Coords, Written]) -> None:
         waiting = {each for each in chunks if (written := shard.get(each)) is not None and written.data is not None}
         if waiting:
-            self._told(Change(shard.key, "set", waits=True), shard.prefix, list(waiting))
+            self._told(Change(shard.key, "set", waits=True), shard.node.chunk_prefix, list(waiting))
         gone = [each for each in chunks if each not in waiting] if len(waiting) < len(chunks) else []
         if gone:
-            self._told(Change(shard.key, "unknown", waits=True), shard.prefix, gone)
+            self._told(Change(shard.key, "unknown", waits=True), shard.node.chunk_prefix, gone)

@@ -144,11 +144,18 @@ class ArrayWriter:
 
     async def publish(self) -> None:
         """Store every dirty chunk. When it raises, those that were not stored are still dirty."""
-        await self._store_all()
-        await self._storage.publish()
+        await self._idle()
+        async with self.array.chunks.holding():
+            await self._store_all()
+            await self._storage.publish()
 
     async def publish_whole(self) -> None:
         """As `publish`, for a new array over one of the same metadata: of that, nothing is left. Where nothing was written is zeros."""
+        await self._idle()
+        async with self.array.chunks.holding():
+            await self._publish_whole()
+
+    async def _publish_whole(self) -> None:
         metadata = self.array.metadata
         storage = self._storage
         if any(metadata.fill_bytes):
@@ -169,13 +176,22 @@ class ArrayWriter:
 
     async def aclose(self) -> None:
         """Let go of what is dirty; what is being stored in the background is waited for."""
-        self._ready.clear()
-        while self._storing:
-            await next(iter(self._storing.values())).wait()
+        await self._idle()
         self._dirty.close()
         if self._reader is not None and self._position is not None:
             self._reader.closed(self._position)
             self._position = None
+
+    async def store_no_more(self) -> None:
+        """What is written from now on goes to memory and files; returns when nothing is being stored ahead."""
+        self._start_soon = None
+        await self._idle()
+
+    async def _idle(self) -> None:
+        """Return when nothing is being stored ahead: that may wait for the node, which is about to be held."""
+        self._ready.clear()
+        while self._storing:
+            await next(iter(self._storing.values())).wait()
 
     # --- dirty chunks -------------------------------------------------------------------------------------------------------
 
@@ -280,7 +296,8 @@ class ArrayWriter:
 
     async def _store_early(self, unit: Coords) -> None:
         try:
-            await self._storage.store(unit)
+            async with self.array.chunks.holding():
+                await self._storage.store(unit)
         except ZarrfsError as error:
             log.debug("storing ahead failed: %s", error)
         finally:

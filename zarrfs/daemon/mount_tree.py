@@ -115,6 +115,7 @@ class MountTree:
             start_soon=nursery.start_soon,
             told=self._on_waiting,
             on_failure=lambda key, error: self.report("publish", error),
+            on_loss=self._on_loss,
         )
         layers = ShardLayers(self.counters, budget, pending=self.pending)
         self.hierarchy = Hierarchy(
@@ -233,6 +234,10 @@ class MountTree:
             # What was staged is gone, and the kernel has pages of it.
             self.slices.run(self.on_affected([(self.path_of(ident), True, False, False)]))
 
+    def _on_loss(self, key: str, error: BaseException) -> None:
+        self.failures.append((key, str(error)))
+        self.report("publish", error)
+
     # --- change -------------------------------------------------------------------------------------------------------------
 
     def ended(self) -> None:
@@ -253,6 +258,13 @@ class MountTree:
 
     def _on_change(self, change: Change) -> None:
         """What others see next is the new value; who was told of the old one learns it at once, or in slices where these are many."""
+        if change.kind == "moved":
+            assert change.new_place is not None
+            self.hierarchy.live.moved(change.place, change.new_place)
+            self.staging.follow()
+            return
+        if change.kind == "erase" and not change.behind:
+            self.hierarchy.live.erased(change.place)
         if change.kind in ("made", "unmade"):
             nodes = self.hierarchy.came_or_went(Prefix(change.place))
         else:

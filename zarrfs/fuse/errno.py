@@ -43,6 +43,8 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.KeyTooLong: errno.ENAMETOOLONG,
     errors.KeyConflict: errno.ENOTDIR,
     errors.PrefixNotEmpty: errno.ENOTEMPTY,
+    errors.NodeMoving: errno.EIO,
+    errors.NodeInDoubt: errno.EIO,
     errors.GenerationMismatch: errno.ESTALE,
     errors.RangesOverlap: errno.EINVAL,
     errors.MetadataError: errno.EINVAL,
@@ -67,6 +69,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.FileTooLarge: errno.EFBIG,
     errors.OperationUnsupported: errno.EPERM,
     errors.StaleEntry: errno.ESTALE,
+    errors.LayoutChanged: errno.ESTALE,
     errors.ContentInvalid: errno.EINVAL,
 }
 

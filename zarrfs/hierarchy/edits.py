@@ -132,23 +132,28 @@ class NodeEditor:
             if len(shape) != node.metadata.ndim:
                 raise ContentInvalid(f"{path} has {node.metadata.ndim} dimensions, which a new shape cannot change", key=path)
             await self._hierarchy.publish(node.chunk_prefix)
-            grid_shape = node.metadata.chunk_grid.grid_shape(shape)
-            chunks = self._hierarchy.array_of(node).chunks
-            outside: list[Coords] = []
-            if any(new < old for new, old in zip(grid_shape, node.metadata.grid_shape, strict=True)):
-                async for coords, _, _ in chunks.list():
-                    if not in_grid(coords, grid_shape):
-                        outside.append(coords)
-                        if not erase_outside:
-                            raise ContentInvalid(
-                                f"{path}: chunk {coords} is stored outside of the new shape {shape}, and resize_erases is not set",
-                                key=path,
-                            )
-            await self._amend(layout, path, Edit(shape=shape))
-            for start in range(0, len(outside), _ERASED_AT_ONCE):
-                part = outside[start : start + _ERASED_AT_ONCE]
-                await chunks.update(dict.fromkeys(part))
-                await chunks.publish(part)
+            async with self._hierarchy.live.changing(*layout.document_keys(path)):
+                await self._resize(layout, node, shape, erase_outside=erase_outside)
+
+    async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: bool) -> None:
+        path = node.path
+        grid_shape = node.metadata.chunk_grid.grid_shape(shape)
+        chunks = self._hierarchy.array_of(node).chunks
+        outside: list[Coords] = []
+        if any(new < old for new, old in zip(grid_shape, node.metadata.grid_shape, strict=True)):
+            async for coords, _, _ in chunks.list():
+                if not in_grid(coords, grid_shape):
+                    outside.append(coords)
+                    if not erase_outside:
+                        raise ContentInvalid(
+                            f"{path}: chunk {coords} is stored outside of the new shape {shape}, and resize_erases is not set",
+                            key=path,
+                        )
+        await self._amend(layout, path, Edit(shape=shape))
+        for start in range(0, len(outside), _ERASED_AT_ONCE):
+            part = outside[start : start + _ERASED_AT_ONCE]
+            await chunks.update(dict.fromkeys(part))
+            await chunks.publish(part)
 
     async def erase(self, path: NodePath) -> None:
         """Remove the node at ``path``, its chunks, and whatever lies below it; of an array at the root, its documents and chunks alone.
@@ -162,22 +167,27 @@ class NodeEditor:
             if node is None:
                 raise NoSuchEntry(f"there is no node at {path}", key=path)
             if path == ROOT:
-                await self._erase_root_array(node)
+                documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
+                async with self._hierarchy.live.changing(*documents):
+                    await self._erase_root_array(node)
                 return
             await self._keep_parent(path)
             await self._out_of_copies(path)
-            for each in await self._hierarchy.layouts(path):
-                await self._erase_documents(each, path)
+            layouts = await self._hierarchy.layouts(path)
             # Of a hierarchy of its own, with its entry point and whatever else is in its folder.
-            if isinstance(node, ArrayNode) and not node.metadata.shape:
-                # The key of its chunk may lie beside its prefix.
-                await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
             is_root = _begins_at(layout, path)
-            places = (*layout.listing_prefixes(path), layout.chunk_prefix(path), *((path.prefix,) * is_root))
-            for prefix in dict.fromkeys(places):
-                # Nobody writes chunks of an array without documents: what waits now is the last.
-                await self._hierarchy.drop(prefix)
-                await self._store.erase_prefix(prefix)
+            places = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path), *((path.prefix,) * is_root)))
+            documents = [key for each in layouts for key in each.document_keys(path)]
+            async with self._hierarchy.live.changing(path.prefix, *places, *documents):
+                for each in layouts:
+                    await self._erase_documents(each, path)
+                if isinstance(node, ArrayNode) and not node.metadata.shape:
+                    # The key of its chunk may lie beside its prefix.
+                    await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
+                for prefix in places:
+                    # Nobody writes chunks of an array without documents: what waits now is the last.
+                    await self._hierarchy.drop(prefix)
+                    await self._store.erase_prefix(prefix)
             self._hierarchy.empty_groups.lose(path)
 
     async def hidden_keys(self, path: NodePath) -> list[str]:
@@ -214,8 +224,10 @@ class NodeEditor:
             await self._make_parents(layout, new_path)
             await self._keep_parent(path)
             await self._out_of_copies(path)
+            old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
             try:
-                await self._store.rename_prefix(layout.listing_prefix(path), layout.listing_prefix(new_path))
+                async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
+                    await self._store.rename_prefix(old, new)
             except StoreUnsupported as error:
                 await self._into_copies(layout, path)
                 raise AcrossViews(f"{path}: this store cannot rename a folder in one step", key=path) from error

@@ -9,15 +9,14 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
-from zarrfs.arrays.array import Array
-from zarrfs.arrays.reader import ArrayReader
+from zarrfs.hierarchy.live_nodes import OpenArray, Said
 from zarrfs.hierarchy.path_index import NodeIndex
-from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.keys import Key, NodePath
 from zarrfs.model import chunk_key, data_type
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
@@ -41,24 +40,11 @@ _NOTHING = ArrayMetadata(
 )
 
 
-@dataclass(slots=True, weakref_slot=True)
-class OpenArray:
-    """An array and its reader. ``superseded`` once its documents say something else: what was read of it is another array's."""
-
-    array: Array
-    reader: ArrayReader
-    superseded: bool = False
-    held_nbytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.held_nbytes = self.array.metadata.held_nbytes
-
-
 class KnownNode:
     """What was learnt at a path, of documents with this ``digest``; it counts until ``expires``, and until something is forgotten after
     ``learnt`` (`zarrfs.hierarchy.forgotten`)."""
 
-    __slots__ = ("_opened", "chunks_ns", "digest", "documents_ns", "expires", "learnt", "node")
+    __slots__ = ("_opened", "chunks_ns", "digest", "documents_ns", "expires", "learnt", "node", "said")
 
     def __init__(
         self,
@@ -69,6 +55,7 @@ class KnownNode:
         opened: OpenArray | None = None,
         documents_ns: int | None = None,
         chunks_ns: int | None = None,
+        said: Said = (None, None),
     ) -> None:
         self.node = node
         self.digest = digest
@@ -77,6 +64,7 @@ class KnownNode:
         self._opened: OpenArray | weakref.ref[OpenArray] | None = opened
         self.documents_ns = documents_ns
         self.chunks_ns = chunks_ns
+        self.said = said
 
     @property
     def opened(self) -> OpenArray | None:
@@ -106,7 +94,6 @@ class KnownNodes:
         self._large: OrderedDict[NodePath, int] = OrderedDict()
         self._large_nbytes = 0
         self._weights: dict[NodePath, int] = {}
-        self._by_chunk_prefix: dict[Prefix, NodePath] = {}
         self.index = NodeIndex()
 
     def get(self, path: NodePath) -> KnownNode | None:
@@ -126,7 +113,7 @@ class KnownNodes:
 
     def put(self, path: NodePath, known: KnownNode) -> None:
         """Remember ``known``, and forget what there is no more room for."""
-        self.index.add(path, known.node, is_open=known.opened is not None)
+        self.index.add(path, known.node)
         self._known[path] = known
         self._known.move_to_end(path)
         self._measure(path, self._weights.pop(path, 0))
@@ -134,32 +121,10 @@ class KnownNodes:
             dropped, forgotten = self._known.popitem(last=False)
             self._measure(dropped, 0)
             self.index.discard(dropped, forgotten.node)
-            if isinstance(forgotten.node, ArrayNode):
-                self._by_chunk_prefix.pop(forgotten.node.chunk_prefix, None)
         while self._large_nbytes > MAX_NBYTES and len(self._large) > 1:
             oldest = next(iter(self._large))
             self._measure(oldest, 0)
             self._known[oldest].fade()
-
-    def opened(self, path: NodePath, chunk_prefix: Prefix) -> None:
-        """The array at ``path`` was handed out."""
-        self.index.opened.add(path)
-        self._by_chunk_prefix[chunk_prefix] = path
-
-    def is_open(self, path: NodePath) -> bool:
-        """Whether the array at ``path`` was handed out, and may be open."""
-        known = self._known.get(path)
-        return known is not None and known.opened is not None
-
-    def discard(self, path: NodePath) -> None:
-        """Forget what was decoded of the array at ``path``, if it was handed out."""
-        known = self._known.get(path)
-        if known is not None and known.opened is not None:
-            known.opened.reader.discard()
-
-    def with_chunk_prefix(self, prefix: Prefix) -> NodePath | None:
-        """The array, of those that were handed out, whose chunks lie there."""
-        return self._by_chunk_prefix.get(prefix)
 
     def _measure(self, path: NodePath, nbytes: int) -> None:
         self._large_nbytes -= self._large.pop(path, 0)

@@ -17,8 +17,7 @@ from dataclasses import replace
 
 import trio
 
-from zarrfs import threads
-from zarrfs.arrays.array import Array, is_same_array
+from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.flight import Flight
@@ -30,11 +29,13 @@ from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.forgotten import Forgotten
-from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, OpenArray, without_large_attributes
+from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, without_large_attributes
+from zarrfs.hierarchy.live_nodes import LiveNodes, OpenArray, Said
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
+from zarrfs.hierarchy.node_reader import NodeReader
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
-from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight, with_stored_scalar
+from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
@@ -71,8 +72,11 @@ class Hierarchy:
         self._underway: dict[NodePath, Flight] = {}
         self._stored = StoredDocuments(store)
         self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored, ttl=ttl)
+        self._reading = NodeReader(store, self._stored, self._roots, counters, self._known.weigh)
         self._hidden: set[NodePath] = set()
         self.empty_groups = EmptyGroups(self._expire)
+        self.live = LiveNodes(store, self._looked_at_again)
+        """The arrays in use."""
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:
@@ -81,17 +85,34 @@ class Hierarchy:
 
     async def array(self, path: NodePath) -> OpenArray | None:
         """The array at ``path``, ready to be read; None when there is no (usable) array."""
-        known = await self._lookup(path)
+        while True:
+            await self.live.settled(path)
+            changes = self.live.changes
+            known = await self._lookup(path)
+            if changes == self.live.changes:
+                break
+            # What was read may be of what was there before.
         if not isinstance(known.node, ArrayNode):
             return None
         if known.opened is None:
+            live = self.live.at(path) or self.live.add(path, known.node.chunk_prefix)
+            self.live.say(live, known.said)
             try:
-                array = self.array_of(without_large_attributes(known.node))
+                node = without_large_attributes(known.node)
+                array = Array(node, chunks_of(self._store, node, self._layers, live), self._counters, self._layers.budget)
             except Exception as error:
                 raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
-            known.opened = OpenArray(array, ArrayReader(array, self._readers))
-            self._known.opened(path, known.node.chunk_prefix)
+            known.opened = live.opened = OpenArray(array, ArrayReader(array, self._readers), live)
         return known.opened
+
+    async def is_current(self, opened: OpenArray) -> bool:
+        """Whether the documents of an array still say what they said when it was handed out. Raises `StaleEntry` where it is gone, and
+        `NodeInDoubt` where nobody can tell."""
+        opened.live.check()
+        known = self._known.get(opened.live.path)
+        if known is None or known.opened is not opened or not self._counts(opened.live.path, known):
+            await self.live.confirm(opened.live)
+        return not opened.superseded
 
     async def layouts(self, path: NodePath) -> list[Layout]:
         """The layouts that a node at ``path`` may have, in the order in which they are asked."""
@@ -130,7 +151,7 @@ class Hierarchy:
         return await self._stored.get(tuple(dict.fromkeys(keys)))
 
     def array_of(self, node: ArrayNode) -> Array:
-        """The array that ``node`` describes, whether or not its documents are stored."""
+        """The array that ``node`` describes, whether or not its documents are stored, and whoever uses one there."""
         return Array(node, chunks_of(self._store, node, self._layers), self._counters, self._layers.budget)
 
     @property
@@ -201,11 +222,11 @@ class Hierarchy:
 
     def is_open(self, path: NodePath) -> bool:
         """Whether the array at ``path`` was handed out, and may be open."""
-        return self._known.is_open(path)
+        return self.live.at(path) is not None
 
     def open_below(self, path: NodePath) -> Iterator[NodePath]:
         """The arrays at ``path`` and below it that were handed out, and may be open."""
-        return filter(self._known.is_open, self._known.index.opened.at_and_below(path))
+        return (node.path for node in self.live.at_and_below(path))
 
     def came_or_went(self, prefix: Prefix) -> NodeChanges:
         """Forget what is no longer so, now that ``prefix`` came or went while there was no key below it; the nodes concerned."""
@@ -247,15 +268,15 @@ class Hierarchy:
         # A chunk's key may be its array's prefix without the slash.
         prefix = Prefix(f"{key}/")
         while True:
-            path = self._known.with_chunk_prefix(prefix)
-            known = self._known.get(path) if path is not None else None
-            if path is not None and known is not None and known.opened is not None:
-                metadata = known.opened.array.metadata
+            live = self.live.with_chunk_prefix(prefix)
+            opened = live.opened if live is not None else None
+            if live is not None and opened is not None:
+                metadata = opened.array.metadata
                 stored = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
                 if stored is not None and not ShardQueue.is_publishing(key):
                     box = chunks_under_key(metadata, stored)
-                    self._chunks_changed(known, box)
-                    chunks.append((path, box))
+                    self._chunks_changed(opened, box)
+                    chunks.append((live.path, box))
             if not prefix:
                 return NodeChanges(tuple(nodes), tuple(chunks))
             self._expire_implied(prefix)
@@ -263,22 +284,22 @@ class Hierarchy:
 
     def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> NodeChanges:
         """Chunks of the array with this chunk prefix are other ones, although no key is; the nodes concerned."""
-        path = self._known.with_chunk_prefix(prefix)
-        known = self._known.get(path) if path is not None else None
-        if path is None or known is None:
+        live = self.live.with_chunk_prefix(prefix)
+        opened = live.opened if live is not None else None
+        if live is None or opened is None:
             return NodeChanges()
-        self._chunks_changed(known, coords)
-        return NodeChanges(chunks=((path, coords),))
+        self._chunks_changed(opened, coords)
+        return NodeChanges(chunks=((live.path, coords),))
 
-    def _chunks_changed(self, known: KnownNode, box: ChunkBox | Sequence[Coords]) -> None:
-        known.chunks_ns = time.time_ns()
-        if known.opened is None:
-            return
+    def _chunks_changed(self, opened: OpenArray, box: ChunkBox | Sequence[Coords]) -> None:
+        known = self._known.get(opened.live.path)
+        if known is not None:
+            known.chunks_ns = time.time_ns()
         if count(box) > _FEW_CHUNKS:
-            known.opened.reader.discard()
+            opened.reader.discard()
         else:
             for each in box:
-                known.opened.reader.discard(each)
+                opened.reader.discard(each)
 
     def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
         self._roots.expire()
@@ -290,7 +311,7 @@ class Hierarchy:
             tops = [ROOT]
         for path in (*above, *apart):
             self._expire(path)
-            self._known.discard(path)
+            self._discard(path)
         for top in tops:
             self._expire_below(top)
             self._discard_below(top)
@@ -299,12 +320,19 @@ class Hierarchy:
 
     def _discard_below(self, path: NodePath) -> None:
         """Forget what was decoded of the arrays there; of all arrays, where these are many."""
-        opened = list(itertools.islice(self._known.index.opened.at_and_below(path), _FEW_ARRAYS + 1))
-        if len(opened) > _FEW_ARRAYS:
+        some = list(itertools.islice(self.open_below(path), _FEW_ARRAYS + 1))
+        if len(some) > _FEW_ARRAYS:
             self._readers.discard_all()
         else:
-            for each in opened:
-                self._known.discard(each)
+            for each in some:
+                self._discard(each)
+
+    def _discard(self, path: NodePath) -> None:
+        """Forget what was decoded of the array at ``path``, if it was handed out."""
+        live = self.live.at(path)
+        opened = live.opened if live is not None else None
+        if opened is not None:
+            opened.reader.discard()
 
     def _expire(self, path: NodePath) -> None:
         known = self._known.get(path)
@@ -332,7 +360,7 @@ class Hierarchy:
             return KnownNode(None, b"", float("-inf"))
         while True:
             known = self._known.get(path)
-            if known is not None and known.expires > trio.current_time() and self._forgotten.counts(path, known.learnt):
+            if known is not None and self._counts(path, known):
                 return known
             underway = self._underway.get(path)
             if underway is None:
@@ -345,38 +373,47 @@ class Hierarchy:
             finally:
                 del self._underway[path]
 
+    def _counts(self, path: NodePath, known: KnownNode) -> bool:
+        return known.expires > trio.current_time() and self._forgotten.counts(path, known.learnt)
+
     async def _learn(self, path: NodePath) -> KnownNode:
         epoch = self._epoch
         before = self._known.get(path)
-        node, digest, documents_ns = await self._read(path)
+        node, digest, documents_ns, said = await self._read(path)
         # A change that came while the documents were read: what was read counts for this caller, and is not remembered.
         expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
         if before is not None and before.digest == digest and type(before.node) is type(node):
             before.expires = expires
             before.learnt = self._forgotten.now
             before.documents_ns = documents_ns
+            before.said = said
+            if before.opened is not None:
+                self.live.say(before.opened.live, said)
             return before
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)
-        opened = before.opened if before is not None else None
-        if opened is not None and not is_same_array(opened.array.node, node):
-            opened.superseded = True
-            opened.reader.discard()
-            opened = None
         chunks_ns = before.chunks_ns if before is not None else None
-        known = KnownNode(node, digest, expires, self._forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns)
+        opened = await self.live.learnt(path, node, said)
+        known = KnownNode(
+            node, digest, expires, self._forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns, said=said
+        )
         self._known.put(path, known)
         return known
 
-    async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None]:
-        """The node, a digest of its documents, and the newest time of them."""
+    async def _looked_at_again(self, path: NodePath) -> Node | None:
+        self._expire(path)
+        return (await self._lookup(path)).node
+
+    async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said]:
+        """The node, a digest of its documents, the newest time of them, and which of them says what it is."""
         layouts = await self._roots.layouts_at(path)
         read: dict[Key, bytes | None] = {}
+        expected = self._expected(path)
         try:
-            found = await self._read_documents(path, layouts, read, self._stored.get_small)
+            found = await self._reading.read(path, layouts, read, expected, self._stored.get_small)
         except LargeDocument:
             async with self._stored.turn:
-                found = await self._read_documents(path, layouts, read, self._stored.get)
+                found = await self._reading.read(path, layouts, read, expected, self._stored.get)
                 # Whoever needs one of them again gets it again: they are held by one task at a time.
                 read = {key: value for key, value in read.items() if value is None or len(value) <= SMALL_NBYTES}
         if found is not None:
@@ -385,51 +422,14 @@ class Hierarchy:
             return await self._read(path)
         # A hierarchy with an entry point has a root group, said or not.
         digest = hashlib.blake2b(digest_size=16)
-        expected = self._expected(path)
         owner = self._roots.opened_at(path) or await self._stored.implied_by(path, layouts, expected)
         if path == ROOT or path in self.empty_groups or owner is not None:
             owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
             attributes = self.empty_groups.attributes(path)
             digest.update(repr(attributes).encode("utf-8", "backslashreplace"))
-            return GroupNode(path=path, dialect=owner.dialect.name, attributes=attributes, explicit=False), digest.digest(), None
-        return None, digest.digest(), None
-
-    async def _read_documents(
-        self, path: NodePath, layouts: Sequence[Layout], read: dict[Key, bytes | None], get: GetDocuments
-    ) -> tuple[Node, bytes, int | None] | None:
-        """As `_read`, of the documents at ``path``; None where there are none of a node. ``read`` gets what was found."""
-        digest = hashlib.blake2b(digest_size=16)
-        newest: int | None = None
-        async for layout, documents in self._stored.by_layout(path, layouts, read, self._expected(path), get):
-            begins = self._roots.begins_at(layout, path)
-            # A consolidated copy serves stores that cannot list; elsewhere it may tell of nodes that are gone.
-            tells = bool(documents) or not self._store.listable
-            if not tells and not begins:
-                continue
-            for key, value in documents.items():
-                digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "backslashreplace"))
-                await threads.cpu(len(value), digest.update, value)
-                stat = await self._store.stat(key)
-                if stat is not None and stat.mtime_ns is not None:
-                    newest = max(newest or 0, stat.mtime_ns)
-            try:
-                if begins:
-                    layout.check()
-                node = await threads.cpu(weight(documents), layout.parse, path, documents) if tells else None
-            except Exception as error:  # noqa: BLE001 - whatever a document does to its reader is its own node's misfortune
-                self._counters.nodes_parsed += 1
-                return unusable(path, layout.dialect.name, error), digest.digest(), newest
-            if node is not None:
-                self._known.weigh(path, documents)
-                self._counters.nodes_parsed += 1
-                node = await with_stored_scalar(self._store, layout, node)
-                if isinstance(node, ArrayNode) and not node.metadata.shape:
-                    digest.update(node.metadata.chunk_key_encoding.scalar.encode())
-                if not documents:
-                    # Known from a consolidated copy, which is not among its documents.
-                    digest.update(repr(node).encode("utf-8", "backslashreplace"))
-                return node, digest.digest(), newest
-        return None
+            group = GroupNode(path=path, dialect=owner.dialect.name, attributes=attributes, explicit=False)
+            return group, digest.digest(), None, (None, None)
+        return None, digest.digest(), None, (None, None)
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, bytes | None]) -> bool:
         """Whether ``path``, at which nothing was found, is in a hierarchy of which only its root tells, found by this."""

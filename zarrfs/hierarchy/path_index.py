@@ -59,20 +59,17 @@ class PathIndex:
 
 
 class NodeIndex:
-    """The nodes that are ``known``, and of these the arrays that were ``opened``."""
+    """The nodes that are ``known``."""
 
     def __init__(self) -> None:
         self.known = PathIndex()
-        self.opened = PathIndex()
         # Arrays whose chunks lie elsewhere than the node, by where these are.
         self._apart: dict[NodePath, NodePath] = {}
         self._chunk_places = PathIndex()
 
-    def add(self, path: NodePath, node: Node | None, *, is_open: bool) -> None:
+    def add(self, path: NodePath, node: Node | None) -> None:
         """``node`` is known to be at ``path``."""
         self.known.add(path)
-        if not is_open:
-            self.opened.discard(path)
         if (place := _place_apart(path, node)) is not None:
             self._apart[place] = path
             self._chunk_places.add(place)
@@ -80,7 +77,6 @@ class NodeIndex:
     def discard(self, path: NodePath, node: Node | None) -> None:
         """It is known no longer."""
         self.known.discard(path)
-        self.opened.discard(path)
         place = _place_apart(path, node)
         if place is not None and self._apart.get(place) == path:
             del self._apart[place]

@@ -12,12 +12,13 @@ class LockTable:
     """One first-come-first-served lock for each name in use; a name that nobody holds or awaits costs nothing."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, tuple[trio.Lock, int]] = {}
+        # Not trio.Lock: what was given up at its deadline is unlocked by another task than the one that locked it.
+        self._locks: dict[str, tuple[trio.Semaphore, int]] = {}
 
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncIterator[None]:
         """While held, nobody else holds ``name``. Not re-entrant."""
-        lock, users = self._locks.get(name) or (trio.Lock(), 0)
+        lock, users = self._locks.get(name) or (trio.Semaphore(1, max_value=1), 0)
         self._locks[name] = (lock, users + 1)
         try:
             async with lock:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import trio
 
+from zarrfs import fences
 from zarrfs.errors import StoreTimeout
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
@@ -128,6 +129,17 @@ class DeadlineStore(TransparentStore):
         try:
             yield
         finally:
+            if any(write.touches((key,)) for write in self._abandoned):
+                # Whoever has the lock next, here or in another process, must not be overtaken by what was written under this one.
+                self._nursery.start_soon(self._unlock_later, key, lock, name=f"store: unlocking {key!r}")
+            else:
+                await lock.__aexit__(None, None, None)
+
+    async def _unlock_later(self, key: Key, lock: AbstractAsyncContextManager[None]) -> None:
+        try:
+            while write := next((write for write in self._abandoned if write.touches((key,))), None):
+                await write.ended.wait()
+        finally:
             await lock.__aexit__(None, None, None)
 
     # --- what a file system can do ------------------------------------------------------------------------------------------
@@ -216,6 +228,7 @@ class DeadlineStore(TransparentStore):
             finally:
                 if not write.ended.is_set():
                     self._abandoned.append(write)
+                    fences.given_up(write.ended)
             if write.error is not None:
                 raise write.error
             result: T = write.result

@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
+from zarrfs.errors import KeyConflict, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
 from zarrfs.transformers.counters import StoreCounters
@@ -174,14 +175,21 @@ class ObservedStore(ForwardingStore):
         self.counters.rename += 1
         renamed = await self.inner.rename(old, new)
         if renamed and old != new:
-            self.announce(Change(old, "erase"), Change(new, "set"))
+            self.announce(Change(old, "moved", new_place=new), Change(old, "erase"), Change(new, "set"))
         return renamed
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         self.counters.rename_prefix += 1
-        renamed = await self.inner.rename_prefix(old, new)
+        try:
+            renamed = await self.inner.rename_prefix(old, new)
+        except (StoreUnsupported, KeyConflict):
+            raise
+        except BaseException:
+            # It may have taken effect all the same.
+            self.announce(Change(old, "unknown"), Change(new, "unknown"))
+            raise
         if renamed and old != new:
-            self.announce(Change(old, "erase"), Change(new, "set"))
+            self.announce(Change(old, "moved", new_place=new), Change(old, "erase"), Change(new, "set"))
         return renamed
 
     async def make_prefix(self, prefix: Prefix) -> None:

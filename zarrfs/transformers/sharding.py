@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from zarrfs.arrays.chunk_store import StoredChunks, Written, new_generation
+from zarrfs.arrays.chunk_store import FixedPrefix, StoredChunks, Written, new_generation
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.paged_shard_index import not_at_once
@@ -75,7 +75,7 @@ class ShardingStore(ForwardingStore):
         # A chunk's key is no folder in ``inner``, whatever the shards' are.
         self.hierarchical = False
         self._grid = ShardedGrid.of(prefix, encoding, grid_shape, spec)
-        shards = StoredChunks(inner, prefix, encoding, self._grid.shards.grid_shape)
+        shards = StoredChunks(inner, FixedPrefix(prefix), encoding, self._grid.shards.grid_shape)
         self._chunks = ShardedChunks(
             shards, spec, grid_shape, indexes or ShardIndexCache(INDEXES_NBYTES), counters or HierarchyCounters()
         )

@@ -69,6 +69,18 @@ class Content(abc.ABC):
     async def erase(self) -> None:
         """Remove the value."""
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it is laid out otherwise by now, or gone: whoever has the file open learns it, and who opens it has another."""
+        return False
+
+    def renewed(self) -> Content:
+        """What whoever opens the file now has: itself, but where it is outdated."""
+        return self
+
+    def follow(self) -> None:
+        """What it stands for may be elsewhere by now: have the ident that it has there."""
+
     async def sync(self) -> None:
         """Make what was published durable."""
 

@@ -40,7 +40,7 @@ class StagedFile(File):
                 await staged.truncate(0)
             snapshot = None
             if staged.size is None:
-                snapshot = await (self.content.snapshot() if flags.write else self.content.opened())
+                snapshot = await (staged.content.snapshot() if flags.write else staged.content.opened())
             if snapshot is None and staged.size is None:
                 raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
         except BaseException:
@@ -58,11 +58,13 @@ class StagedFile(File):
         if not self.writable:
             raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
         staged = self.area.acquire(self.content)
+        was_clean = not staged.unpublished
         try:
             await staged.truncate(size)
             await staged.publish_now()
         except BaseException:
-            if staged.handles == 1:
+            if was_clean:
+                # Nobody has written anything: it is as if nothing had been asked.
                 await staged.drop()
             raise
         finally:

@@ -68,6 +68,9 @@ class Stage(abc.ABC):
     async def publish(self) -> None:
         """Store what is staged. When it raises, all of it is still staged."""
 
+    async def unnamed(self) -> None:
+        """The file has lost its name, and will not be published: what of it is stored already goes, before somebody else has the name."""
+
     async def sync(self) -> None:
         """Make what was published durable. Called by one task at a time, after `publish`."""
 

@@ -89,7 +89,11 @@ class StagingArea:
     def acquire(self, content: Content) -> Staged:
         """The staged file for ``content``, made when it is not there; one more handle counts on it."""
         staged = self._staged.get(content.ident)
+        if staged is not None and staged.content.is_outdated:
+            self._supersede(staged)
+            staged = None
         if staged is None:
+            content = content.renewed()
             staged = self._staged[content.ident] = Staged(self, content)
         staged.handles += 1
         return staged
@@ -164,6 +168,7 @@ class StagingArea:
                 raise
             staged.orphan = True
             self._forget(staged)
+            await staged.lose_name()
 
     def changed(self, ident: str) -> None:
         """The published value of ``ident`` has another generation, or is staged here: open handles go on with what is there now."""
@@ -196,6 +201,12 @@ class StagingArea:
         async with staged.lock if staged is not None else nullcontext():
             yield
             self.rekey(ident, content)
+
+    def follow(self) -> None:
+        """Something was moved: every file is called as what it stands for is called now (`Content.follow`)."""
+        for staged in self._all():
+            staged.content.follow()
+        self._staged = {staged.content.ident: staged for staged in self._staged.values()}
 
     def rekey(self, ident: str, content: Content) -> None:
         """The file called ``ident`` is now ``content``'s (after a rename; what was at the new name is detached already)."""
@@ -375,6 +386,12 @@ class Staged:
                 self._stage = await self.content.keep(self.area.room)
             except ZarrfsError as error:
                 log.warning("%r loses its name and cannot be kept for those who have it open: %s", self.content.ident, error)
+
+    async def lose_name(self) -> None:
+        """It is an orphan from now on. The caller holds the lock."""
+        if self._stage is not None:
+            with trio.CancelScope(shield=True):
+                await self._stage.unnamed()
 
     async def _publish(self, from_states: tuple[State, ...]) -> None:
         failures = self._failures

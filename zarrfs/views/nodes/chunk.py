@@ -18,7 +18,7 @@ from zarrfs.errors import (
     StaleEntry,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.known_nodes import OpenArray
+from zarrfs.hierarchy.live_nodes import OpenArray
 from zarrfs.keys import WHOLE, ByteRange, NodePath
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import contiguous
@@ -47,8 +47,15 @@ class ChunkFile(NodeContent):
         self._opened = opened
         self.held_nbytes = opened.held_nbytes
         self._coords = coords
-        self.path = path if path is not None else opened.array.path
-        self.ident = form.ident(self.path, form.keys(opened.array.node).encode(coords))
+        self._be_at(path if path is not None else opened.array.path)
+
+    def follow(self) -> None:
+        if self._opened.live.path != self.path:
+            self._be_at(self._opened.live.path)
+
+    def _be_at(self, path: NodePath) -> None:
+        self.path = path
+        self.ident = self._form.ident(path, self._form.keys(self._opened.array.node).encode(self._coords))
 
     async def erase(self) -> None:
         await (await self._current()).array.chunks.update({self._coords: None})
@@ -77,10 +84,10 @@ class ChunkFile(NodeContent):
         """What says which bytes are those of this chunk: where it is another, what is staged is no longer a value of it."""
 
     async def _current(self) -> OpenArray:
-        """The array as it is now. Where it has another shape, or another name, but the same chunks, this is still one of them."""
+        """The array as it is now. Where it has another shape, but the same chunks, this is still one of them."""
         before = self._opened
-        if before.superseded or before.array.path != self.path:
-            now = await self._context.hierarchy.array(self.path)
+        if not await self._context.hierarchy.is_current(before):
+            now = await self._context.hierarchy.array(before.live.path)
             was = self._form_of_bytes
             if now is not None and now.array.has(self._coords):
                 self._opened = now

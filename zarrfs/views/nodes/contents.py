@@ -9,7 +9,7 @@ import abc
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from zarrfs.errors import ContentInvalid, NameInvalid, NotPermitted
-from zarrfs.hierarchy.known_nodes import OpenArray
+from zarrfs.hierarchy.live_nodes import OpenArray
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
@@ -105,6 +105,7 @@ class ArrayContents(FolderContents):
         self._path = node.path
         self.node = self._node = node
         self._opened = opened
+        self.live = opened.live
         self._folder = folder
         self.inside = inside
         self._keys = form.keys(node)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from zarrfs.arrays.concurrency import has_any
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.errors import (
     AcrossViews,
     ContentInvalid,
@@ -56,6 +57,7 @@ class NodeFolder(Directory):
         self.form = form
         self.state = form.state
         self.path = path
+        self._live: LiveNode | None = None
         self._context = form.context
         self._temporaries = form.context.temporaries
 
@@ -198,7 +200,9 @@ class NodeFolder(Directory):
             await self._rename_file(node, await new_directory.content(new_name))
 
     async def sync(self) -> None:
-        await self._context.store.sync([self._context.hierarchy.folder_of(self.path)])
+        folder = self._context.hierarchy.folder_of(self.path)
+        await self._context.hierarchy.publish(folder)
+        await self._context.store.sync([folder])
 
     def ident(self, name: str) -> str:
         """`File.ident` of the entry called ``name``."""
@@ -261,6 +265,16 @@ class NodeFolder(Directory):
         return self._temporaries.content(self.form.ident(new, "") + content.ident[len(self.form.ident(old, "")) :])
 
     async def _kind(self) -> FolderContents:
+        """What it is now: who stands in the folder of an array stays in it, wherever it goes."""
+        if self._live is not None:
+            self._live.check()
+            self.path = self._live.path
+        kind = await self._found()
+        if isinstance(kind, ArrayContents) and not kind.inside:
+            self._live = kind.live
+        return kind
+
+    async def _found(self) -> FolderContents:
         if self.form.folders and (array := await self._array_around()) is not None:
             return array
         form, hierarchy = self.form, self._context.hierarchy

@@ -96,7 +96,8 @@ class RawValue(WholeContent):
 
     async def publish(self, data: Buffer) -> None:
         await self._context.flush_queued(self.key)
-        await self._store.set(self.key, data)
+        async with self._context.hierarchy.live.changing_document(self.key):
+            await self._store.set(self.key, data)
 
     async def create(self, data: Buffer) -> None:
         """`publish` where there is no value, in one step as far as the store has that. Raises `EntryExists`."""
@@ -111,7 +112,8 @@ class RawValue(WholeContent):
                 await self._store.set(self.key, data)
 
     async def erase(self) -> None:
-        await self._store.erase(self.key)
+        async with self._context.hierarchy.live.changing_document(self.key):
+            await self._store.erase(self.key)
 
     async def sync(self) -> None:
         await self._store.sync([self.key])

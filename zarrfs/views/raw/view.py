@@ -229,6 +229,7 @@ class RawDirectory(Directory):
         self._keep()
 
     async def sync(self) -> None:
+        await self._context.hierarchy.publish(self.prefix)
         await self._store.sync([self.prefix])
 
     async def _rename_value(self, node: StagedFile, new_key: Key) -> None:
@@ -243,10 +244,11 @@ class RawDirectory(Directory):
         old = node.content
         assert isinstance(old, RawValue)
         async with staging.renaming(node.ident, content), staging.unnaming(content.ident):
-            try:
-                moved = await self._store.rename(old.key, new_key)
-            except StoreUnsupported:
-                moved = await self._copy(old.key, new_key)
+            async with self._context.hierarchy.live.changing_document(old.key, new_key):
+                try:
+                    moved = await self._store.rename(old.key, new_key)
+                except StoreUnsupported:
+                    moved = await self._copy(old.key, new_key)
             if not moved:
                 raise no_such_entry(old.key)
             self._times.move(node.ident, content.ident)
@@ -273,7 +275,8 @@ class RawDirectory(Directory):
         await staging.publish_below(ident(old))
         await self._context.flush_queued(old)
         try:
-            await self._store.rename_prefix(old, new)
+            async with self._context.hierarchy.live.changing(old, new):
+                await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
         staging.rekey_below(ident(old), lambda content: self._moved(content, old, new))

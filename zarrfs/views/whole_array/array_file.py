@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.position import Position
 from zarrfs.containers.base import Container, FileLayout, Literal
 from zarrfs.errors import NotRepresentable, StaleEntry
-from zarrfs.hierarchy.known_nodes import OpenArray
+from zarrfs.hierarchy.live_nodes import OpenArray
 from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.vfs import names
@@ -33,14 +34,41 @@ class WholeArrayContent(Content):
 
     def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
         self._context = context
-        self.path = path
+        self._live: LiveNode | None = None
+        self._layouts = 0
         self.container = container
-        stem = names.name_of(path.name) if path != ROOT else context.store_name
-        self.ident = node_ident(container.name, path.parent, made_name(stem, container.suffix))
+        self._be_at(path)
         self._unsynced: dict[Key, None] = {}
 
-    async def snapshot(self) -> Snapshot | None:
+    def follow(self) -> None:
+        if self._live is not None and self._live.path != self.path:
+            self._be_at(self._live.path)
+
+    def _be_at(self, path: NodePath) -> None:
+        self.path = path
+        stem = names.name_of(path.name) if path != ROOT else self._context.store_name
+        self.ident = node_ident(self.container.name, path.parent, made_name(stem, self.container.suffix))
+
+    async def _opened(self) -> OpenArray | None:
+        """The array; from now on this is its file, wherever it goes."""
+        if self._live is not None:
+            self._live.check()
         opened = await self._context.hierarchy.array(self.path)
+        if self._live is not None and self.is_outdated:
+            raise StaleEntry(f"{self.path} was resized: open the file again", key=self.ident)
+        if opened is not None:
+            self._live, self._layouts = opened.live, opened.live.layouts
+        return opened
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._live is not None and (self._live.why_gone is not None or self._live.layouts != self._layouts)
+
+    def renewed(self) -> WholeArrayContent:
+        return WholeArrayContent(self._context, self.path, self.container) if self.is_outdated else self
+
+    async def snapshot(self) -> Snapshot | None:
+        opened = await self._opened()
         if opened is None:
             return None
         layout = layout_of(self.container, opened.array.metadata)
@@ -48,7 +76,7 @@ class WholeArrayContent(Content):
         return _ArraySnapshot(opened, layout, Attributes(False, layout.size, changed_ns, writable=self.is_writable))
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
-        opened = await self._context.hierarchy.array(self.path)
+        opened = await self._opened()
         if empty:
             return NewArrayStage(self._context, self.path, self.ident, self.container, room, opened, self._stored)
         if opened is None:
@@ -101,6 +129,7 @@ class _ArraySnapshot(Snapshot):
         self.attributes = attributes
 
     async def read(self, offset: int, size: int) -> Buffer:
+        self._opened.live.check()
         if self._opened.superseded:
             raise StaleEntry(f"the metadata of {self._opened.array.path} changed: open the file again", key=self._opened.array.path)
         if self._position is None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -22,12 +23,14 @@ from zarrfs.errors import (
     MetadataError,
     NoSuchEntry,
     NotPermitted,
+    PrefixNotEmpty,
     StaleEntry,
+    StoreUnsupported,
     ZarrfsError,
 )
-from zarrfs.hierarchy.known_nodes import OpenArray
+from zarrfs.hierarchy.live_nodes import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.keys import Key, NodePath
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.vfs.node import Buffer
@@ -122,7 +125,7 @@ class ElementsStage(Stage):
         await self._writer.aclose()
 
     async def _require_current(self) -> None:
-        if await self._hierarchy.array(self._opened.array.path) is not self._opened:
+        if not await self._hierarchy.is_current(self._opened):
             raise StaleEntry(f"the metadata of {self._opened.array.path} changed: open the file again", key=self._ident)
 
 
@@ -162,6 +165,9 @@ class NewArrayStage(Stage):
         self._erased = False
         self._aside: NodePath | None = None
         self._published = False
+        self._abandoned = False
+        self._is_lost = False
+        """Whether something that was written is neither here nor in the store."""
 
     @property
     def size(self) -> int:
@@ -172,6 +178,8 @@ class NewArrayStage(Stage):
         return len(self._bytes) + (self._writer.nbytes if self._writer is not None else 0)
 
     async def read(self, offset: int, size: int) -> Buffer:
+        if self._is_lost:
+            raise StaleEntry(f"{self._ident} lost its name, and what of it was stored already is erased", key=self._ident)
         size = max(0, min(size, self._size - offset))
         head, writer = self._head, self._writer
         if head is None or writer is None or offset + size <= head.nbytes:
@@ -239,11 +247,20 @@ class NewArrayStage(Stage):
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
 
+    async def unnamed(self) -> None:
+        if self._writer is None or self._node is None or self._published:
+            return
+        await self._writer.store_no_more()
+        self._is_lost = bool(self._writer.stored)
+        if self._replaced is None or self._erased:
+            await self._abandon(self._node)
+        self._abandoned = True
+
     async def aclose(self) -> None:
         try:
             if self._writer is not None:
                 await self._writer.aclose()
-            if not self._published and self._node is not None and (self._replaced is None or self._erased):
+            if not self._published and not self._abandoned and self._node is not None and (self._replaced is None or self._erased):
                 await self._abandon(self._node)
         finally:
             self._bytes.close()
@@ -317,10 +334,11 @@ class NewArrayStage(Stage):
         """The file never became whole: what of it was stored goes, and the path is free again, or has its old array again."""
         if self._writer is not None and self._writer.stored:
             try:
-                await self._context.store.erase_prefix(node.chunk_prefix)
-                if not node.metadata.shape:
-                    # The key of its chunk may lie beside its prefix.
-                    await self._context.store.erase_values(self._context.hierarchy.array_of(node).chunks.keys(()))
+                # What somebody else has stored there meanwhile is theirs.
+                chunks = self._context.hierarchy.array_of(node).chunks
+                keys = dict.fromkeys(key for coords in self._writer.stored for key in chunks.keys(coords))
+                await self._context.store.erase_values(keys)
+                await self._remove_folders(node, keys)
             except ZarrfsError as error:
                 log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
@@ -329,6 +347,18 @@ class NewArrayStage(Stage):
                 await self._context.editor.rename(self._aside, self._path)
             except ZarrfsError as error:
                 log.error("%s could not be replaced; it is called %s now: %s", self._path, self._aside, error)
+
+    async def _remove_folders(self, node: ArrayNode, keys: Iterable[Key]) -> None:
+        """Folders that were made for these keys, and in which nothing is left."""
+        folders = {node.chunk_prefix}
+        for key in keys:
+            folder = Prefix(key.rpartition("/")[0] + "/")
+            while len(folder) > len(node.chunk_prefix):
+                folders.add(folder)
+                folder = Prefix(folder[:-1].rpartition("/")[0] + "/")
+        for each in sorted(folders, key=len, reverse=True):
+            with suppress(PrefixNotEmpty, StoreUnsupported):
+                await self._context.store.remove_prefix(each)
 
 
 def _size_of(head: Head) -> int:

@@ -1,0 +1,306 @@
+"""An open file is that of the node it was opened on, wherever that goes; of a node that is gone nothing is read and nothing is stored.
+
+The cells of SEMANTICS.md, "What an open file is bound to": who has what open (a whole array, a chunk, a folder, what waits for its shard)
+while the array is renamed, erased, replaced or resized, in each view and by another program.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.mounting import Mounted, mounted
+
+zarr = pytest.importorskip("zarr")
+pytestmark = pytest.mark.fuse
+
+HEADER = 128
+SEVEN = np.full(8, 7, "<i4")
+CHANGED = np.r_[np.full(4, 99, "<i4"), SEVEN[4:]]
+FOUR = np.full(4, 99, "<i4").tobytes()
+
+
+def make(store: Path, *, sharded: bool = False, dtype: str = "i4", name: str = "a", **more: Any) -> Any:
+    array = zarr.create_array(
+        str(store / name),
+        shape=(8,),
+        chunks=(2,) if sharded else (4,),
+        shards=(8,) if sharded else None,
+        dtype=dtype,
+        zarr_format=3,
+        compressors=None,
+        overwrite=True,
+        **more,
+    )
+    array[:] = 7
+    return array
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "sharded"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    folder = tmp_path / "store"
+    zarr.create_group(str(folder), zarr_format=3)
+    make(folder, sharded=request.param)
+    return folder
+
+
+def is_sharded(store: Path) -> bool:
+    return "sharding_indexed" in (store / "a/zarr.json").read_text()
+
+
+def arrays(store: Path) -> dict[str, list[int]]:
+    """What other programs find."""
+    found = (place.parent for place in store.rglob("zarr.json") if json.loads(place.read_text())["node_type"] == "array")
+    return {str(place.relative_to(store)): zarr.open_array(str(place), mode="r")[:].tolist() for place in found}
+
+
+def keys(store: Path) -> set[str]:
+    return {str(place.relative_to(store)) for place in store.rglob("*") if place.is_file()}
+
+
+def errno_of(call: Callable[[], Any]) -> int:
+    try:
+        call()
+    except OSError as error:
+        return error.errno or 0
+    return 0
+
+
+@contextmanager
+def opened(path: Path, flags: int = os.O_RDWR) -> Iterator[int]:
+    fd = os.open(path, flags)
+    try:
+        yield fd
+    finally:
+        errno_of(lambda: os.close(fd))
+
+
+RENAMES = {
+    "chunks": lambda mount: os.rename(mount.path / "chunks/a", mount.path / "chunks/b"),
+    "zarr3": lambda mount: os.rename(mount.path / "zarr3/a", mount.path / "zarr3/b"),
+    "npy": lambda mount: os.rename(mount.path / "npy/a.npy", mount.path / "npy/b.npy"),
+    "raw": lambda mount: os.rename(mount.path / "raw/a", mount.path / "raw/b"),
+}
+ERASURES = {
+    "chunks": lambda mount: shutil.rmtree(mount.path / "chunks/a"),
+    "zarr3": lambda mount: shutil.rmtree(mount.path / "zarr3/a"),
+    "npy": lambda mount: os.unlink(mount.path / "npy/a.npy"),
+    "raw": lambda mount: shutil.rmtree(mount.path / "raw/a"),
+    "behind": lambda mount: shutil.rmtree(mount.store / "a"),
+}
+
+
+@pytest.mark.parametrize("view", RENAMES)
+def test_renamed_through_this_mount(store: Path, view: str) -> None:
+    """Readers go on; what was staged lands in the renamed array, and nothing at the old place."""
+    with mounted(store) as mount:
+        with opened(mount.path / "npy/a.npy", os.O_RDONLY) as reader, opened(mount.path / "npy/a.npy") as writer:
+            os.pread(reader, HEADER, 0)
+            os.pwrite(writer, FOUR, HEADER)
+            RENAMES[view](mount)
+            assert np.frombuffer(os.pread(reader, 100, HEADER + 16), "<i4").tolist() == SEVEN[4:].tolist()
+            os.fsync(writer)
+        assert arrays(store) == {"b": CHANGED.tolist()}
+        assert not any(key.startswith("a/") for key in keys(store))
+
+
+@pytest.mark.parametrize("view", RENAMES)
+def test_a_chunk_is_written_again_and_again_while_its_array_is_renamed(store: Path, view: str) -> None:
+    with mounted(store) as mount:
+        with opened(mount.path / "chunks/a/0") as writer:
+            nbytes = os.fstat(writer).st_size
+            os.pwrite(writer, np.full(nbytes // 4, 98, "<i4").tobytes(), 0)
+            RENAMES[view](mount)
+            os.pwrite(writer, np.full(nbytes // 4, 99, "<i4").tobytes(), 0)
+            os.close(os.dup(writer))
+            os.fsync(writer)
+        assert arrays(store)["b"][: nbytes // 4] == [99] * (nbytes // 4)
+        assert not any(key.startswith("a/") for key in keys(store))
+
+
+@pytest.mark.parametrize("view", ERASURES)
+def test_erased(store: Path, view: str) -> None:
+    """No fill values for who reads; nothing comes back by who writes."""
+    with mounted(store, ends_with=None) as mount:
+        with opened(mount.path / "npy/a.npy", os.O_RDONLY) as reader, opened(mount.path / "npy/a.npy") as writer:
+            os.pread(reader, HEADER, 0)
+            os.pwrite(writer, FOUR, HEADER)
+            ERASURES[view](mount)
+            assert errno_of(lambda: os.pread(reader, 16, HEADER + 16)) == errno.ESTALE
+            if view != "npy":
+                # The file itself lost its name: it keeps what it has, and publishes nothing.
+                assert errno_of(lambda: os.fsync(writer)) == errno.ESTALE
+        assert keys(store) == {"zarr.json"}
+        mount.umount()
+    assert keys(store) == {"zarr.json"}
+
+
+def test_another_program_renames_it(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount:
+        with opened(mount.path / "npy/a.npy") as writer:
+            os.pwrite(writer, FOUR, HEADER)
+            os.rename(store / "a", store / "b")
+            assert errno_of(lambda: os.fsync(writer)) == errno.ESTALE
+        mount.umount()
+    assert arrays(store) == {"b": SEVEN.tolist()}
+    assert not (store / "a").exists()
+
+
+@pytest.mark.parametrize("how", ["behind", "raw"])
+def test_replaced_by_an_array_of_another_type(store: Path, how: str) -> None:
+    with mounted(store, ends_with=None) as mount:
+        with opened(mount.path / "npy/a.npy") as writer, opened(mount.path / "chunks/a/0") as chunk:
+            os.pwrite(writer, FOUR, HEADER)
+            nbytes = os.fstat(chunk).st_size
+            os.pwrite(chunk, b"x" * nbytes, 0)
+            make(store if how == "behind" else mount.path / "raw", dtype="f4", fill_value=5.0)
+            assert errno_of(lambda: os.fsync(writer)) == errno.ESTALE
+            assert errno_of(lambda: os.fsync(chunk)) == errno.ESTALE
+        mount.umount()
+    assert arrays(store) == {"a": [7.0] * 8}
+
+
+@pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "0")], ids=["watch", "no-watch"])
+def test_attributes_are_edited_in_place_by_another_program(store: Path, options: tuple[str, ...]) -> None:
+    """Between truncating and writing the document is no document: the array is in doubt, and not gone."""
+    with mounted(store, *options) as mount:
+        with opened(mount.path / "npy/a.npy") as writer:
+            os.pwrite(writer, FOUR, HEADER)
+            document = json.loads((store / "a/zarr.json").read_text()) | {"attributes": {"units": "K"}}
+            with (store / "a/zarr.json").open("w") as file:
+                file.flush()
+                errno_of((mount.path / "npy/a.npy").stat)
+                json.dump(document, file)
+            os.fsync(writer)
+        assert arrays(store) == {"a": CHANGED.tolist()}
+
+
+def test_documents_that_stay_away_are_an_error_and_nothing_is_lost(store: Path) -> None:
+    with mounted(store, "--no-watch", "--metadata-ttl", "0") as mount:
+        with opened(mount.path / "npy/a.npy") as writer:
+            os.pwrite(writer, FOUR, HEADER)
+            document = (store / "a/zarr.json").read_bytes()
+            (store / "a/zarr.json").unlink()
+            assert errno_of(lambda: os.fsync(writer)) == errno.EIO
+            assert any("cannot be read" in str(line["message"]) for line in mount.errors())
+            (store / "a/zarr.json").write_bytes(document)
+            os.fsync(writer)
+        assert arrays(store) == {"a": CHANGED.tolist()}
+
+
+@pytest.mark.parametrize("view", ["npy", "raw"])
+def test_who_stands_in_the_folder_of_an_array_stays_in_it(store: Path, view: str) -> None:
+    with mounted(store) as mount:
+        with opened(mount.path / "chunks/a", os.O_RDONLY | os.O_DIRECTORY) as folder:
+            os.listdir(folder)
+            RENAMES[view](mount)
+            make(mount.path / "zarr3", dtype="f4", name="a")
+            nbytes = os.stat("0", dir_fd=folder).st_size
+            with open(os.open("0", os.O_WRONLY | os.O_TRUNC, dir_fd=folder), "wb") as file:
+                file.write(np.full(nbytes // 4, 99, "<i4").tobytes())
+            os.fsync(folder)
+        found = arrays(store)
+        assert found["a"] == [7.0] * 8 and found["b"][: nbytes // 4] == [99] * (nbytes // 4)
+
+
+@pytest.mark.parametrize("how", ["chunks", "behind"])
+def test_resized(store: Path, how: str) -> None:
+    """Who writes at the offsets of the old layout is refused; a chunk that is in both goes on."""
+
+    def resize(mount: Mounted) -> None:
+        if how == "behind":
+            zarr.open_array(str(store / "a"), mode="r+").resize((12,))
+        else:
+            place = mount.path / "chunks/a/.zarray"
+            place.write_text(json.dumps(json.loads(place.read_text()) | {"shape": [12]}))
+
+    with mounted(store, "--no-watch", "--metadata-ttl", "0") as mount:
+        with opened(mount.path / "npy/a.npy") as idle, opened(mount.path / "npy/a.npy") as writer:
+            os.pread(idle, 200, 0)
+            with opened(mount.path / "chunks/a/0") as chunk:
+                nbytes = os.fstat(chunk).st_size
+                os.pwrite(chunk, np.full(nbytes // 4, 99, "<i4").tobytes(), 0)
+                resize(mount)
+                os.fsync(chunk)
+            assert errno_of(lambda: os.pwrite(writer, FOUR, HEADER)) == errno.ESTALE
+        assert np.load(mount.path / "npy/a.npy").shape == (12,)
+    assert arrays(store)["a"][:8] == [99] * (nbytes // 4) + [7] * (8 - nbytes // 4)
+
+
+def test_what_waits_for_its_shard_is_not_stored_in_another_array(store: Path) -> None:
+    if not is_sharded(store):
+        pytest.skip("nothing waits")
+    with mounted(store, "--shard-delay", "60", ends_with=7) as mount:
+        with (mount.path / "chunks/a/0").open("r+b") as file:
+            file.write(np.full(2, 99, "<i4").tobytes())
+        make(store, sharded=True, dtype="f4", fill_value=5.0)
+    assert arrays(store) == {"a": [7.0] * 8}
+
+
+def test_fsync_of_a_folder_stores_the_shards_that_wait_in_it(store: Path) -> None:
+    if not is_sharded(store):
+        pytest.skip("nothing waits")
+    with mounted(store, "--shard-delay", "600", ends_with=None) as mount:
+        with (mount.path / "chunks/a/0").open("r+b") as file:
+            file.write(np.full(2, 99, "<i4").tobytes())
+        with opened(mount.path / "chunks/a", os.O_RDONLY | os.O_DIRECTORY) as folder:
+            os.fsync(folder)
+        os.kill(mount.pid, signal.SIGKILL)
+    assert arrays(store) == {"a": [99, 99, *[7] * 6]}
+
+
+def npy(elements: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, elements)
+    return file.getvalue()
+
+
+def test_a_refused_new_file_erases_nothing_of_others(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    zarr.create_group(str(store), zarr_format=3)
+    data = npy(np.arange(100_000, dtype="<i4"))
+    with mounted(store) as mount:
+        with opened(mount.path / "npy/b.npy", os.O_WRONLY | os.O_CREAT) as file:
+            os.write(file, data[:50_000])
+            zarr.create_group(str(store / "b"), zarr_format=3)
+            make(store / "b", name="precious")
+            os.write(file, data[50_000:])
+            assert errno_of(lambda: os.fsync(file)) == errno.EEXIST
+            os.unlink(mount.path / "npy/b.npy") if (mount.path / "npy/b.npy").exists() else None
+    assert arrays(store) == {"b/precious": SEVEN.tolist()}
+
+
+def test_a_new_file_that_lost_its_name_erases_nothing_of_the_next(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    zarr.create_group(str(store), zarr_format=3)
+    options = ("--memory-limit", "16MiB", "--new-chunks", "256x1024", "--new-codecs", "none")
+    with mounted(store, *options) as mount:
+        large = npy(np.ones((8192, 1024), "<i4"))
+        with opened(mount.path / "npy/b.npy", os.O_WRONLY | os.O_CREAT) as file:
+            for start in range(0, len(large) // 2, 1 << 20):
+                os.pwrite(file, large[start : start + (1 << 20)], start)
+            os.unlink(mount.path / "npy/b.npy")
+            new = np.arange(2_000_000, dtype="<i4").reshape(2000, 1000)
+            (mount.path / "npy/b.npy").write_bytes(npy(new))
+        assert np.array_equal(np.load(mount.path / "npy/b.npy"), new)
+    assert np.array_equal(zarr.open_array(str(store / "b"), mode="r")[:], new)
+
+
+def test_a_refused_truncate_leaves_nothing_staged(store: Path) -> None:
+    with mounted(store) as mount:
+        place = mount.path / "chunks/a/0"
+        with opened(place, os.O_RDONLY) as reader:
+            nbytes = os.fstat(reader).st_size
+            assert errno_of(lambda: os.truncate(place, 3)) == errno.EINVAL
+            assert place.stat().st_size == os.fstat(reader).st_size == len(place.read_bytes()) == nbytes

@@ -1,0 +1,122 @@
+"""Chunks that are those of one node, wherever it is, and of no other: the outermost layer of what an array's chunks are stored in.
+
+What is published goes to where the node is until it is there, or is refused. What is read was read where the node was, else it is read
+again; a chunk counts as missing only when the store was asked whether the node is there: a folder that somebody renamed has no chunks,
+and that says nothing of the array (docs/design/019-nodes-in-use.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written
+from zarrfs.arrays.live_node import LiveNode
+from zarrfs.errors import ChunkError, LayoutChanged, NodeMoving, StaleEntry, ZarrfsError
+from zarrfs.keys import WHOLE, ByteRange, Key
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.base import Buffer, Generation, KeyStat
+
+T = TypeVar("T")
+
+
+class BoundChunks(ChunkStore):
+    """The chunks that ``chunks`` stores for ``node``, which it asks for its prefix. ``of_layout``: what is published is of the layout
+    that the node has now; when it was resized it is refused, with `LayoutChanged`."""
+
+    def __init__(self, chunks: ChunkStore, node: LiveNode, *, of_layout: bool) -> None:
+        self._chunks = self.below = chunks
+        self._layouts = node.layouts if of_layout else None
+        self.node = node
+
+    # --- reading ------------------------------------------------------------------------------------------------------------
+
+    async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        return await self._read(lambda: self._chunks.get_with_stat(coords, byte_range), _is_none)
+
+    async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
+        return await self._read(lambda: self._chunks.get_parts(coords, byte_ranges, generation), _never)
+
+    async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
+        return await self._read(lambda: self._chunks.get_several(coords, byte_range), _has_none)
+
+    async def stat(self, coords: Coords) -> KeyStat | None:
+        return await self._read(lambda: self._chunks.stat(coords), _is_none)
+
+    async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
+        moves = await self.node.settled()
+        async for chunk in self._chunks.list(outside=outside, under=under):
+            yield chunk
+        if not self.node.has_stayed(moves):
+            raise StaleEntry(f"{self.node.path} was moved while its chunks were listed", key=self.node.path)
+
+    async def settled(self) -> None:
+        await self.node.settled()
+
+    # --- writing ------------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[None]:
+        async with self.node.holding():
+            if self._layouts not in (None, self.node.layouts):
+                raise LayoutChanged(f"{self.node.path} was resized: open the file again", key=self.node.path)
+            yield
+
+    async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
+        async with self.holding():
+            await self._chunks.update(chunks)
+
+    @asynccontextmanager
+    async def exclusive(self, coords: Coords) -> AsyncIterator[None]:
+        async with self.holding(), self._chunks.exclusive(coords):
+            yield
+
+    async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
+        async with self.holding():
+            return await self._chunks.merge(chunks)
+
+    async def publish(self, coords: Iterable[Coords] | None = None) -> None:
+        async with self.node.holding():
+            await self._chunks.publish(coords)
+
+    async def set_times(self, coords: Coords, mtime_ns: int) -> None:
+        async with self.node.holding():
+            await self._chunks.set_times(coords, mtime_ns)
+
+    # --- places -------------------------------------------------------------------------------------------------------------
+
+    def keys(self, coords: Coords) -> tuple[Key, ...]:
+        return self._chunks.keys(coords)
+
+    def unit(self, coords: Coords) -> Coords:
+        return self._chunks.unit(coords)
+
+    async def _read(self, ask: Callable[[], Awaitable[T]], lacks: Callable[[T], bool]) -> T:
+        while True:
+            moves = await self.node.settled()
+            try:
+                found = await ask()
+            except NodeMoving:
+                raise
+            except ZarrfsError:
+                if self.node.has_stayed(moves):
+                    raise
+                continue
+            if lacks(found) and self.node.has_stayed(moves) and not await self.node.confirm():
+                # It may have been replaced by the like of it between the two.
+                continue
+            if self.node.has_stayed(moves):
+                return found
+
+
+def _is_none(found: object | None) -> bool:
+    return found is None
+
+
+def _has_none(found: Sequence[object | None]) -> bool:
+    return any(each is None for each in found)
+
+
+def _never(found: object) -> bool:
+    return False

@@ -1,0 +1,281 @@
+"""The arrays that are in use: each is one object for as long as anybody holds it, wherever it is by now.
+
+docs/design/019-nodes-in-use.md says why. What this mount does to the store moves and ends them as it happens. Every operation that
+moves, erases or replaces documents, or what they lie in, is made within `LiveNodes.changing`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+
+import trio
+
+from zarrfs import fences
+from zarrfs.arrays.array import Array, is_resized, is_same_array
+from zarrfs.arrays.live_node import Confirm, LiveNode, unfenced
+from zarrfs.arrays.reader import ArrayReader
+from zarrfs.errors import NameInvalid, NodeInDoubt
+from zarrfs.hierarchy.path_index import PathIndex
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
+from zarrfs.stores.base import Generation, Store
+
+# Editors truncate a document before they write it.
+_DOUBT_SECONDS = 1.0
+
+Said = tuple[Key | None, Generation | None]
+"""The document that says what a node is, and its generation; None for a node without one."""
+
+
+class LiveArray(LiveNode):
+    """An array in use. ``document``: the key that says what it is, of this ``generation``; None where it is known from a consolidated
+    copy alone."""
+
+    def __init__(self, path: NodePath, chunk_prefix: Prefix, confirm_now: Confirm) -> None:
+        super().__init__(path, chunk_prefix, confirm_now)
+        self.document: Key | None = None
+        self.generation: Generation | None = None
+        self._opened: weakref.ref[OpenArray] | None = None
+
+    @property
+    def opened(self) -> OpenArray | None:
+        """The array as its documents are now, if anybody holds that."""
+        return self._opened() if self._opened is not None else None
+
+    @opened.setter
+    def opened(self, opened: OpenArray | None) -> None:
+        self._opened = weakref.ref(opened) if opened is not None else None
+
+    def is_said_at(self, place: Key | Prefix) -> bool:
+        """Whether what says what it is lies there."""
+        said: str = self.document if self.document is not None else self.path.prefix
+        return said.startswith(place) if isinstance(place, Prefix) else said == place
+
+    def concerns(self, place: Key | Prefix) -> bool:
+        """Whether it is another, or elsewhere, where something is changed there."""
+        return self.is_said_at(place) or (isinstance(place, Prefix) and self.chunk_prefix.startswith(place))
+
+
+@dataclass(slots=True, weakref_slot=True)
+class OpenArray:
+    """An array and its reader, as the documents of ``live`` say that it is. ``superseded`` once they say something else: what was read
+    of it is laid out otherwise, or another array's."""
+
+    array: Array
+    reader: ArrayReader
+    live: LiveArray
+    superseded: bool = False
+    held_nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held_nbytes = self.array.metadata.held_nbytes
+
+
+class LiveNodes:
+    """The arrays in use, by where they are."""
+
+    def __init__(self, store: Store, look_again: Callable[[NodePath], Awaitable[Node | None]]) -> None:
+        self._store = store
+        self._look_again = look_again
+        self._by_path: dict[NodePath, weakref.ref[LiveArray]] = {}
+        self._paths = PathIndex()
+        self._by_chunk_prefix: weakref.WeakValueDictionary[Prefix, LiveArray] = weakref.WeakValueDictionary()
+        self._by_document: weakref.WeakValueDictionary[Key, LiveArray] = weakref.WeakValueDictionary()
+        self._lock = trio.Lock()
+        self._changing: tuple[Key | Prefix, ...] = ()
+        self._changed = trio.Event()
+        self._fences: list[trio.Event] = []
+        self.changes = 0
+        """Counts what moved or ended any of them."""
+
+    def at(self, path: NodePath) -> LiveArray | None:
+        """The array in use there."""
+        found = self._by_path.get(path)
+        return found() if found is not None else None
+
+    def at_and_below(self, path: NodePath) -> Iterator[LiveArray]:
+        """The arrays in use there."""
+        for each in self._paths.at_and_below(path):
+            if (node := self.at(each)) is not None:
+                yield node
+
+    def with_chunk_prefix(self, prefix: Prefix) -> LiveArray | None:
+        """The array in use whose chunks lie there."""
+        return self._by_chunk_prefix.get(prefix)
+
+    def add(self, path: NodePath, chunk_prefix: Prefix) -> LiveArray:
+        """The array at ``path`` is in use from now on."""
+        node = LiveArray(path, chunk_prefix, self.confirm)
+        self._put(node)
+        return node
+
+    def moved(self, old: Key | Prefix, new: Key | Prefix) -> None:
+        """This mount has renamed a prefix: everything below ``old`` lies below ``new`` now. (A document alone does not take its array
+        along.)"""
+        if not isinstance(old, Prefix) or not isinstance(new, Prefix):
+            return
+        self.changes += 1
+        with_it = []
+        for node in self._all():
+            if not node.is_said_at(old):
+                continue
+            path = _moved(node.path, old, new)
+            if path is None or not node.chunk_prefix.startswith(old):
+                # Its documents lie elsewhere than its chunks, which stay where they are.
+                self._end(node, "was renamed without its chunks")
+                continue
+            self._forget(node)
+            if node.document is not None:
+                self.say(node, (Key(new + node.document[len(old) :]), node.generation))
+            node.move(path, Prefix(new + node.chunk_prefix[len(old) :]))
+            with_it.append(node)
+        for node in with_it:
+            self._put(node)
+            if (opened := node.opened) is not None:
+                opened.array.node = replace(opened.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
+
+    def erased(self, place: Key | Prefix) -> None:
+        """A key, or all that lies below a prefix, was erased by this mount."""
+        if isinstance(place, Prefix):
+            self.changes += 1
+        for node in self._all():
+            if node.is_said_at(place):
+                node.erased_here = True
+                self._end(node, "was erased")
+
+    async def learnt(self, path: NodePath, node: Node | None, said: Said) -> OpenArray | None:
+        """Documents were read again: the array in use at ``path`` if ``node``, which was found there, is that very array; else it is
+        told what it is now, a resized one or none."""
+        live = self.at(path)
+        if live is None:
+            return None
+        opened = live.opened
+        if not isinstance(node, ArrayNode):
+            if isinstance(node, GroupNode) and node.explicit:
+                self._end(live, "was replaced by a group")
+            elif not isinstance(node, UnsupportedNode) and not await self._store.prefix_exists(live.chunk_prefix):
+                self._end(live, "was erased")
+            # Else its documents may be about to be written.
+            return None
+        if opened is not None and not is_same_array(opened.array.node, node):
+            if not is_resized(opened.array.node, node):
+                self._end(live, "was replaced by another array")
+                return None
+            opened.superseded = True
+            opened.reader.discard()
+            live.layouts += 1
+            live.opened = opened = None
+        self.say(live, said)
+        return opened
+
+    async def confirm(self, live: LiveNode) -> bool:
+        """See `zarrfs.arrays.live_node.Confirm`. Where its documents cannot be read, or are not there while something is, they may be
+        about to be written: that is waited for. Raises `StaleEntry` and `NodeInDoubt`."""
+        assert isinstance(live, LiveArray)
+        if live.document is not None:
+            stat = await self._store.stat(live.document)
+            if stat is not None and stat.generation == live.generation:
+                return True
+        give_up = trio.current_time() + _DOUBT_SECONDS
+        while True:
+            moves = live.moves
+            node = await self._look_again(live.path)
+            live.check()
+            if isinstance(node, ArrayNode) or live.moves != moves:
+                # Of what has no document of its own there is no generation: it is read anew each time.
+                return live.document is None
+            if trio.current_time() >= give_up:
+                raise NodeInDoubt(
+                    f"the documents of {live.path} are not there, or cannot be read, but its folder is", key=live.path
+                )
+            await trio.sleep(_DOUBT_SECONDS / 20)
+
+    async def settled(self, path: NodePath) -> None:
+        """Return when nothing is being changed that decides what is at ``path``."""
+        while any(isinstance(place, Prefix) and path.prefix.startswith(place) for place in self._changing):
+            await self._changed.wait()
+        if self._fences:
+            await unfenced(self._fences, path)
+
+    @asynccontextmanager
+    async def changing(self, *places: Key | Prefix) -> AsyncIterator[None]:
+        """Around what moves, erases or replaces what lies there: nobody publishes to an array there meanwhile, and who asks for one
+        waits. One at a time."""
+        async with self._lock:
+            self._changing = places
+            concerned = [node for node in self._all() if any(node.concerns(place) for place in places)]
+            given_up: list[trio.Event] = []
+            try:
+                async with AsyncExitStack() as stack:
+                    for node in concerned:
+                        await stack.enter_async_context(node.changing())
+                    with fences.collected() as given_up:
+                        yield
+            finally:
+                for node in concerned if given_up else ():
+                    node.fences.extend(given_up)
+                self._fences.extend(given_up)
+                self._changing = ()
+                changed, self._changed = self._changed, trio.Event()
+                changed.set()
+
+    @asynccontextmanager
+    async def changing_document(self, *keys: Key) -> AsyncIterator[None]:
+        """As `changing`, of keys that may be any: where none of them says what an array in use is, nothing is waited for."""
+        documents = [key for key in keys if key in self._by_document]
+        async with self.changing(*documents) if documents else nullcontext():
+            yield
+
+    def say(self, node: LiveArray, said: Said) -> None:
+        """What says what ``node`` is."""
+        if node.document is not None and self._by_document.get(node.document) is node:
+            del self._by_document[node.document]
+        node.document, node.generation = said
+        if node.document is not None:
+            self._by_document[node.document] = node
+
+    def _end(self, node: LiveArray, why: str) -> None:
+        self.changes += 1
+        if (opened := node.opened) is not None:
+            opened.superseded = True
+            opened.reader.discard()
+        node.end(why)
+        self._forget(node)
+
+    def _all(self) -> list[LiveArray]:
+        return list(self.at_and_below(ROOT))
+
+    def _put(self, node: LiveArray) -> None:
+        path = node.path
+
+        def dropped(ref: weakref.ref[LiveArray]) -> None:
+            if self._by_path.get(path) is ref:
+                del self._by_path[path]
+                self._paths.discard(path)
+
+        if node.document is not None:
+            self._by_document[node.document] = node
+        self._by_path[path] = weakref.ref(node, dropped)
+        self._paths.add(path)
+        self._by_chunk_prefix[node.chunk_prefix] = node
+
+    def _forget(self, node: LiveArray) -> None:
+        if self.at(node.path) is node:
+            del self._by_path[node.path]
+            self._paths.discard(node.path)
+        if node.document is not None and self._by_document.get(node.document) is node:
+            del self._by_document[node.document]
+        if self._by_chunk_prefix.get(node.chunk_prefix) is node:
+            del self._by_chunk_prefix[node.chunk_prefix]
+
+
+def _moved(path: NodePath, old: Prefix, new: Prefix) -> NodePath | None:
+    if not path.prefix.startswith(old):
+        return None
+    try:
+        return NodePath(f"/{new}{path.prefix[len(old) :]}".rstrip("/") or "/")
+    except NameInvalid:
+        return None
