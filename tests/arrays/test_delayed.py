@@ -21,7 +21,7 @@ from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.model.shards import ShardSpec
-from zarrfs.stores.base import Store
+from zarrfs.stores.base import Buffer, Store
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.observed import ObservedStore
 
@@ -264,3 +264,28 @@ async def test_what_waits_for_what_is_erased_is_dropped() -> None:
         assert await mount.chunks.get((0,)) is None and len(mount.pending) == 0
         await mount.pending.publish(Key("a/c/0"))
         assert await stored(store) == {}
+
+
+class Broken(MemoryStore):
+    """One key cannot be set."""
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: str | None = None) -> str | None:
+        if key.endswith("0"):
+            raise StoreError("no")
+        return await super().set(key, value, if_generation=if_generation)
+
+
+@pytest.mark.logs("could not be published, which is tried again")
+@trio_test
+async def test_a_shard_that_cannot_be_stored_delays_no_other(autojump_clock: MockClock) -> None:
+    store = Broken()
+    async with mounted(store, delay=1) as mount:
+        await mount.chunks.update({(0,): b"new"})
+        # It has failed three times, and is tried again twenty seconds later.
+        await trio.sleep(17)
+        assert len(mount.failures) == 3
+        await mount.chunks.update({(4,): b"other"})
+        await trio.sleep(1.5)
+        assert await stored(store) == {4: b"other"}
+        await trio.sleep(20)
+        assert len(mount.failures) == 4

@@ -153,7 +153,7 @@ def test_usr1_writes_what_is_waited_for_to_the_log(store: Path) -> None:
                 writes = "import sys; open(sys.argv[1], 'wb').write(b'canary')"
                 with subprocess.Popen([sys.executable, "-c", writes, str(path / "raw" / hostile)]) as writer:
                     # The store stores nothing yet: close(2) waits.
-                    while not re.search(r"request, .*: flush", log.read_text() if log.exists() else ""):
+                    while not re.search(r"store operation, .*: set", log.read_text() if log.exists() else ""):
                         daemon.send_signal(signal.SIGUSR1)
                         assert writer.poll() is None
                     daemon.send_signal(signal.SIGUSR2)

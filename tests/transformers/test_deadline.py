@@ -157,6 +157,23 @@ async def test_a_lock_that_does_not_come_and_one_that_is_held_for_long(autojump_
             pass
 
 
+@pytest.mark.logs("given up by its caller, ended: done")
+@trio_test
+async def test_a_lock_outlives_a_set_that_was_given_up_under_it(autojump_clock: MockClock) -> None:
+    """Else another mount merges into what is about to be overwritten."""
+    async with limited("set") as (store, inner):
+        with pytest.raises(StoreTimeout):
+            async with store.exclusive(A):
+                await store.set(A, b"late")
+        with trio.move_on_after(1) as waited:
+            async with inner.inner.exclusive(A):
+                pytest.fail("another mount has the lock, and the set is still under way")
+        assert waited.cancelled_caught
+        inner.let_go()
+        async with inner.inner.exclusive(A):
+            assert await inner.inner.get(A) == b"late"
+
+
 @trio_test
 async def test_writes_under_way_when_the_nursery_ends(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as callers:

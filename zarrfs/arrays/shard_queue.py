@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 # Of what waits in files, in parts of the memory budget: then shards are published although they are not complete.
 _FILES_TO_MEMORY = 32
 _RETRY_SECONDS = (5.0, 300.0)
+# Shards whose time has come that are published at the same time.
+_AT_ONCE = 8
 
 _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
 
@@ -56,6 +58,7 @@ class QueuedShard:
     written: dict[Coords, Written] = field(default_factory=dict)
     publishing: dict[Coords, Written] = field(default_factory=dict)
     putting: int = 0
+    underway: bool = False
     lock: trio.Lock = field(default_factory=trio.Lock)
     memory_nbytes: int = 0
     retry: float = _RETRY_SECONDS[0]
@@ -98,6 +101,8 @@ class ShardQueue:
         self._on_loss = on_loss
         self._shards: dict[tuple[LiveNode, Coords], QueuedShard] = {}
         self._running = False
+        self._news = trio.Event()
+        self._slots = trio.CapacityLimiter(_AT_ONCE)
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -149,7 +154,9 @@ class ShardQueue:
             try:
                 await self._publish(shard)
             except Exception as error:  # noqa: BLE001 (a defect that one shard meets must not cost the others)
-                failed.append((shard.key, error))
+                # What was dropped was told then.
+                if shard.written:
+                    failed.append((shard.key, error))
         return failed
 
     async def drop_below(self, prefix: Prefix) -> None:
@@ -216,6 +223,8 @@ class ShardQueue:
         except StaleEntry as error:
             if shard.node.why_gone is not None:
                 self._drop(shard, error)
+                if shard.node.erased_here:
+                    return
             raise
 
     async def _store(self, shard: QueuedShard) -> None:
@@ -304,25 +313,37 @@ class ShardQueue:
     # --- later --------------------------------------------------------------------------------------------------------------
 
     def _run_soon(self) -> None:
+        self._news.set()
         if not self._running:
             self._running = True
             self._start_soon(self._run)
 
     async def _run(self) -> None:
-        """Publish each shard when its time has come, for as long as any waits."""
+        """Publish each shard when its time has come, for as long as any waits. One that cannot be stored delays no other."""
         try:
-            while self._shards:
-                due = min(shard.since for shard in self._shards.values()) + self.delay
-                await trio.sleep_until(due)
+            while waiting := [shard for shard in self._shards.values() if not shard.underway]:
+                self._news = trio.Event()
+                with trio.move_on_at(min(shard.since for shard in waiting) + self.delay):
+                    await self._news.wait()
                 now = trio.current_time()
-                for shard in [each for each in self._shards.values() if each.since + self.delay <= now]:
-                    try:
-                        await self._publish(shard)
-                    except Exception as error:  # noqa: BLE001 (nobody waits for it: it is told, and tried again)
-                        if shard.written:
-                            self._failed(shard, error)
+                for shard in waiting:
+                    if shard.since + self.delay <= now and self._shards.get((shard.node, shard.unit)) is shard:
+                        shard.underway = True
+                        self._start_soon(self._publish_due, shard)
         finally:
             self._running = False
+
+    async def _publish_due(self, shard: QueuedShard) -> None:
+        try:
+            async with self._slots:
+                await self._publish(shard)
+        except Exception as error:  # noqa: BLE001 (nobody waits for it: it is told, and tried again)
+            if shard.written:
+                self._failed(shard, error)
+        finally:
+            shard.underway = False
+            if shard.written:
+                self._run_soon()
 
     def _failed(self, shard: QueuedShard, error: Exception) -> None:
         log.warning("%s could not be published, which is tried again: %s", shard.key, error)
