@@ -102,7 +102,7 @@ class ShardQueue:
         self._shards: dict[tuple[LiveNode, Coords], QueuedShard] = {}
         self._running = False
         self._news = trio.Event()
-        self._slots = trio.CapacityLimiter(_AT_ONCE)
+        self._slots = trio.Semaphore(_AT_ONCE)
 
     def __len__(self) -> int:
         return len(self._shards)

@@ -19,7 +19,7 @@ from zarrfs.arrays.live_node import Confirm, LiveNode, unfenced
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.path_index import PathIndex
-from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Generation, Store
 
@@ -84,6 +84,8 @@ class LiveNodes:
         self._paths = PathIndex()
         self._by_chunk_prefix: weakref.WeakValueDictionary[Prefix, LiveArray] = weakref.WeakValueDictionary()
         self._by_document: weakref.WeakValueDictionary[Key, LiveArray] = weakref.WeakValueDictionary()
+        self._apart: weakref.WeakSet[LiveArray] = weakref.WeakSet()
+        """Those whose documents or chunks lie elsewhere than their paths say."""
         self._lock = trio.Lock()
         self._changing: tuple[Key | Prefix, ...] = ()
         self._changed = trio.Event()
@@ -119,7 +121,7 @@ class LiveNodes:
             return
         self.changes += 1
         with_it = []
-        for node in self._all():
+        for node in self._concerned(old):
             if not node.is_said_at(old):
                 continue
             path = _moved(node.path, old, new)
@@ -141,7 +143,7 @@ class LiveNodes:
         """A key, or all that lies below a prefix, was erased by this mount."""
         if isinstance(place, Prefix):
             self.changes += 1
-        for node in self._all():
+        for node in self._concerned(place):
             if node.is_said_at(place):
                 node.erased_here = True
                 self._end(node, "was erased")
@@ -206,7 +208,7 @@ class LiveNodes:
         waits. One at a time."""
         async with self._lock:
             self._changing = places
-            concerned = [node for node in self._all() if any(node.concerns(place) for place in places)]
+            concerned = list(dict.fromkeys(node for place in places for node in self._concerned(place)))
             given_up: list[trio.Event] = []
             try:
                 async with AsyncExitStack() as stack:
@@ -236,6 +238,8 @@ class LiveNodes:
         node.document, node.generation = said
         if node.document is not None:
             self._by_document[node.document] = node
+        if not node.is_said_at(node.path.prefix):
+            self._apart.add(node)
 
     def _end(self, node: LiveArray, why: str) -> None:
         self.changes += 1
@@ -245,8 +249,16 @@ class LiveNodes:
         node.end(why)
         self._forget(node)
 
-    def _all(self) -> list[LiveArray]:
-        return list(self.at_and_below(ROOT))
+    def _concerned(self, place: Key | Prefix) -> list[LiveArray]:
+        """The arrays in use that are others, or elsewhere, where something is changed there; no more are looked at than may be."""
+        if not isinstance(place, Prefix):
+            node = self._by_document.get(place)
+            return [node] if node is not None else []
+        try:
+            below = self.at_and_below(NodePath(f"/{place[:-1]}"))
+        except NameInvalid:
+            below = iter(())
+        return [node for node in dict.fromkeys((*below, *self._apart)) if node.concerns(place)]
 
     def _put(self, node: LiveArray) -> None:
         path = node.path
@@ -258,11 +270,14 @@ class LiveNodes:
 
         if node.document is not None:
             self._by_document[node.document] = node
+        if not node.is_said_at(path.prefix) or not node.chunk_prefix.startswith(path.prefix):
+            self._apart.add(node)
         self._by_path[path] = weakref.ref(node, dropped)
         self._paths.add(path)
         self._by_chunk_prefix[node.chunk_prefix] = node
 
     def _forget(self, node: LiveArray) -> None:
+        self._apart.discard(node)
         if self.at(node.path) is node:
             del self._by_path[node.path]
             self._paths.discard(node.path)

@@ -94,7 +94,7 @@ class Hierarchy:
             # What was read may be of what was there before.
         if not isinstance(known.node, ArrayNode):
             return None
-        if known.opened is None:
+        if known.opened is None or known.opened.superseded:
             live = self.live.at(path) or self.live.add(path, known.node.chunk_prefix)
             self.live.say(live, known.said)
             try:

@@ -124,14 +124,14 @@ class StagingArea:
 
     async def publish_below(self, prefix: str) -> None:
         """Publish everything whose ident begins with ``prefix``; raises the first failure, after trying all."""
-        first: ZarrfsError | None = None
+        failed: list[ZarrfsError] = []
         for staged in list(self.unpublished_below(prefix)):
             try:
                 await staged.publish_now()
             except ZarrfsError as error:
-                first = first or error
-        if first is not None:
-            raise first
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     async def publish_all(self) -> list[tuple[str, Exception]]:
         """Publish everything; what could not be, with its reason. Whoever wants it durable syncs the store, once: to sync each of
@@ -154,8 +154,7 @@ class StagingArea:
     async def unnaming(self, ident: str) -> AsyncIterator[None]:
         """Around what takes the name ``ident`` from a file: its open handles keep what they may still read. When the body fails the
         file has not lost its name, and goes on as before."""
-        staged = self._staged.get(ident)
-        if staged is None:
+        if (staged := self._staged.get(ident)) is None:
             yield
             return
         async with staged.lock:
@@ -168,12 +167,13 @@ class StagingArea:
                 raise
             staged.orphan = True
             self._forget(staged)
-            await staged.lose_name()
+            if staged._stage is not None:
+                with trio.CancelScope(shield=True):
+                    await staged._stage.unnamed()
 
     def changed(self, ident: str) -> None:
         """The published value of ``ident`` has another generation, or is staged here: open handles go on with what is there now."""
-        staged = self._staged.get(ident)
-        if staged is not None:
+        if (staged := self._staged.get(ident)) is not None:
             staged.epoch += 1
 
     def replaced(self, ident: str, *, gone: bool = False) -> bool:
@@ -210,8 +210,7 @@ class StagingArea:
 
     def rekey(self, ident: str, content: Content) -> None:
         """The file called ``ident`` is now ``content``'s (after a rename; what was at the new name is detached already)."""
-        staged = self._staged.pop(ident, None)
-        if staged is not None:
+        if (staged := self._staged.pop(ident, None)) is not None:
             staged.content = content
             self._staged[content.ident] = staged
 
@@ -386,12 +385,6 @@ class Staged:
                 self._stage = await self.content.keep(self.area.room)
             except ZarrfsError as error:
                 log.warning("%r loses its name and cannot be kept for those who have it open: %s", self.content.ident, error)
-
-    async def lose_name(self) -> None:
-        """It is an orphan from now on. The caller holds the lock."""
-        if self._stage is not None:
-            with trio.CancelScope(shield=True):
-                await self._stage.unnamed()
 
     async def _publish(self, from_states: tuple[State, ...]) -> None:
         failures = self._failures
