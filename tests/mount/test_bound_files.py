@@ -304,3 +304,37 @@ def test_a_refused_truncate_leaves_nothing_staged(store: Path) -> None:
             nbytes = os.fstat(reader).st_size
             assert errno_of(lambda: os.truncate(place, 3)) == errno.EINVAL
             assert place.stat().st_size == os.fstat(reader).st_size == len(place.read_bytes()) == nbytes
+
+
+def test_who_replaces_an_array_goes_on_with_the_new_one(store: Path) -> None:
+    new = np.arange(20, dtype="<f8").reshape(4, 5)
+    with mounted(store) as mount:
+        place = mount.path / "npy/a.npy"
+        with opened(mount.path / "chunks/a/0", os.O_RDONLY) as chunk:
+            with opened(place, os.O_RDWR | os.O_TRUNC) as writer:
+                os.write(writer, npy(new))
+                os.fsync(writer)
+                assert arrays(store) == {"a": new.tolist()}
+                assert os.pread(writer, 8, HEADER + 8) == new[0, 1].tobytes()
+                os.pwrite(writer, new[3, 3].tobytes(), HEADER + 8)
+                os.fsync(writer)
+            assert np.load(place)[0].tolist() == [0, 18, 2, 3, 4]
+            # A new opener is not held up by the one that has the old chunk open.
+            name = next(each for each in sorted(os.listdir(mount.path / "chunks/a")) if each[0].isdigit())
+            assert (mount.path / "chunks/a" / name).read_bytes()
+            assert os.fstat(chunk).st_nlink >= 0
+    assert arrays(store)["a"][0] == [0, 18, 2, 3, 4]
+
+
+def test_a_chunk_of_an_array_made_anew_is_opened_though_somebody_has_the_old_one_open(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount:
+        place = mount.path / "chunks/a/0"
+        with opened(place) as old:
+            nbytes = os.fstat(old).st_size
+            os.pwrite(old, b"x" * nbytes, 0)
+            make(mount.path / "raw", sharded=is_sharded(store))
+            with place.open("r+b", buffering=0) as new:
+                new.write(np.full(nbytes // 4, 5, "<i4").tobytes())
+            assert errno_of(lambda: os.fsync(old)) == errno.ESTALE
+        mount.umount()
+    assert arrays(store)["a"] == [5] * (nbytes // 4) + [7] * (8 - nbytes // 4)

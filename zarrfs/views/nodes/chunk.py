@@ -49,6 +49,10 @@ class ChunkFile(NodeContent):
         self._coords = coords
         self._be_at(path if path is not None else opened.array.path)
 
+    @property
+    def is_outdated(self) -> bool:
+        return self._opened.live.why_gone is not None
+
     def follow(self) -> None:
         if self._opened.live.path != self.path:
             self._be_at(self._opened.live.path)

@@ -76,8 +76,12 @@ class WholeArrayContent(Content):
         return _ArraySnapshot(opened, layout, Attributes(False, layout.size, changed_ns, writable=self.is_writable))
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        if empty:
+            # What it becomes is another array: what was there goes its own way.
+            self._live = None
         opened = await self._opened()
         if empty:
+            self._live = None
             return NewArrayStage(self._context, self.path, self.ident, self.container, room, opened, self._stored)
         if opened is None:
             raise no_such_entry(self.ident)
