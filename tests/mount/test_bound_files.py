@@ -338,3 +338,35 @@ def test_a_chunk_of_an_array_made_anew_is_opened_though_somebody_has_the_old_one
             assert errno_of(lambda: os.fsync(old)) == errno.ESTALE
         mount.umount()
     assert arrays(store)["a"] == [5] * (nbytes // 4) + [7] * (8 - nbytes // 4)
+
+
+@pytest.mark.parametrize("view", ["npy", "chunks", "zarr3"])
+def test_a_raw_value_follows_the_folder_that_it_lies_in(store: Path, view: str) -> None:
+    with mounted(store) as mount:
+        document = (mount.path / "raw/a/zarr.json").read_bytes()
+        with opened(mount.path / "raw/a/zarr.json") as file, opened(mount.path / "raw/a/note", os.O_RDWR | os.O_CREAT) as note:
+            os.pwrite(file, document, 0)
+            os.write(note, b"kept")
+            RENAMES[view](mount)
+            os.fsync(file)
+            os.fsync(note)
+            assert os.pread(note, 10, 0) == b"kept"
+        assert arrays(store) == {"b": SEVEN.tolist()}
+        assert (store / "b/note").read_bytes() == b"kept" and not (store / "a").exists()
+
+
+@pytest.mark.parametrize("view", ["npy", "behind"])
+def test_a_raw_value_does_not_bring_back_the_folder_that_it_lay_in(store: Path, view: str) -> None:
+    with mounted(store, ends_with=None) as mount:
+        key = "a/c/0"
+        with opened(mount.path / "raw" / key) as file:
+            os.pwrite(file, b"x", 0)
+            if view == "npy":
+                os.unlink(mount.path / "npy/a.npy")
+                assert errno_of(lambda: os.fsync(file)) == errno.ESTALE
+            else:
+                # Another program's erasure is that of a key, which is set again.
+                (store / key).unlink()
+                os.fsync(file)
+        assert (store / key).exists() == (view == "behind")
+        mount.umount()

@@ -112,9 +112,11 @@ class StagedFileMachine(RuleBasedStateMachine):
         if self.model.fixed_size is not None and size > self.model.fixed_size:
             self._fails(FileTooLarge, self.file.truncate, size)
             return
+        was_clean = self.model.staged is None
         self.model.change((self.model.seen or b"")[:size].ljust(size, b"\0"), only_emptied=size == 0)
         self._ends_as(self.model.publish(), self.file.truncate, size)
-        if not self.open:
+        if not self.open or was_clean:
+            # Refused: nobody has written anything.
             self.model.staged = None
 
     @rule(handle=handles)

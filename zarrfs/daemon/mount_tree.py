@@ -262,9 +262,15 @@ class MountTree:
             assert change.new_place is not None
             self.hierarchy.live.moved(change.place, change.new_place)
             self.staging.follow()
+            if isinstance(change.place, Prefix) and isinstance(change.new_place, Prefix):
+                for view in self._views.values():
+                    view.follow(change.place, change.new_place)
             return
         if change.kind == "erase" and not change.behind:
             self.hierarchy.live.erased(change.place)
+            if change.is_prefix and change.place:
+                for ident in self._idents(change, ()):
+                    self.staging.lost_below(f"{ident}/")
         if change.kind in ("made", "unmade"):
             nodes = self.hierarchy.came_or_went(Prefix(change.place))
         else:

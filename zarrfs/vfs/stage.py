@@ -7,11 +7,22 @@ array that were written (`zarrfs.views.whole_array.array_stage`).
 from __future__ import annotations
 
 import abc
+import enum
 from collections.abc import Awaitable, Callable
 
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES, SpillBuffer
+
+
+class State(enum.Enum):
+    """Where the change of a file is between write(2) and the store: see `zarrfs.vfs.staging`."""
+
+    CLEAN = "clean"
+    TRUNCATED = "truncated"
+    DIRTY = "dirty"
+    PUBLISHING = "publishing"
+    FAILED = "failed"
 
 
 class StagingRoom:

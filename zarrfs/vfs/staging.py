@@ -15,15 +15,12 @@ A file that loses its name while it is open (unlink, rename over) becomes an *or
 nothing any more. A file that is read while its value is replaced through another view is *superseded*: its handles go on with the old
 value, or learn that it is stale, and whoever opens it from then on has another `Staged`.
 
-What is staged, and how it gets into the store, is the business of a `Stage` (`zarrfs.vfs.stage`).
-
-`StagingArea` holds the `Staged` of a mount by ident. It belongs to one event loop: between two awaits nothing else runs. Each `Staged`
-has a lock that its mutators (write, truncate, publish) hold across awaits, so that what is published is one state of the bytes.
+What is staged is the business of a `Stage` (`zarrfs.vfs.stage`). All this belongs to one event loop. Each `Staged` has a lock that its
+mutators (write, truncate, publish) hold across awaits, so that what is published is one state of the bytes.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -38,22 +35,12 @@ from zarrfs.vfs.content import Content
 from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES
-from zarrfs.vfs.stage import Stage, StagingRoom
+from zarrfs.vfs.stage import Stage, StagingRoom, State
 
 log = logging.getLogger(__name__)
 
 Failure = Callable[[str, BaseException], None]
 """Called with (ident, error) for what could not be published and whom nobody else will tell."""
-
-
-class State(enum.Enum):
-    """See the module's text."""
-
-    CLEAN = "clean"
-    TRUNCATED = "truncated"
-    DIRTY = "dirty"
-    PUBLISHING = "publishing"
-    FAILED = "failed"
 
 
 _UNPUBLISHED = (State.TRUNCATED, State.DIRTY, State.FAILED, State.PUBLISHING)
@@ -134,8 +121,7 @@ class StagingArea:
             raise failed[0]
 
     async def publish_all(self) -> list[tuple[str, Exception]]:
-        """Publish everything; what could not be, with its reason. Whoever wants it durable syncs the store, once: to sync each of
-        thousands of files takes minutes."""
+        """Publish everything; what could not be, with its reason. Whoever wants it durable syncs the store, once."""
         failed: list[tuple[str, Exception]] = []
         for staged in self._all():
             if staged.unpublished:
@@ -208,10 +194,17 @@ class StagingArea:
             staged.content.follow()
         self._staged = {staged.content.ident: staged for staged in self._staged.values()}
 
+    def lost_below(self, prefix: str) -> None:
+        """The folder in which these are was erased, through whatever view: there is no place any more where they could be published."""
+        for staged in self.unpublished_below(prefix):
+            staged.lost = True
+
     def rekey(self, ident: str, content: Content) -> None:
         """The file called ``ident`` is now ``content``'s (after a rename; what was at the new name is detached already)."""
         if (staged := self._staged.pop(ident, None)) is not None:
             staged.content = content
+            # Its handles read it where it is now.
+            staged.epoch += 1
             self._staged[content.ident] = staged
 
     def rekey_below(self, prefix: str, moved: Callable[[Content], Content]) -> None:
@@ -246,6 +239,7 @@ class Staged:
         self.content = content
         self.handles = 0
         self.orphan = False
+        self.lost = False
         self.superseded = False
         self.epoch = 0
         self.lock = trio.Lock()
@@ -397,6 +391,8 @@ class Staged:
             assert self._stage is not None
             self._state = State.PUBLISHING
             try:
+                if self.lost:
+                    raise StaleEntry(f"{self.content.ident}: its folder was erased", key=self.content.ident)
                 await self._stage.publish()
             except BaseException as error:
                 self._state = State.FAILED

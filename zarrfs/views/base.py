@@ -93,6 +93,10 @@ class View(abc.ABC):
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         """Entries that ``change`` concerns, where ``nodes`` is what it means for the hierarchy. Called between two awaits."""
 
+    def follow(self, old: Prefix, new: Prefix) -> None:
+        """Everything below ``old`` lies below ``new`` now, by whatever view: what the view keeps by name has other names. Called between
+        two awaits, before `affected`."""
+
     def left(self) -> Iterable[str]:
         """Idents of files that somebody wrote and that are in this mount only: when it ends, they are gone."""
         return ()

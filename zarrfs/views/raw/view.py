@@ -47,6 +47,9 @@ class RawView(View):
     def root(self) -> Directory:
         return RawDirectory(self._context, Prefix(""))
 
+    def follow(self, old: Prefix, new: Prefix) -> None:
+        _follow(self._context, old, new)
+
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         if change.waits:
             return
@@ -276,22 +279,12 @@ class RawDirectory(Directory):
         await self._context.flush_queued(old)
         try:
             async with self._context.hierarchy.live.changing(old, new):
-                await self._store.rename_prefix(old, new)
+                moved = await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
-        staging.rekey_below(ident(old), lambda content: self._moved(content, old, new))
-        self._temporaries.move_below(ident(old), ident(new))
-        self._times.move(ident(old), ident(new))
-        made = self._context.made_prefixes
-        for prefix in [prefix for prefix in made if prefix.startswith(old)]:
-            made.discard(prefix)
-            made.add(Prefix(new + prefix[len(old) :]))
-
-    def _moved(self, content: Content, old: Prefix, new: Prefix) -> Content:
-        if isinstance(content, TemporaryContent):
-            return self._temporaries.content(ident(new) + content.ident[len(ident(old)) :])
-        assert isinstance(content, RawValue)
-        return RawValue(self._context, Key(new + content.key[len(old) :]))
+        if not moved:
+            # There was nothing in the store, and nobody was told: what there is, is in this mount.
+            _follow(self._context, old, new)
 
     async def _require_empty(self) -> None:
         async for name, *_ in self.entries():
@@ -377,6 +370,24 @@ class RawDirectory(Directory):
         async for entry in self._store.list_dir(self.prefix):
             if is_shown(entry):
                 yield entry
+
+
+def _follow(context: ViewContext, old: Prefix, new: Prefix) -> None:
+    """What was called ``old`` in this view is called ``new``."""
+    context.staging.rekey_below(ident(old), lambda content: _moved(content, old, new))
+    context.temporaries.move_below(ident(old), ident(new))
+    context.times.move(ident(old), ident(new))
+    for prefix in [prefix for prefix in context.made_prefixes if prefix.startswith(old)]:
+        context.made_prefixes.discard(prefix)
+        context.made_prefixes.add(Prefix(new + prefix[len(old) :]))
+
+
+def _moved(content: Content, old: Prefix, new: Prefix) -> Content:
+    """The same, elsewhere: what is staged is published through it."""
+    content.ident = ident(new) + content.ident[len(ident(old)) :]
+    if isinstance(content, RawValue):
+        content.key = Key(new + content.key[len(old) :])
+    return content
 
 
 def _is_directly_below(prefix: Prefix, parent: Prefix) -> bool:

@@ -291,7 +291,7 @@ class NewArrayStage(Stage):
         if self._replaced is None:
             self._context.hierarchy.hide(self._path)
         self._writer = ArrayWriter(
-            self._context.hierarchy.array_of(node),
+            self._replaced.array if self._same and self._replaced is not None else self._context.hierarchy.array_of(node),
             None,
             budget=self._room.budget,
             directory=self._room.directory,
