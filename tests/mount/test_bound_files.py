@@ -370,3 +370,54 @@ def test_a_raw_value_does_not_bring_back_the_folder_that_it_lay_in(store: Path, 
                 os.fsync(file)
         assert (store / key).exists() == (view == "behind")
         mount.umount()
+
+
+GROUP_RENAMES = {
+    "chunks": lambda mount: os.rename(mount.path / "chunks/g", mount.path / "chunks/h"),
+    "raw": lambda mount: os.rename(mount.path / "raw/g", mount.path / "raw/h"),
+    "npy": lambda mount: os.rename(mount.path / "npy/g", mount.path / "npy/h"),
+}
+GROUP_ENDS = {
+    "mv behind": lambda mount: os.rename(mount.store / "g", mount.store / "h"),
+    "rm chunks": lambda mount: shutil.rmtree(mount.path / "chunks/g"),
+    "rm raw": lambda mount: shutil.rmtree(mount.path / "raw/g"),
+}
+STREAMED = np.arange(1, (2 << 20) + 1, dtype="<i4").reshape(2048, 1024)
+
+
+@contextmanager
+def streaming(tmp_path: Path) -> Iterator[tuple[Mounted, Path, int, bytes]]:
+    """Half of a new ``npy/g/b.npy`` is written, and chunks of it are in the store already."""
+    store = tmp_path / "store"
+    zarr.create_group(str(store), zarr_format=3).create_group("g")
+    data = npy(STREAMED)
+    with mounted(store, "--memory-limit", "4MiB", "--new-chunks", "64x1024", "--new-codecs", "none", ends_with=None) as mount:
+        with opened(mount.path / "npy/g/b.npy", os.O_WRONLY | os.O_CREAT) as file:
+            for start in range(0, len(data) // 2, 1 << 20):
+                os.pwrite(file, data[start : start + (1 << 20)], start)
+            while not (store / "g/b/c").exists():
+                pass
+            yield mount, store, file, data
+        mount.umount()
+
+
+@pytest.mark.parametrize("view", GROUP_RENAMES)
+def test_a_new_array_goes_with_its_group(tmp_path: Path, view: str) -> None:
+    with streaming(tmp_path) as (mount, store, file, data):
+        GROUP_RENAMES[view](mount)
+        for start in range(len(data) >> 20 << 19, len(data), 1 << 19):
+            os.pwrite(file, data[start : start + (1 << 19)], start)
+        os.pwrite(file, data, 0)
+        os.fsync(file)
+    assert np.array_equal(zarr.open_array(str(store / "h/b"), mode="r")[:], STREAMED)
+    assert not (store / "g").exists()
+
+
+@pytest.mark.parametrize("how", GROUP_ENDS)
+def test_a_new_array_whose_group_is_gone_is_refused(tmp_path: Path, how: str) -> None:
+    with streaming(tmp_path) as (mount, store, file, data):
+        GROUP_ENDS[how](mount)
+        errno_of(lambda: os.pwrite(file, data, 0))
+        assert errno_of(lambda: os.fsync(file)) == errno.ESTALE
+    assert not (store / "g").exists()
+    assert not list(store.rglob("b/zarr.json"))

@@ -77,8 +77,14 @@ class OpenArray:
 class LiveNodes:
     """The arrays in use, by where they are."""
 
-    def __init__(self, store: Store, look_again: Callable[[NodePath], Awaitable[Node | None]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        find: Callable[[NodePath], Awaitable[Node | None]],
+        look_again: Callable[[NodePath], Awaitable[Node | None]],
+    ) -> None:
         self._store = store
+        self._find = find
         self._look_again = look_again
         self._by_path: dict[NodePath, weakref.ref[LiveArray]] = {}
         self._paths = PathIndex()
@@ -86,6 +92,7 @@ class LiveNodes:
         self._by_document: weakref.WeakValueDictionary[Key, LiveArray] = weakref.WeakValueDictionary()
         self._apart: weakref.WeakSet[LiveArray] = weakref.WeakSet()
         """Those whose documents or chunks lie elsewhere than their paths say."""
+        self._making: weakref.WeakSet[LiveArray] = weakref.WeakSet()
         self._lock = trio.Lock()
         self._changing: tuple[Key | Prefix, ...] = ()
         self._changed = trio.Event()
@@ -114,6 +121,13 @@ class LiveNodes:
         self._put(node)
         return node
 
+    def make(self, path: NodePath) -> LiveArray:
+        """An array is being made at ``path``, and has no documents yet: it goes with the folder that it lies in, and ends with it. It is
+        not found by `at`: there may be another, which it replaces."""
+        node = LiveArray(path, path.prefix, self._confirm_making)
+        self._making.add(node)
+        return node
+
     def moved(self, old: Key | Prefix, new: Key | Prefix) -> None:
         """This mount has renamed a prefix: everything below ``old`` lies below ``new`` now. (A document alone does not take its array
         along.)"""
@@ -125,6 +139,15 @@ class LiveNodes:
             if not node.is_said_at(old):
                 continue
             path = _moved(node.path, old, new)
+            if node in self._making:
+                # What is renamed from just this place is what it replaces.
+                if old in (node.path.prefix, node.chunk_prefix):
+                    continue
+                if path is None or not node.chunk_prefix.startswith(old):
+                    node.end("lost the folder in which it was being made")
+                    continue
+                node.move(path, Prefix(new + node.chunk_prefix[len(old) :]))
+                continue
             if path is None or not node.chunk_prefix.startswith(old):
                 # Its documents lie elsewhere than its chunks, which stay where they are.
                 self._end(node, "was renamed without its chunks")
@@ -144,7 +167,10 @@ class LiveNodes:
         if isinstance(place, Prefix):
             self.changes += 1
         for node in self._concerned(place):
-            if node.is_said_at(place):
+            if node in self._making:
+                if place not in (node.path.prefix, node.chunk_prefix):
+                    node.end("lost the folder in which it was being made")
+            elif node.is_said_at(place):
                 node.erased_here = True
                 self._end(node, "was erased")
 
@@ -194,6 +220,13 @@ class LiveNodes:
                     f"the documents of {live.path} are not there, or cannot be read, but its folder is", key=live.path
                 )
             await trio.sleep(_DOUBT_SECONDS / 20)
+
+    async def _confirm_making(self, live: LiveNode) -> bool:
+        live.check()
+        if not isinstance(await self._find(live.path.parent), GroupNode):
+            live.end("lost the folder in which it was being made")
+            live.check()
+        return True
 
     async def settled(self, path: NodePath) -> None:
         """Return when nothing is being changed that decides what is at ``path``."""
@@ -258,7 +291,7 @@ class LiveNodes:
             below = self.at_and_below(NodePath(f"/{place[:-1]}"))
         except NameInvalid:
             below = iter(())
-        return [node for node in dict.fromkeys((*below, *self._apart)) if node.concerns(place)]
+        return [node for node in dict.fromkeys((*below, *self._apart, *self._making)) if node.concerns(place)]
 
     def _put(self, node: LiveArray) -> None:
         path = node.path

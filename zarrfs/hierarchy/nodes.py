@@ -30,7 +30,7 @@ from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, without_large_attributes
-from zarrfs.hierarchy.live_nodes import LiveNodes, OpenArray, Said
+from zarrfs.hierarchy.live_nodes import LiveArray, LiveNodes, OpenArray, Said
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
 from zarrfs.hierarchy.node_reader import NodeReader
 from zarrfs.hierarchy.roots import Roots
@@ -73,9 +73,9 @@ class Hierarchy:
         self._stored = StoredDocuments(store)
         self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored, ttl=ttl)
         self._reading = NodeReader(store, self._stored, self._roots, counters, self._known.weigh)
-        self._hidden: set[NodePath] = set()
+        self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
-        self.live = LiveNodes(store, self._looked_at_again)
+        self.live = LiveNodes(store, self.node, self._looked_at_again)
         """The arrays in use."""
         self._epoch = 0
 
@@ -150,9 +150,10 @@ class Hierarchy:
         shows that."""
         return await self._stored.get(tuple(dict.fromkeys(keys)))
 
-    def array_of(self, node: ArrayNode) -> Array:
-        """The array that ``node`` describes, whether or not its documents are stored, and whoever uses one there."""
-        return Array(node, chunks_of(self._store, node, self._layers), self._counters, self._layers.budget)
+    def array_of(self, node: ArrayNode, making: LiveArray | None = None) -> Array:
+        """The array that ``node`` describes, whether or not its documents are stored, and whoever uses one there; ``making``: that is
+        being made."""
+        return Array(node, chunks_of(self._store, node, self._layers, making), self._counters, self._layers.budget)
 
     @property
     def waits(self) -> bool:
@@ -169,13 +170,13 @@ class Hierarchy:
         if self._layers.pending:
             await self._layers.pending.drop_below(prefix)
 
-    def hide(self, path: NodePath) -> None:
-        """Until `reveal`, there is nothing at ``path`` or below: an array is being made there, whose chunks come before its documents."""
-        self._hidden.add(path)
+    def hide(self, making: LiveArray) -> None:
+        """Until `reveal`, there is nothing where this array is being made: its chunks come before its documents."""
+        self._hidden.add(making)
 
     def reveal(self, path: NodePath) -> None:
         """What is at ``path`` counts again."""
-        self._hidden.discard(path)
+        self._hidden = {each for each in self._hidden if each.path != path}
         self._expire(path)
 
     def documents_mtime_ns(self, path: NodePath) -> int | None:
@@ -356,7 +357,7 @@ class Hierarchy:
     # --- learning -----------------------------------------------------------------------------------------------------------
 
     async def _lookup(self, path: NodePath) -> KnownNode:
-        if self._hidden and not self._hidden.isdisjoint((path, *path.ancestors())):
+        if self._hidden and not {each.path for each in self._hidden}.isdisjoint((path, *path.ancestors())):
             return KnownNode(None, b"", float("-inf"))
         while True:
             known = self._known.get(path)

@@ -78,11 +78,11 @@ class WholeArrayContent(Content):
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         if empty:
             # What it becomes is another array: what was there goes its own way.
-            self._live = None
+            opened = await self._context.hierarchy.array(self.path)
+            making = self._context.hierarchy.live.make(self.path)
+            self._live, self._layouts = making, making.layouts
+            return NewArrayStage(self._context, making, self.ident, self.container, room, opened, self._stored)
         opened = await self._opened()
-        if empty:
-            self._live = None
-            return NewArrayStage(self._context, self.path, self.ident, self.container, room, opened, self._stored)
         if opened is None:
             raise no_such_entry(self.ident)
         layout = layout_of(self.container, opened.array.metadata)

@@ -10,6 +10,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from zarrfs.errors import (
     StoreUnsupported,
     ZarrfsError,
 )
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_nodes import LiveArray, OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.data_type import from_numpy
@@ -141,7 +142,7 @@ class NewArrayStage(Stage):
     def __init__(
         self,
         context: ViewContext,
-        path: NodePath,
+        making: LiveArray,
         ident: str,
         container: Container,
         room: StagingRoom,
@@ -149,7 +150,7 @@ class NewArrayStage(Stage):
         on_stored: Stored,
     ) -> None:
         self._context = context
-        self._path = path
+        self._making = making
         self._ident = ident
         self._container = container
         self._room = room
@@ -168,6 +169,10 @@ class NewArrayStage(Stage):
         self._abandoned = False
         self._is_lost = False
         """Whether something that was written is neither here nor in the store."""
+
+    @property
+    def _path(self) -> NodePath:
+        return self._making.path
 
     @property
     def size(self) -> int:
@@ -232,15 +237,17 @@ class NewArrayStage(Stage):
         else:
             if self._replaced is not None and not self._erased:
                 await self._put_aside()
-            self._context.hierarchy.hide(self._path)
-            await self._writer.publish()
+            self._context.hierarchy.hide(self._making)
+            async with self._making.holding():
+                await self._writer.publish()
+            node = replace(self._node, path=self._path, chunk_prefix=self._making.chunk_prefix)
             try:
-                await self._context.editor.create(self._node)
+                await self._context.editor.create(node)
             except BaseException:
-                self._context.hierarchy.hide(self._path)
+                self._context.hierarchy.hide(self._making)
                 raise
             layout = await self._context.editor.layout_for(self._path)
-            self._on_stored(tuple(layout.format(self._node)))
+            self._on_stored(tuple(layout.format(node)))
             if self._aside is not None:
                 await self._context.editor.erase(self._aside)
         self._published = True
@@ -253,7 +260,7 @@ class NewArrayStage(Stage):
         await self._writer.store_no_more()
         self._is_lost = bool(self._writer.stored)
         if self._replaced is None or self._erased:
-            await self._abandon(self._node)
+            await self._abandon()
         self._abandoned = True
 
     async def aclose(self) -> None:
@@ -261,7 +268,7 @@ class NewArrayStage(Stage):
             if self._writer is not None:
                 await self._writer.aclose()
             if not self._published and not self._abandoned and self._node is not None and (self._replaced is None or self._erased):
-                await self._abandon(self._node)
+                await self._abandon()
         finally:
             self._bytes.close()
 
@@ -288,10 +295,13 @@ class NewArrayStage(Stage):
         if self._size > (whole_size := _size_of(head)):
             raise FileTooLarge(f"the header of {self._ident} tells of {whole_size} bytes, not more", key=self._ident)
         self._head, self._node = head, node
+        self._making.chunk_prefix = node.chunk_prefix
         if self._replaced is None:
-            self._context.hierarchy.hide(self._path)
+            self._context.hierarchy.hide(self._making)
         self._writer = ArrayWriter(
-            self._replaced.array if self._same and self._replaced is not None else self._context.hierarchy.array_of(node),
+            self._replaced.array
+            if self._same and self._replaced is not None
+            else self._context.hierarchy.array_of(node, self._making),
             None,
             budget=self._room.budget,
             directory=self._room.directory,
@@ -330,15 +340,15 @@ class NewArrayStage(Stage):
             log.info("%s was erased while it was being replaced", self._path)
         self._erased = True
 
-    async def _abandon(self, node: ArrayNode) -> None:
+    async def _abandon(self) -> None:
         """The file never became whole: what of it was stored goes, and the path is free again, or has its old array again."""
-        if self._writer is not None and self._writer.stored:
+        if self._writer is not None and self._writer.stored and self._making.why_gone is None:
             try:
                 # What somebody else has stored there meanwhile is theirs.
-                chunks = self._context.hierarchy.array_of(node).chunks
+                chunks = self._writer.array.chunks
                 keys = dict.fromkeys(key for coords in self._writer.stored for key in chunks.keys(coords))
                 await self._context.store.erase_values(keys)
-                await self._remove_folders(node, keys)
+                await self._remove_folders(self._making.chunk_prefix, keys)
             except ZarrfsError as error:
                 log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
@@ -348,12 +358,12 @@ class NewArrayStage(Stage):
             except ZarrfsError as error:
                 log.error("%s could not be replaced; it is called %s now: %s", self._path, self._aside, error)
 
-    async def _remove_folders(self, node: ArrayNode, keys: Iterable[Key]) -> None:
+    async def _remove_folders(self, prefix: Prefix, keys: Iterable[Key]) -> None:
         """Folders that were made for these keys, and in which nothing is left."""
-        folders = {node.chunk_prefix}
+        folders = {prefix}
         for key in keys:
             folder = Prefix(key.rpartition("/")[0] + "/")
-            while len(folder) > len(node.chunk_prefix):
+            while len(folder) > len(prefix):
                 folders.add(folder)
                 folder = Prefix(folder[:-1].rpartition("/")[0] + "/")
         for each in sorted(folders, key=len, reverse=True):

@@ -221,7 +221,7 @@ class WholeArrayGroup(GroupDirectory):
             await self.context.editor.erase(new)
         elif target is not None:
             raise NotADirectory(f"{new} is a file", key=new)
-        await self.context.staging.publish_below(node._ident(""))
+        # What is written to files in it goes with it.
         await self.context.editor.rename(node.path, new)
         moved = WholeArrayGroup(self.context, new, self.container)
         self.context.staging.rekey_below(node._ident(""), lambda content: self._moved(content, node.path, new))
@@ -230,8 +230,8 @@ class WholeArrayGroup(GroupDirectory):
     def _moved(self, content: Content, old: NodePath, new: NodePath) -> Content:
         if isinstance(content, WholeArrayContent):
             return WholeArrayContent(self.context, NodePath(new + content.path[len(old) :]), self.container)
-        name = content.ident[len(node_ident(self.container.name, old, "")) :]
-        return self.context.temporaries.content(node_ident(self.container.name, new, name))
+        content.ident = node_ident(self.container.name, new, "") + content.ident[len(node_ident(self.container.name, old, "")) :]
+        return content
 
     async def _erase(self, file: StagedFile) -> None:
         async with self.context.staging.unnaming(file.ident):
