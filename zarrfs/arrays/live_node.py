@@ -150,8 +150,10 @@ async def unfenced(fences: list[trio.Event], path: NodePath) -> None:
     if fences:
         with trio.move_on_after(_FENCED_SECONDS):
             while fences:
-                await fences[0].wait()
-                fences.pop(0)
+                ended = fences[0]
+                await ended.wait()
+                if ended in fences:
+                    fences.remove(ended)
         if fences:
             raise StoreTimeout(f"{path} is being moved or erased by a store that does not answer", key=path)
 

@@ -321,7 +321,7 @@ class ShardQueue:
     async def _run(self) -> None:
         """Publish each shard when its time has come, for as long as any waits. One that cannot be stored delays no other."""
         try:
-            while waiting := [shard for shard in self._shards.values() if not shard.underway]:
+            while waiting := [each for each in self._shards.values() if each.written and not each.underway]:
                 self._news = trio.Event()
                 with trio.move_on_at(min(shard.since for shard in waiting) + self.delay):
                     await self._news.wait()

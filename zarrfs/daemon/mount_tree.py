@@ -85,6 +85,7 @@ class MountTree:
         self.on_forgotten: Forgotten | None = None
         self.watched = False
         self._is_over = False
+        self._moved_from: Change | None = None
         self.slices = Slices(nursery.start_soon)
         self._nursery = nursery
         self._to_look_at: dict[NodePath, None] = {}
@@ -260,6 +261,8 @@ class MountTree:
         """What others see next is the new value; who was told of the old one learns it at once, or in slices where these are many."""
         if change.kind == "moved":
             assert change.new_place is not None
+            # An erasure of that is told next, of which nothing is lost.
+            self._moved_from = Change(change.place, "erase")
             self.hierarchy.live.moved(change.place, change.new_place)
             self.staging.follow()
             if isinstance(change.place, Prefix) and isinstance(change.new_place, Prefix):
@@ -267,8 +270,9 @@ class MountTree:
                     view.follow(change.place, change.new_place)
             return
         if change.kind == "erase" and not change.behind:
-            self.hierarchy.live.erased(change.place)
-            if change.is_prefix and change.place:
+            if change.is_prefix:
+                self.hierarchy.live.erased(change.place)
+            if change.is_prefix and change.place and change != self._moved_from:
                 for ident in self._idents(change, ()):
                     self.staging.lost_below(f"{ident}/")
         if change.kind in ("made", "unmade"):

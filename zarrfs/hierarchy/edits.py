@@ -170,6 +170,8 @@ class NodeEditor:
                 documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
                 async with self._hierarchy.live.changing(*documents):
                     await self._erase_root_array(node)
+                    for key in documents:
+                        self._hierarchy.live.erased(key)
                 return
             await self._keep_parent(path)
             await self._out_of_copies(path)
@@ -181,6 +183,8 @@ class NodeEditor:
             async with self._hierarchy.live.changing(path.prefix, *places, *documents):
                 for each in layouts:
                     await self._erase_documents(each, path)
+                for key in documents:
+                    self._hierarchy.live.erased(key)
                 if isinstance(node, ArrayNode) and not node.metadata.shape:
                     # The key of its chunk may lie beside its prefix.
                     await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))

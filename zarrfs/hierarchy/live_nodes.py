@@ -19,7 +19,7 @@ from zarrfs.arrays.live_node import Confirm, LiveNode, unfenced
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.path_index import PathIndex
-from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Generation, Store
 
@@ -77,14 +77,8 @@ class OpenArray:
 class LiveNodes:
     """The arrays in use, by where they are."""
 
-    def __init__(
-        self,
-        store: Store,
-        find: Callable[[NodePath], Awaitable[Node | None]],
-        look_again: Callable[[NodePath], Awaitable[Node | None]],
-    ) -> None:
+    def __init__(self, store: Store, look_again: Callable[[NodePath], Awaitable[Node | None]]) -> None:
         self._store = store
-        self._find = find
         self._look_again = look_again
         self._by_path: dict[NodePath, weakref.ref[LiveArray]] = {}
         self._paths = PathIndex()
@@ -96,7 +90,7 @@ class LiveNodes:
         self._lock = trio.Lock()
         self._changing: tuple[Key | Prefix, ...] = ()
         self._changed = trio.Event()
-        self._fences: list[trio.Event] = []
+        self._fences: list[tuple[tuple[Key | Prefix, ...], list[trio.Event]]] = []
         self.changes = 0
         """Counts what moved or ended any of them."""
 
@@ -123,7 +117,7 @@ class LiveNodes:
 
     def make(self, path: NodePath) -> LiveArray:
         """An array is being made at ``path``, and has no documents yet: it goes with the folder that it lies in, and ends with it. It is
-        not found by `at`: there may be another, which it replaces."""
+        not found by `at`: there may be another, which it replaces. Its ``document`` is that of its group, where that has one."""
         node = LiveArray(path, path.prefix, self._confirm_making)
         self._making.add(node)
         return node
@@ -146,6 +140,8 @@ class LiveNodes:
                 if path is None or not node.chunk_prefix.startswith(old):
                     node.end("lost the folder in which it was being made")
                     continue
+                if node.document is not None and node.document.startswith(old):
+                    node.document = Key(new + node.document[len(old) :])
                 node.move(path, Prefix(new + node.chunk_prefix[len(old) :]))
                 continue
             if path is None or not node.chunk_prefix.startswith(old):
@@ -163,9 +159,9 @@ class LiveNodes:
                 opened.array.node = replace(opened.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
 
     def erased(self, place: Key | Prefix) -> None:
-        """A key, or all that lies below a prefix, was erased by this mount."""
-        if isinstance(place, Prefix):
-            self.changes += 1
+        """All that lies below a prefix was erased by this mount, or the document of an array that was to be erased. (A document that is
+        erased by itself may be about to be written anew, as editors do: that is left to `confirm`.)"""
+        self.changes += 1
         for node in self._concerned(place):
             if node in self._making:
                 if place not in (node.path.prefix, node.chunk_prefix):
@@ -223,7 +219,16 @@ class LiveNodes:
 
     async def _confirm_making(self, live: LiveNode) -> bool:
         live.check()
-        if not isinstance(await self._find(live.path.parent), GroupNode):
+        parent = live.path.parent
+        # The root's folder is the store.
+        if parent == ROOT:
+            return True
+        assert isinstance(live, LiveArray)
+        if live.document is not None:
+            is_there = await self._store.stat(live.document) is not None
+        else:
+            is_there = isinstance(await self._look_again(parent), GroupNode)
+        if not is_there:
             live.end("lost the folder in which it was being made")
             live.check()
         return True
@@ -232,8 +237,11 @@ class LiveNodes:
         """Return when nothing is being changed that decides what is at ``path``."""
         while any(isinstance(place, Prefix) and path.prefix.startswith(place) for place in self._changing):
             await self._changed.wait()
-        if self._fences:
-            await unfenced(self._fences, path)
+        for places, fences_there in list(self._fences):
+            if not fences_there:
+                self._fences.remove((places, fences_there))
+            elif any(isinstance(place, Prefix) and path.prefix.startswith(place) for place in places):
+                await unfenced(fences_there, path)
 
     @asynccontextmanager
     async def changing(self, *places: Key | Prefix) -> AsyncIterator[None]:
@@ -250,9 +258,10 @@ class LiveNodes:
                     with fences.collected() as given_up:
                         yield
             finally:
-                for node in concerned if given_up else ():
-                    node.fences.extend(given_up)
-                self._fences.extend(given_up)
+                if given_up:
+                    for node in concerned:
+                        node.fences.extend(given_up)
+                    self._fences.append((places, given_up))
                 self._changing = ()
                 changed, self._changed = self._changed, trio.Event()
                 changed.set()

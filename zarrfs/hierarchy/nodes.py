@@ -75,7 +75,7 @@ class Hierarchy:
         self._reading = NodeReader(store, self._stored, self._roots, counters, self._known.weigh)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
-        self.live = LiveNodes(store, self.node, self._looked_at_again)
+        self.live = LiveNodes(store, self._looked_at_again)
         """The arrays in use."""
         self._epoch = 0
 
@@ -388,8 +388,8 @@ class Hierarchy:
             before.learnt = self._forgotten.now
             before.documents_ns = documents_ns
             before.said = said
-            if before.opened is not None:
-                self.live.say(before.opened.live, said)
+            if (live := self.live.at(path)) is not None and isinstance(node, ArrayNode):
+                self.live.say(live, said)
             return before
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import trio
 
 from zarrfs import fences
-from zarrfs.errors import StoreTimeout
+from zarrfs.errors import StoreTimeout, ZarrfsError
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
 from zarrfs.transformers.forwarding import TransparentStore
@@ -140,7 +140,10 @@ class DeadlineStore(TransparentStore):
             while write := next((write for write in self._abandoned if write.touches((key,))), None):
                 await write.ended.wait()
         finally:
-            await lock.__aexit__(None, None, None)
+            try:
+                await lock.__aexit__(None, None, None)
+            except ZarrfsError as error:
+                log.warning("%s: unlocking %r: %s", self.url, key, error)
 
     # --- what a file system can do ------------------------------------------------------------------------------------------
 

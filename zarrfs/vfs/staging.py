@@ -205,6 +205,7 @@ class StagingArea:
             staged.content = content
             # Its handles read it where it is now.
             staged.epoch += 1
+            staged.lost = False
             self._staged[content.ident] = staged
 
     def rekey_below(self, prefix: str, moved: Callable[[Content], Content]) -> None:

@@ -238,8 +238,7 @@ class NewArrayStage(Stage):
             if self._replaced is not None and not self._erased:
                 await self._put_aside()
             self._context.hierarchy.hide(self._making)
-            async with self._making.holding():
-                await self._writer.publish()
+            await self._writer.publish()
             node = replace(self._node, path=self._path, chunk_prefix=self._making.chunk_prefix)
             try:
                 await self._context.editor.create(node)
@@ -317,6 +316,8 @@ class NewArrayStage(Stage):
     async def _new_node(self, head: Head) -> ArrayNode:
         try:
             layout = await self._context.editor.layout_for(self._path)
+            group = await self._context.hierarchy.documents(layout.document_keys(self._path.parent))
+            self._making.document = next(iter(group), None)
             return self._context.new_arrays.node(
                 self._path,
                 layout,
