@@ -109,6 +109,10 @@ class NodeInDoubt(StoreError):
     """The documents of a node that is in use are not there, or cannot be read, and nobody can tell whether it is gone."""
 
 
+class IntentTooNew(StoreError):
+    """A later version of zarrfs has left an operation half done: only that one knows how it ends."""
+
+
 class GenerationMismatch(StoreError):
     """The value is not, or no longer, the generation that the caller named."""
 

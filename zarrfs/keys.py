@@ -61,6 +61,10 @@ class Prefix(str):
         return Prefix(f"{self}{name}/")
 
 
+APART = Prefix(".zarrfs/")
+"""Where a store holds what is not yet, or no more, in its place (`zarrfs.hierarchy.intents`). No node is there, and no view shows it."""
+
+
 class NodePath(str):
     """A node's place in a hierarchy: ``/`` for the root, else ``/a/b``: no empty part, no ``.`` and no ``..``.
 

@@ -25,6 +25,7 @@ from zarrfs.arrays.position import Position
 from zarrfs.dialects.base import Edit
 from zarrfs.errors import AcrossViews, EntryExists, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.data_type import from_name
@@ -174,7 +175,7 @@ async def over(values: Mapping[str, bytes], *, new: str = "v3") -> AsyncIterator
     store = ObservedStore(inner)
     made = reading(store, ttl=1e9)
     store.subscribe(lambda change: made.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
-    yield Store(store, made, NodeEditor(made.hierarchy, store, new_dialect=new))
+    yield Store(store, made, NodeEditor(made.hierarchy, store, Intents(store), new_dialect=new))
 
 
 # --- what is found --------------------------------------------------------------------------------------------------------------

@@ -28,11 +28,13 @@ from zarrfs.daemon.malloc import give_freed_memory_back
 from zarrfs.daemon.slices import Slices, Work
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.recovery import recover
 from zarrfs.hierarchy.roots import dialects
-from zarrfs.keys import NodePath, Prefix
+from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import configure
 from zarrfs.model.chunk_grid import Coords
@@ -43,6 +45,7 @@ from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.noted import NotedStore
 from zarrfs.transformers.observed import ObservedStore
 from zarrfs.transformers.read_only import ReadOnlyStore
+from zarrfs.transformers.without_apart import WithoutApart
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.views.base import View, ViewContext, ViewPlugin
@@ -78,7 +81,9 @@ class MountTree:
         noted = NotedStore(self.observed)
         self.store_operations = noted.operations
         timely = DeadlineStore(noted, config.timeout, nursery)
-        self.store: Store = ReadOnlyStore(timely) if config.read_only or not store.writable else timely
+        whole: Store = ReadOnlyStore(timely) if config.read_only or not store.writable else timely
+        self.store: Store = WithoutApart(whole)
+        self.intents = Intents(whole)
         self.mounted_ns = time.time_ns()
         self.failures: list[tuple[str, str]] = []
         self.on_affected: Entries | None = None
@@ -125,12 +130,13 @@ class MountTree:
             self.counters,
             ttl=config.metadata_ttl,
             layers=layers,
+            chunk_store=whole,
             dialects=dialects(config.dialect_choices),
         )
         context = ViewContext(
             store=self.store,
             hierarchy=self.hierarchy,
-            editor=NodeEditor(self.hierarchy, self.store, new_dialect=_known_dialect(config.new_dialect)),
+            editor=NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect)),
             new_arrays=NewArrays(chunks=config.new_chunks, codecs=config.new_codecs),
             start_soon=nursery.start_soon,
             staging=self.staging,
@@ -201,6 +207,10 @@ class MountTree:
             "watched": self.watched,
         }
 
+    async def recover(self) -> None:
+        """What a kill left half done is ended or undone, where nobody else works on it. Before the kernel asks for anything."""
+        await recover(self.intents, self.hierarchy, self.store)
+
     def report(self, where: str, error: BaseException) -> None:
         """Keep an error for ``.zarrfs/errors.jsonl``."""
         self._errors.add(where, error)
@@ -259,8 +269,14 @@ class MountTree:
 
     def _on_change(self, change: Change) -> None:
         """What others see next is the new value; who was told of the old one learns it at once, or in slices where these are many."""
+        if change.place.startswith(APART):
+            # Nobody sees it.
+            return
         if change.kind == "moved":
             assert change.new_place is not None
+            if change.new_place.startswith(APART):
+                # For whoever has it open it is erased, which is told next.
+                return
             # An erasure of that is told next, of which nothing is lost.
             self._moved_from = Change(change.place, "erase")
             self.hierarchy.live.moved(change.place, change.new_place)
@@ -330,7 +346,7 @@ class MountTree:
     def _look_again_at(self, nodes: NodeChanges) -> None:
         """Read the documents of arrays anew, so that whoever has them open learns when they say something else now."""
         self._to_look_at.update((top, None) for top in nodes.tops)
-        self._to_look_at.update((node.path, None) for node in nodes.nodes if self.hierarchy.is_open(node.path))
+        self._to_look_at.update((node.path, None) for node in nodes.nodes if self.hierarchy.live.at(node.path) is not None)
         if self._to_look_at and not self._is_looking:
             self._is_looking = True
             self._nursery.start_soon(self._look_again)

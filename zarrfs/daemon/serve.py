@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import sys
@@ -18,13 +19,15 @@ from zarrfs.daemon.malloc import keep_freed_memory
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.daemon.shutdown import EVERY, Say, Shutdown
 from zarrfs.daemon.systemd import NOBODY, ServiceManager
-from zarrfs.errors import FuseUnavailable, NotPublished
+from zarrfs.errors import FuseUnavailable, IntentTooNew, NotPublished, ZarrfsError
 from zarrfs.fuse import kernel, requests
 from zarrfs.fuse.connection import Connection, abort
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.session import Session
 from zarrfs.fuse.translation import Ownership
+from zarrfs.hierarchy.intents import Intents
+from zarrfs.hierarchy.recovery import demand_known
 from zarrfs.lifecycle import exit_report, mountpoint, openers
 from zarrfs.lifecycle.detaching import detach
 from zarrfs.lifecycle.mount_table import Mount, mount_at
@@ -32,6 +35,7 @@ from zarrfs.options import log_lines
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url, redact
 from zarrfs.printable import printable
+from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 
 log = logging.getLogger(__name__)
@@ -68,7 +72,7 @@ async def serve(
         store.set_owner(config.uid, config.gid)
         async with trio.open_nursery() as background:
             background.start_soon(_tell_left_out)
-            tree = MountTree(config, store, background)
+            tree = await _tree(config, store, background)
             # Codec libraries are loaded by now, rather than by the first reader.
             registry.plugins("zarrfs.codecs")
             collect_in_portions()
@@ -82,6 +86,23 @@ async def serve(
     if tree.failures:
         raise NotPublished(_listed(tree.failures))
     return 0
+
+
+async def _tree(config: MountConfig, store: Store, background: trio.Nursery) -> MountTree:
+    """The tree, when what a kill has left is cleared up; read-only where only a later zarrfs could."""
+    try:
+        if store.writable and not config.read_only:
+            await demand_known(Intents(store))
+    except IntentTooNew as error:
+        log.warning("%s is mounted read-only: a later zarrfs has left an operation half done: %s", store.url, error)
+        config = dataclasses.replace(config, read_only=True)
+    tree = MountTree(config, store, background)
+    if tree.store.writable:
+        try:
+            await tree.recover()
+        except ZarrfsError as error:
+            log.warning("%s: what an earlier mount may have left half done could not be looked at: %s", store.url, error)
+    return tree
 
 
 async def _mounted(

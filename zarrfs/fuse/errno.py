@@ -45,6 +45,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.PrefixNotEmpty: errno.ENOTEMPTY,
     errors.NodeMoving: errno.EIO,
     errors.NodeInDoubt: errno.EIO,
+    errors.IntentTooNew: errno.EROFS,
     errors.GenerationMismatch: errno.ESTALE,
     errors.RangesOverlap: errno.EINVAL,
     errors.MetadataError: errno.EINVAL,

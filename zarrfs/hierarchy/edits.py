@@ -10,35 +10,40 @@ locks that hold between processes (`Store.exclusive`, of a document of the root)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import asynccontextmanager, suppress
+import logging
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
 
 import trio
 
-from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
     AcrossViews,
     ContentInvalid,
     EntryExists,
+    KeyConflict,
     MetadataError,
     NameInvalid,
     NoSuchEntry,
-    NotADirectory,
     NotPermitted,
+    StoreAccessDenied,
+    StoreFull,
+    StoreQuotaExceeded,
     StoreUnsupported,
 )
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.stored_documents import weight
-from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.hierarchy.places import ERASED_AT_ONCE, Places, begins_at
+from zarrfs.hierarchy.placing import Placing, place_of
+from zarrfs.hierarchy.stored_documents import holds_only_chunks
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
-# How many nodes without documents are looked below for one that tells the dialect of a store.
-_SEARCHED = 1000
-_ERASED_AT_ONCE = 1000
+log = logging.getLogger(__name__)
 
 
 class NodeEditor:
@@ -47,63 +52,105 @@ class NodeEditor:
     Safe for concurrent use: one edit waits for the other.
     """
 
-    def __init__(self, hierarchy: Hierarchy, store: Store, *, new_dialect: str) -> None:
+    def __init__(self, hierarchy: Hierarchy, store: Store, intents: Intents, *, new_dialect: str) -> None:
         self._hierarchy = hierarchy
         self._store = store
-        self._new_dialect = new_dialect
+        self._intents = intents
         self._lock = trio.Lock()
+        self._copies = ConsolidatedCopies(hierarchy, store)
+        self._places = Places(hierarchy, store, self._copies, new_dialect=new_dialect)
 
     async def layout_for(self, path: NodePath) -> Layout:
-        """The layout that a new node at ``path`` belongs to: that of the node itself where there is one, else of the nearest group
-        above that has documents; below groups that have none, of the nodes beside it; in a store without nodes, the new dialect's."""
-        layouts = {layout.dialect.name: layout for layout in await self._hierarchy.layouts(path)}
-        owner = next((layout for layout in layouts.values() if not layout.per_node), None)
-        for each in (path, *reversed(tuple(path.ancestors()))):
-            node = await self._hierarchy.node(each)
-            if node is not None and not _is_implicit(node) and node.dialect in layouts:
-                return layouts[node.dialect]
-        if owner is not None:
-            return owner
-        name = await self._dialect_beside(path, layouts)
-        layout = layouts.get(name) if name is not None else self._hierarchy.new_layout(self._new_dialect)
-        if layout is None:
-            raise MetadataError(f"{path}: no node of {self._new_dialect} can be made in this store", key=path)
-        return layout
+        """See `Places.layout_for`."""
+        return await self._places.layout_for(path)
 
-    async def create(self, node: GroupNode | ArrayNode) -> None:
-        """Make a new node of the dialect that `layout_for` gives, with the groups above it that the dialect demands.
+    async def hidden_keys(self, path: NodePath) -> list[str]:
+        """See `Places.hidden_keys`."""
+        return await self._places.hidden_keys(path)
+
+    async def create(self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = ()) -> None:
+        """Make a new node of the dialect that `layout_for` gives, with the groups above it that the dialect demands. ``chunks``: keys of
+        an array's chunks that are stored already; what else lies there as its chunks was left behind by others, and goes.
 
         An implicit group becomes a node by this; an array only where nothing lies in it. Raises `EntryExists`, `NameInvalid`,
         `NotADirectory` (a node above it is no group), `NotRepresentable`.
         """
-        layout = await self.layout_for(node.path)
+        layout = await self._places.layout_for(node.path)
         async with self._editing(layout):
-            await self._check_place(layout, node.path)
-            if await self._is_taken(node):
-                raise EntryExists(f"there is a node at {node.path} already", key=node.path)
+            await self._places.check(layout, node.path)
+            await self._places.check_free(node)
             # Its chunks may have been stored before it, hidden.
             self._hierarchy.reveal(node.path)
-            await self._make_parents(layout, node.path)
-            await self._place(layout, node)
+            await self._places.make_parents(layout, node.path)
+            await self._places.clear(layout, node, chunks)
+            await self._places.place(layout, node)
+
+    async def place_apart(self, node: ArrayNode, *, over: bool) -> Placing | None:
+        """For a new array whose chunks are stored before its documents: where that is done apart, until `put`. ``over``: it takes the
+        place of the array there. None where it is done in its place, as its chunks alone are nobody's."""
+        if not (over or self._store.renames_prefixes):
+            return None
+        layout = await self._places.layout_for(node.path)
+        keys = self._hierarchy.array_of(node).chunks.keys((0,) * node.metadata.ndim)
+        if not all(key.startswith(node.chunk_prefix) for key in keys):
+            return None
+        placing = Placing(self._intents, layout, node)
+        try:
+            await placing.begin()
+        except (StoreAccessDenied, KeyConflict) as error:
+            if over:
+                raise
+            log.info("%s is made in its place: nothing can be made apart: %s", node.path, error)
+            return None
+        return placing
+
+    async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
+        """Let the array that was stored apart be at its path, in one step; ``over``: instead of the array there. Raises as `create`."""
+        layout = await self._places.layout_for(node.path)
+        async with self._editing(layout):
+            if not placing.is_placed:
+                await self._places.check(layout, node.path)
+                is_over = over and isinstance(await self._hierarchy.node(node.path), ArrayNode)
+                if not is_over:
+                    await self._places.check_free(node)
+                await self._places.make_parents(layout, node.path)
+                await self._places.place_entry(layout)
+                if is_over:
+                    await self._copies.take_out(node.path)
+                await self._put(layout, node, placing, over=is_over)
+            written = layout.format(node)
+            documents = await self._hierarchy.documents(layout.consolidated_keys(node.path))
+            await self._copies.store_changed(documents, layout.copies_with, [node.path], documents | written)
+
+    async def _put(self, layout: Layout, node: ArrayNode, placing: Placing, *, over: bool) -> None:
+        documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
+        async with self._hierarchy.live.changing(node.path.prefix, place_of(layout, node), *documents):
+            before = await self._hierarchy.documents(documents)
+            await placing.put(layout, node, before, over=over)
+            if over:
+                for key in documents:
+                    self._hierarchy.live.erased(key)
+                await self._hierarchy.drop(place_of(layout, node))
 
     async def turn_into_array(self, node: ArrayNode) -> None:
         """Let the group at ``node.path``, which holds no node, be this array. Its attributes are what ``node`` says.
 
         Raises `EntryExists` where an array is, or something lies below.
         """
-        layout = await self.layout_for(node.path)
+        layout = await self._places.layout_for(node.path)
         async with self._editing(layout):
             before = await self._hierarchy.node(node.path)
             if not isinstance(before, GroupNode) or await has_any(self._hierarchy.children(node.path)):
                 raise EntryExists(f"{node.path} is no empty group that could become an array", key=node.path)
-            await self._make_parents(layout, node.path)
-            await self._place(layout, node, over=True)
+            await self._places.make_parents(layout, node.path)
+            await self._places.clear(layout, node)
+            await self._places.place(layout, node, over=True)
             self._hierarchy.empty_groups.lose(node.path)
 
     async def amend(self, path: NodePath, edit: Edit) -> None:
         """Change what ``edit`` names, in the node's documents and in every consolidated copy of them. A group without documents gets
         them. Raises `NoSuchEntry`, `MetadataError`; then nothing was changed."""
-        layout = await self.layout_for(path)
+        layout = await self._places.layout_for(path)
         async with self._editing(layout):
             node = await self._hierarchy.node(path)
             if node is None:
@@ -112,8 +159,8 @@ class NodeEditor:
                 if edit.shape is not None:
                     raise MetadataError(f"{path} is a group: it has no shape", key=path)
                 if edit.attributes:
-                    await self._make_parents(layout, path)
-                    await self._place(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
+                    await self._places.make_parents(layout, path)
+                    await self._places.place(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
                 return
             await self._amend(layout, path, edit)
 
@@ -124,7 +171,7 @@ class NodeEditor:
         Elements outside of the new shape in chunks that are partly inside stay stored, as with every other Zarr library: they are seen
         again if the array grows again before the chunk is written.
         """
-        layout = await self.layout_for(path)
+        layout = await self._places.layout_for(path)
         async with self._editing(layout):
             node = await self._hierarchy.node(path)
             if not isinstance(node, ArrayNode):
@@ -150,8 +197,8 @@ class NodeEditor:
                             key=path,
                         )
         await self._amend(layout, path, Edit(shape=shape))
-        for start in range(0, len(outside), _ERASED_AT_ONCE):
-            part = outside[start : start + _ERASED_AT_ONCE]
+        for start in range(0, len(outside), ERASED_AT_ONCE):
+            part = outside[start : start + ERASED_AT_ONCE]
             await chunks.update(dict.fromkeys(part))
             await chunks.publish(part)
 
@@ -161,56 +208,85 @@ class NodeEditor:
         A group above that has no documents is there only through what lies below it. So that it does not vanish with its last member,
         which nobody asked for, it gets a document first. Raises `NoSuchEntry`; `NotPermitted` for a group at the root.
         """
-        layout = await self.layout_for(path)
-        async with self._editing(layout):
-            node = await self._hierarchy.node(path)
-            if node is None:
-                raise NoSuchEntry(f"there is no node at {path}", key=path)
-            if path == ROOT:
-                documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
-                async with self._hierarchy.live.changing(*documents):
-                    await self._erase_root_array(node)
-                    for key in documents:
-                        self._hierarchy.live.erased(key)
-                return
-            await self._keep_parent(path)
-            await self._out_of_copies(path)
-            layouts = await self._hierarchy.layouts(path)
-            # Of a hierarchy of its own, with its entry point and whatever else is in its folder.
-            is_root = _begins_at(layout, path)
-            places = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path), *((path.prefix,) * is_root)))
-            documents = [key for each in layouts for key in each.document_keys(path)]
-            async with self._hierarchy.live.changing(path.prefix, *places, *documents):
-                for each in layouts:
-                    await self._erase_documents(each, path)
+        layout = await self._places.layout_for(path)
+        intent = self._intents.new()
+        try:
+            async with self._editing(layout):
+                await self._erase_from(layout, path, intent)
+        finally:
+            # What took one step to take away may take long to remove.
+            if intent.is_held:
+                await intent.end()
+
+    async def _erase_from(self, layout: Layout, path: NodePath, intent: Intent) -> None:
+        node = await self._hierarchy.node(path)
+        if node is None:
+            raise NoSuchEntry(f"there is no node at {path}", key=path)
+        if path == ROOT:
+            documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
+            async with self._hierarchy.live.changing(*documents):
+                await self._erase_root_array(node)
                 for key in documents:
                     self._hierarchy.live.erased(key)
+            return
+        await self._places.keep_parent(path)
+        await self._copies.take_out(path)
+        try:
+            await self._erase(layout, node, intent)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._copies.put_in(layout, path)
+            raise
+        self._hierarchy.empty_groups.lose(path)
+
+    async def _erase(self, layout: Layout, node: Node, intent: Intent) -> None:
+        path = node.path
+        layouts = await self._hierarchy.layouts(path)
+        places = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
+        documents = [key for each in layouts for key in each.document_keys(path)]
+        # All in one folder; or of a hierarchy of its own, with its entry point and whatever else is in its folder.
+        is_one = all(each.startswith(path.prefix) for each in (*places, *documents)) or begins_at(layout, path)
+        if is_one:
+            places = {path.prefix: None}
+        is_apart = await self._begin_erasing(path, intent)
+        async with self._hierarchy.live.changing(path.prefix, *places, *documents):
+            if not (is_one and is_apart and await self._take_away(path.prefix, intent.gone)):
+                for each in layouts:
+                    await self._erase_documents(each, path)
                 if isinstance(node, ArrayNode) and not node.metadata.shape:
                     # The key of its chunk may lie beside its prefix.
                     await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
-                for prefix in places:
-                    # Nobody writes chunks of an array without documents: what waits now is the last.
-                    await self._hierarchy.drop(prefix)
-                    await self._store.erase_prefix(prefix)
-            self._hierarchy.empty_groups.lose(path)
+                for number, prefix in enumerate(places):
+                    if not (is_apart and await self._take_away(prefix, intent.gone.child(str(number)))):
+                        await self._store.erase_prefix(prefix)
+            for key in documents:
+                self._hierarchy.live.erased(key)
+            for prefix in places:
+                # Nobody writes chunks of an array without documents: what waits now is the last.
+                await self._hierarchy.drop(prefix)
 
-    async def hidden_keys(self, path: NodePath) -> list[str]:
-        """What the store has where the group at ``path`` and its members are, beside its own documents, if it has no members."""
-        layout = await self.layout_for(path)
-        own: set[str] = set(layout.document_keys(path))
-        places = layout.listing_prefixes(path)
-        if _begins_at(layout, path):
-            places = (path.prefix,)
-            own = {*layout.dialect.root_keys(path.prefix), *map(path.prefix.child, layout.own_names)}
-        found: list[str] = []
-        for prefix in places:
-            async for name, is_prefix, _, _ in self._store.list_dir(prefix):
-                if (prefix.child(name) if is_prefix else prefix.key(name)) not in own:
-                    found.append(name)
-        return found
+    async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
+        """Whether what is erased can be taken away before it is removed, which may take long."""
+        if not self._store.renames_prefixes:
+            return False
+        try:
+            await intent.begin(Record("erase", path, path.prefix))
+        except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
+            # Who erases to have room again has none.
+            log.info("%s is removed in its place: %s", path, error)
+            return False
+        return True
 
-    async def rename(self, path: NodePath, new_path: NodePath) -> None:
-        """Move the node at ``path``, with all below it, in one step of the store; consolidated copies follow.
+    async def _take_away(self, place: Prefix, gone: Prefix) -> bool:
+        try:
+            await self._intents.store.rename_prefix(place, gone)
+        except StoreUnsupported:
+            return False
+        return True
+
+    async def rename(self, path: NodePath, new_path: NodePath, *, over: bool = False) -> None:
+        """Move the node at ``path``, with all below it, in one step of the store; consolidated copies follow. ``over``: the array at
+        ``new_path``, if there is one, goes by that.
 
         The group above the old place stays (see `erase`), those above the new one are made as the dialect demands. Raises
         `AcrossViews` where the store cannot do it, or the new place is of another dialect; `EntryExists`, `NoSuchEntry`, `NameInvalid`.
@@ -218,198 +294,83 @@ class NodeEditor:
         if path == new_path:
             return
         layout = await self.check_rename(path, new_path)
-        async with self._editing(layout):
-            if await self._hierarchy.node(path) is None:
-                raise NoSuchEntry(f"there is no node at {path}", key=path)
-            if await self._hierarchy.node(new_path) is not None:
-                raise EntryExists(f"there is a node at {new_path} already", key=new_path)
-            await self._check_place(layout, new_path)
-            await self._hierarchy.publish(layout.listing_prefix(path))
-            await self._make_parents(layout, new_path)
-            await self._keep_parent(path)
-            await self._out_of_copies(path)
-            old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
+        intent = self._intents.new()
+        try:
+            async with self._editing(layout):
+                if await self._hierarchy.node(path) is None:
+                    raise NoSuchEntry(f"there is no node at {path}", key=path)
+                target = await self._hierarchy.node(new_path)
+                if target is not None and not (over and isinstance(target, ArrayNode)):
+                    raise EntryExists(f"there is a node at {new_path} already", key=new_path)
+                await self._places.check(layout, new_path)
+                await self._hierarchy.publish(layout.listing_prefix(path))
+                await self._places.make_parents(layout, new_path)
+                await self._places.keep_parent(path)
+                if target is not None:
+                    await intent.begin(Record("rename", new_path, new_path.prefix, source=path.prefix))
+                    await self._copies.take_out(new_path)
+                await self._copies.take_out(path)
+                try:
+                    await self._rename(layout, path, new_path, intent if target is not None else None)
+                except BaseException as error:
+                    with trio.CancelScope(shield=True):
+                        await self._copies.put_in(layout, path)
+                        if target is not None:
+                            await self._copies.put_in(layout, new_path)
+                    if isinstance(error, StoreUnsupported):
+                        raise AcrossViews(f"{path}: this store cannot rename a folder in one step", key=path) from error
+                    raise
+                self._hierarchy.empty_groups.move(path, new_path)
+                await self._copies.put_in(layout, new_path)
+        finally:
+            if intent.is_held:
+                await intent.end()
+
+    async def _rename(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent | None) -> None:
+        old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
+        store = self._intents.store
+        async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
+            if await holds_only_chunks(self._store, new):
+                # Of no array: nobody's.
+                await erase_in_steps(self._store, new)
+            if intent is not None:
+                await store.rename_prefix(new, intent.old)
             try:
-                async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
-                    await self._store.rename_prefix(old, new)
-            except StoreUnsupported as error:
-                await self._into_copies(layout, path)
-                raise AcrossViews(f"{path}: this store cannot rename a folder in one step", key=path) from error
+                await store.rename_prefix(old, new)
             except BaseException:
-                with trio.CancelScope(shield=True):
-                    await self._into_copies(layout, path)
+                if intent is not None:
+                    with trio.CancelScope(shield=True):
+                        await store.rename_prefix(intent.old, new)
                 raise
-            self._hierarchy.empty_groups.move(path, new_path)
-            await self._into_copies(layout, new_path)
+            if intent is not None:
+                await store.rename_prefix(intent.old, intent.gone)
+                await self._hierarchy.drop(new)
 
     async def check_rename(self, path: NodePath, new_path: NodePath) -> Layout:
         """The layout of the node at ``path``, if it is one in which a node can have another path in one step. Raises `AcrossViews`,
         `NameInvalid`. For who takes something else out of the way before."""
-        layout = await self.layout_for(path)
-        if path == ROOT or not layout.per_node:
+        layout = await self._places.layout_for(path)
+        if path == ROOT or not layout.per_node or not self._store.renames_prefixes:
             raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
         if new_path.startswith(path + "/"):
             raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)
-        if (await self.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
+        if (await self._places.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
             raise AcrossViews(f"{new_path} is in a hierarchy of another dialect than {path}", key=path)
         return layout
 
     async def check_creatable(self, path: NodePath) -> None:
         """Raise `NameInvalid`, `NotADirectory` or `EntryExists` where nobody can make a node at ``path``, at which there is none."""
-        await self._check_place(await self.layout_for(path), path)
-
-    # --- places -------------------------------------------------------------------------------------------------------------
+        await self._places.check(await self._places.layout_for(path), path)
 
     @asynccontextmanager
     async def _editing(self, layout: Layout) -> AsyncIterator[None]:
         async with self._lock, self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
             yield
 
-    async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
-        """The dialect, of those ``known`` there, of the first node with documents that is found under groups without: under that which
-        is nearest to ``path`` where there is one, else further up; None where there is none."""
-        searched: set[NodePath] = set()
-        count = 0
-        for above in (path, *reversed(tuple(path.ancestors()))):
-            pending = [above] if await self._hierarchy.node(above) is not None else []
-            while pending and count < _SEARCHED:
-                here = pending.pop(0)
-                if here in searched:
-                    continue
-                searched.add(here)
-                async for _, node in self._hierarchy.children(here):
-                    count += 1
-                    if not _is_implicit(node) and node.dialect in known:
-                        return node.dialect
-                    if isinstance(node, GroupNode) and node.dialect in known:
-                        pending.append(node.path)
-        return None
-
-    async def _check_place(self, layout: Layout, path: NodePath) -> None:
-        for above in path.ancestors():
-            node = await self._hierarchy.node(above)
-            if node is not None and not isinstance(node, GroupNode):
-                raise NotADirectory(f"{above} is no group: nothing can be made in it", key=path)
-            if node is None:
-                layout.check_name(above.name)
-        if path != ROOT:
-            layout.check_name(path.name)
-        if layout.dialect.names_fold_case:
-            await self._check_siblings(path)
-
-    async def _check_siblings(self, path: NodePath) -> None:
-        """Raise `EntryExists` where a node on the way to ``path``, or there, would differ from one beside it in case alone."""
-        for each in (*path.ancestors(), path):
-            if each != ROOT and await self._hierarchy.node(each) is None:
-                async for name, _ in self._hierarchy.children(each.parent):
-                    if name.lower() == each.name.lower():
-                        raise EntryExists(f"{each} would differ from its sibling {name!r} in case alone", key=path)
-
-    async def _is_taken(self, node: GroupNode | ArrayNode) -> bool:
-        """Whether documents are there (asked of the store itself), or an array would lie over other nodes."""
-        for layout in await self._hierarchy.layouts(node.path):
-            if await self._hierarchy.is_described(node.path, layout):
-                return True
-        return isinstance(node, ArrayNode) and await has_any(self._hierarchy.children(node.path))
-
-    async def _make_parents(self, layout: Layout, path: NodePath) -> None:
-        for above in layout.required_groups(path):
-            node = await self._hierarchy.node(above)
-            if any(_begins_at(other, above) for other in await self._hierarchy.layouts(above) if other.dialect != layout.dialect):
-                # The root of another hierarchy is a group in any case, and its entry point may be called as this group's document.
-                continue
-            if node is None or _is_implicit(node):
-                await self._place(layout, GroupNode(path=above, dialect=layout.dialect.name))
-
-    async def _keep_parent(self, path: NodePath) -> None:
-        """See `erase`. The root is there in any case."""
-        parent = path.parent
-        node = await self._hierarchy.node(parent)
-        if parent == ROOT or node is None or not _is_implicit(node):
-            return
-        layout = await self.layout_for(path)
-        if _begins_at(layout, parent):
-            # Its entry point keeps it.
-            return
-        going: set[str] = {*layout.document_keys(path), *layout.listing_prefixes(path), layout.chunk_prefix(path)}
-        if _begins_at(layout, path):
-            layout, going = await self.layout_for(parent), {path.prefix}
-        for above in layout.listing_prefixes(parent):
-            async for name, is_prefix, _, _ in self._store.list_dir(above):
-                if (above.child(name) if is_prefix else above.key(name)) not in going:
-                    return
-        await self._make_parents(layout, parent)
-        await self._place(layout, GroupNode(path=parent, dialect=layout.dialect.name))
-
-    # --- documents ----------------------------------------------------------------------------------------------------------
-
-    async def _place(self, layout: Layout, node: GroupNode | ArrayNode, *, over: bool = False) -> None:
-        """Write a node's documents. Others of the same layout that lie there do not belong to it: they go first, or, where they are
-        those of a node that is replaced (``over``), last."""
-        if isinstance(node, GroupNode) and not layout.dialect.has_groups and not node.attributes:
-            await self._place_folder(layout, node)
-            return
-        written = layout.format(node)
-        stale = [key for key in await self._hierarchy.documents(layout.document_keys(node.path)) if key not in written]
-        if not over:
-            await self._store.erase_values(stale)
-        entry = layout.entry_documents()
-        there = await self._hierarchy.documents(entry)
-        for key, value in ({key: value for key, value in entry.items() if key not in there} | written).items():
-            await self._store.set(key, value)
-        if over:
-            await self._store.erase_values(stale)
-        for prefix in layout.kept_prefixes(node):
-            with suppress(StoreUnsupported):
-                await self._store.make_prefix(prefix)
-        documents = await self._hierarchy.documents(layout.consolidated_keys(node.path))
-        await self._set_changed(documents, layout.copies_with, [node.path], documents | written)
-
-    async def _place_folder(self, layout: Layout, group: GroupNode) -> None:
-        """Make a group of a dialect that has none: an empty folder of the store, or of the mount."""
-        try:
-            for prefix in layout.kept_prefixes(group):
-                await self._store.make_prefix(prefix)
-        except StoreUnsupported:
-            self._hierarchy.empty_groups.keep(group.path)
-
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
         documents = await self._hierarchy.documents(keys)
-        await self._set_changed(documents, layout.amend, path, documents, edit)
-
-    async def _set_changed(self, documents: dict[Key, bytes], change: Callable[..., dict[Key, bytes]], *arguments: object) -> None:
-        """Store what ``change(*arguments)`` makes of the ``documents``."""
-        changed = await threads.cpu(weight(documents), change, *arguments)
-        for key, value in changed.items():
-            if documents.get(key) != value:
-                await self._store.set(key, value)
-
-    async def _out_of_copies(self, path: NodePath) -> None:
-        for layout in await self._hierarchy.layouts(path):
-            documents = await self._hierarchy.documents(layout.consolidated_keys(path))
-            await self._set_changed(documents, layout.copies_without, path, documents)
-
-    async def _into_copies(self, layout: Layout, path: NodePath) -> None:
-        """Let the consolidated copies have the node at ``path`` and all below it."""
-        documents = await self._hierarchy.documents(layout.consolidated_keys(path))
-        if not documents:
-            return
-        paths = [path async for path in self._explicit_from(path)]
-        whole = dict(documents)
-        for each in paths:
-            whole |= await self._hierarchy.documents((*layout.document_keys(each), *layout.consolidated_keys(each)))
-        await self._set_changed(whole, layout.copies_with, paths, whole)
-
-    async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
-        """The node at ``path`` and all below it, those that have documents which can be read."""
-        node = await self._hierarchy.node(path)
-        if node is not None and not isinstance(node, UnsupportedNode) and not _is_implicit(node):
-            yield path
-        if isinstance(node, GroupNode):
-            async for name, _ in self._hierarchy.children(path):
-                async for each in self._explicit_from(path.child(name)):
-                    yield each
+        await self._copies.store_changed(documents, layout.amend, path, documents, edit)
 
     async def _erase_documents(self, layout: Layout, path: NodePath) -> None:
         await self._store.erase_values(await self._hierarchy.documents(layout.document_keys(path)))
@@ -422,7 +383,7 @@ class NodeEditor:
             # Shards that cannot be read go as well.
             chunks = chunks.below
         keys: Iterable[Key] = [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
-        kept = (await self.layout_for(ROOT)).kept_prefixes(node)
+        kept = (await self._places.layout_for(ROOT)).kept_prefixes(node)
         for layout in await self._hierarchy.layouts(ROOT):
             # Beside an array at the root lies what is none of its, maybe under the name of some dialect's document.
             if await self._hierarchy.is_described(ROOT, layout):
@@ -431,12 +392,3 @@ class NodeEditor:
         await self._store.erase_values(keys)
         for prefix in kept:
             await self._store.erase_prefix(prefix)
-
-
-def _begins_at(layout: Layout, path: NodePath) -> bool:
-    """Whether ``path`` is the root of a hierarchy that has an entry point."""
-    return not layout.per_node and layout.prefix == path.prefix
-
-
-def _is_implicit(node: Node) -> bool:
-    return isinstance(node, GroupNode) and not node.explicit

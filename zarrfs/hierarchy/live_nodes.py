@@ -19,7 +19,7 @@ from zarrfs.arrays.live_node import Confirm, LiveNode, unfenced
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.path_index import PathIndex
-from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Generation, Store
 
@@ -137,12 +137,13 @@ class LiveNodes:
                 # What is renamed from just this place is what it replaces.
                 if old in (node.path.prefix, node.chunk_prefix):
                     continue
-                if path is None or not node.chunk_prefix.startswith(old):
+                is_apart = node.chunk_prefix.startswith(APART)
+                if path is None or not (is_apart or node.chunk_prefix.startswith(old)):
                     node.end("lost the folder in which it was being made")
                     continue
                 if node.document is not None and node.document.startswith(old):
                     node.document = Key(new + node.document[len(old) :])
-                node.move(path, Prefix(new + node.chunk_prefix[len(old) :]))
+                node.move(path, node.chunk_prefix if is_apart else Prefix(new + node.chunk_prefix[len(old) :]))
                 continue
             if path is None or not node.chunk_prefix.startswith(old):
                 # Its documents lie elsewhere than its chunks, which stay where they are.

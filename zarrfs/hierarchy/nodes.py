@@ -50,7 +50,8 @@ _FEW_CHUNKS, _FEW_ARRAYS = 64, 64
 
 
 class Hierarchy:
-    """The nodes in a store. What was learnt counts for ``ttl`` seconds, or until `changed` is told of a key."""
+    """The nodes in a store. What was learnt counts for ``ttl`` seconds, or until `changed` is told of a key. ``chunk_store``: that with
+    the chunks, where arrays that are being made have some apart."""
 
     def __init__(
         self,
@@ -60,9 +61,11 @@ class Hierarchy:
         *,
         ttl: float,
         layers: ShardLayers | None = None,
+        chunk_store: Store | None = None,
         dialects: Sequence[Dialect] | None = None,
     ) -> None:
         self._store = store
+        self._chunk_store = chunk_store if chunk_store is not None else store
         self._readers = readers
         self._counters = counters
         self._ttl = ttl
@@ -99,7 +102,7 @@ class Hierarchy:
             self.live.say(live, known.said)
             try:
                 node = without_large_attributes(known.node)
-                array = Array(node, chunks_of(self._store, node, self._layers, live), self._counters, self._layers.budget)
+                array = Array(node, chunks_of(self._chunk_store, node, self._layers, live), self._counters, self._layers.budget)
             except Exception as error:
                 raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
             known.opened = live.opened = OpenArray(array, ArrayReader(array, self._readers), live)
@@ -153,7 +156,7 @@ class Hierarchy:
     def array_of(self, node: ArrayNode, making: LiveArray | None = None) -> Array:
         """The array that ``node`` describes, whether or not its documents are stored, and whoever uses one there; ``making``: that is
         being made."""
-        return Array(node, chunks_of(self._store, node, self._layers, making), self._counters, self._layers.budget)
+        return Array(node, chunks_of(self._chunk_store, node, self._layers, making), self._counters, self._layers.budget)
 
     @property
     def waits(self) -> bool:
@@ -220,10 +223,6 @@ class Hierarchy:
         """Forget what is no longer so, now that something was set or erased there; the nodes concerned."""
         self._epoch += 1
         return self._prefix_changed(Prefix(key_or_prefix)) if is_prefix else self._key_changed(Key(key_or_prefix))
-
-    def is_open(self, path: NodePath) -> bool:
-        """Whether the array at ``path`` was handed out, and may be open."""
-        return self.live.at(path) is not None
 
     def open_below(self, path: NodePath) -> Iterator[NodePath]:
         """The arrays at ``path`` and below it that were handed out, and may be open."""
@@ -383,12 +382,13 @@ class Hierarchy:
         node, digest, documents_ns, said = await self._read(path)
         # A change that came while the documents were read: what was read counts for this caller, and is not remembered.
         expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
-        if before is not None and before.digest == digest and type(before.node) is type(node):
-            before.expires = expires
-            before.learnt = self._forgotten.now
-            before.documents_ns = documents_ns
-            before.said = said
-            if (live := self.live.at(path)) is not None and isinstance(node, ArrayNode):
+        live = self.live.at(path)
+        is_same = before is not None and before.digest == digest and type(before.node) is type(node)
+        # What is not there may be on its way, or gone: that is found out each time.
+        if before is not None and is_same and (live is None or isinstance(node, ArrayNode)):
+            before.expires, before.learnt = expires, self._forgotten.now
+            before.documents_ns, before.said = documents_ns, said
+            if live is not None:
                 self.live.say(live, said)
             return before
         for warning in node.warnings if isinstance(node, ArrayNode) else ():

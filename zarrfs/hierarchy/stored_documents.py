@@ -6,6 +6,7 @@ Layouts are asked in their order, whatever lies above: which of several nodes at
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,11 @@ from zarrfs.stores.base import Store
 
 GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
 
+
+# The keys of chunks, from the array's folder on, in whatever layout; and what folders on the way to them are called.
+_CHUNK_KEY = re.compile(r"c|(?:c[/.]?)?\d+(?:[./]\d+)*|__zdata__/\d+(?:\.\d+)*(?:\.\w+)?")
+_PART_OF_CHUNK_KEY = re.compile(r"c|__zdata__|(?:c/?)?\d+(?:/\d+)*")
+_MOST_LOOKED_AT = 10_000
 
 # What a name counts in `threads.cpu`: a dialect looks at a thousand of them within a millisecond.
 _NAME_NBYTES = 16
@@ -119,9 +125,30 @@ class StoredDocuments:
         """The layout in which something lies below ``path``; of several that of the dialect ``expected``, or the first."""
         for layout in sorted(layouts, key=lambda layout: layout.dialect.name != expected) if self._store.listable else ():
             for prefix in layout.listing_prefixes(path):
-                if await self._store.prefix_exists(prefix):
+                if await self._store.prefix_exists(prefix) and not await holds_only_chunks(self._store, prefix):
                     return layout
         return None
+
+
+async def holds_only_chunks(store: Store, prefix: Prefix) -> bool:
+    """Whether keys lie below ``prefix``, and all of them could be those of chunks: without a document beside them they are left of
+    an array that is no more, or was never whole, and make no group."""
+    if not store.listable:
+        return False
+    keys = 0
+    pending = [prefix]
+    while pending:
+        here = pending.pop()
+        async for name, is_prefix, _, _ in store.list_dir(here):
+            if not (_PART_OF_CHUNK_KEY if is_prefix else _CHUNK_KEY).fullmatch(here[len(prefix) :] + name):
+                return False
+            if is_prefix:
+                pending.append(here.child(name))
+                continue
+            keys += 1
+            if keys > _MOST_LOOKED_AT:
+                return True
+    return keys > 0
 
 
 def weight(documents: Mapping[Key, bytes | None]) -> int:

@@ -25,6 +25,7 @@ from zarrfs.options.redact import public_url
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.transformers.deadline import DeadlineStore
+from zarrfs.transformers.without_apart import WithoutApart
 
 # Deeper hierarchies are some program's mistake, or somebody's trap.
 _MAX_DEPTH = 64
@@ -38,7 +39,7 @@ async def opened(config: MountConfig) -> AsyncIterator[tuple[Store, Hierarchy]]:
     store = await open_store(config.store, read_only=True)
     try:
         async with trio.open_nursery() as nursery:
-            timely: Store = DeadlineStore(store, config.timeout, nursery)
+            timely: Store = WithoutApart(DeadlineStore(store, config.timeout, nursery))
             counters = HierarchyCounters()
             readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
             layers = ShardLayers(counters, MemoryBudget(config.memory_limit))

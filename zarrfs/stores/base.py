@@ -86,6 +86,8 @@ class Store(abc.ABC):
     """Whether a key can never be a prefix of another (``a`` beside ``a/b``), as in a folder."""
     suffix_ranges: bool = True
     """Whether the last bytes of a value can be got without knowing its size."""
+    renames_prefixes: bool = False
+    """Whether it has `rename_prefix`."""
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -254,6 +256,11 @@ class Store(abc.ABC):
         `KeyConflict` when ``new`` lies below ``old``.
         """
         raise self._unsupported("rename prefixes")
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        """Let what lies under ``one`` lie under ``other``, and the reverse, in one step; mtimes stay. Raises `StoreNotFound` where there
+        is nothing under one of them, `KeyConflict` when one lies below the other."""
+        raise self._unsupported("exchange prefixes")
 
     async def make_prefix(self, prefix: Prefix) -> None:
         """Let ``prefix`` be listed although no key begins with it; it may be there already."""

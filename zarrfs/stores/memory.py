@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import trio
 
-from zarrfs.errors import GenerationMismatch, KeyConflict, PrefixNotEmpty, UsageError
+from zarrfs.errors import GenerationMismatch, KeyConflict, PrefixNotEmpty, StoreNotFound, UsageError
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin
 
@@ -27,6 +27,7 @@ class MemoryStore(Store):
     """Values are kept as bytes; a generation is a counter; times are those of the last ``set``."""
 
     url = "memory:"
+    renames_prefixes = True
 
     def __init__(self, *, read_only: bool = False) -> None:
         self.writable = not read_only
@@ -88,6 +89,20 @@ class MemoryStore(Store):
         *above, name = new[:-1].split("/")
         self._made_folder(above).enter(name, moved, time.time_ns())
         return True
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        self._demand_writable(one)
+        if one.startswith(other) or other.startswith(one):
+            raise KeyConflict(f"exchanging {one!r} and {other!r}: one lies below the other", key=one)
+        for prefix in (one, other):
+            if self._folder(prefix) is None:
+                raise StoreNotFound(f"exchanging {one!r} and {other!r}: there is nothing under {prefix!r}", key=prefix)
+        first, second = self._detach(one), self._detach(other)
+        assert first is not None
+        assert second is not None
+        for prefix, folder in ((one, second), (other, first)):
+            *above, name = prefix[:-1].split("/")
+            self._made_folder(above).enter(name, folder, time.time_ns())
 
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         folder = self._folder(prefix)

@@ -153,6 +153,9 @@ class DeadlineStore(TransparentStore):
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         return await self._write(f"renaming {old!r} to {new!r}", (old, new), lambda: self.inner.rename_prefix(old, new))
 
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        await self._write(f"exchanging {one!r} and {other!r}", (one, other), lambda: self.inner.exchange_prefixes(one, other))
+
     async def make_prefix(self, prefix: Prefix) -> None:
         await self._write(f"making {prefix!r}", (prefix,), lambda: self.inner.make_prefix(prefix))
 

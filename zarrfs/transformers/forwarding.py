@@ -23,6 +23,7 @@ class ForwardingStore(Store):
         self.listable = inner.listable
         self.hierarchical = inner.hierarchical
         self.suffix_ranges = inner.suffix_ranges
+        self.renames_prefixes = inner.renames_prefixes
 
     async def get(self, key: Key) -> Buffer | None:
         return await self.inner.get(key)
@@ -70,6 +71,9 @@ class ForwardingStore(Store):
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         return await self.inner.rename_prefix(old, new)
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        await self.inner.exchange_prefixes(one, other)
 
     async def make_prefix(self, prefix: Prefix) -> None:
         await self.inner.make_prefix(prefix)

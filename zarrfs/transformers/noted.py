@@ -57,6 +57,7 @@ class NotedStore(TransparentStore):
     sync_all = _noted(ForwardingStore.sync_all)
     rename = _noted(ForwardingStore.rename)
     rename_prefix = _noted(ForwardingStore.rename_prefix)
+    exchange_prefixes = _noted(ForwardingStore.exchange_prefixes)
     make_prefix = _noted(ForwardingStore.make_prefix)
     remove_prefix = _noted(ForwardingStore.remove_prefix)
     set_times = _noted(ForwardingStore.set_times)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from zarrfs.errors import KeyConflict, StoreUnsupported
+from zarrfs.errors import KeyConflict, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
 from zarrfs.transformers.counters import StoreCounters
@@ -191,6 +191,19 @@ class ObservedStore(ForwardingStore):
         if renamed and old != new:
             self.announce(Change(old, "moved", new_place=new), Change(old, "erase"), Change(new, "set"))
         return renamed
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        self.counters.rename_prefix += 1
+        try:
+            await self.inner.exchange_prefixes(one, other)
+        except (StoreUnsupported, KeyConflict, StoreNotFound):
+            raise
+        except BaseException:
+            # It may have taken effect all the same.
+            self.announce(Change(one, "unknown"), Change(other, "unknown"))
+            raise
+        for place in (one, other):
+            self.announce(Change(place, "erase"), Change(place, "set"))
 
     async def make_prefix(self, prefix: Prefix) -> None:
         self.counters.make_prefix += 1

@@ -49,6 +49,9 @@ class ReadOnlyStore(TransparentStore):
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         self._refuse(old)
 
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        self._refuse(one)
+
     async def make_prefix(self, prefix: Prefix) -> None:
         self._refuse(prefix)
 

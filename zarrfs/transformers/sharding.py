@@ -346,6 +346,12 @@ class ShardingStore(ForwardingStore):
                 raise self._unsupported("rename chunks that lie in shards")
         return await self.inner.rename_prefix(old, new)
 
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        for prefix in (one, other):
+            if self._grid.chunks.lies_below(prefix) or self._grid.chunks.lead(prefix) is not None:
+                raise self._unsupported("exchange chunks that lie in shards")
+        await self.inner.exchange_prefixes(one, other)
+
     async def make_prefix(self, prefix: Prefix) -> None:
         self._demand_uncut(prefix)
         await self.inner.make_prefix(prefix)

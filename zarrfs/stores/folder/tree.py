@@ -31,6 +31,7 @@ from zarrfs.stores.base import Buffer, DirEntry, Generation
 from zarrfs.stores.folder import rights
 from zarrfs.stores.folder.calls import (
     Closing,
+    exchange,
     link_new,
     lstat,
     next_data,
@@ -41,7 +42,7 @@ from zarrfs.stores.folder.calls import (
     write,
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
-from zarrfs.stores.folder.names import TEMPORARY, Parts, generation_of, path_of
+from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.os_errors import ABSENT
 
@@ -307,50 +308,6 @@ class FolderTree:
                 if self._value(folder, parts[-1]) is not None:
                     os.unlink(parts[-1], dir_fd=folder)
 
-    def remove_folder(self, parts: Parts) -> None:
-        """Remove an empty folder, and with it what was left behind under temporary names. Raises ENOTEMPTY."""
-        with nothing_if_absent:
-            with self.folder(parts, os.O_RDONLY) as folder, os.scandir(folder) as entries:
-                names = [entry.name for entry in entries]
-                if all(TEMPORARY.fullmatch(name) for name in names):
-                    for name in names:
-                        unlink(folder, name)
-            with self.folder(parts[:-1]) as above:
-                os.rmdir(parts[-1], dir_fd=above)
-
-    def remove_tree(self, parts: Parts) -> None:
-        """Remove a folder and all that is in it, whatever it is; of the root folder only what is in it."""
-        # Not recursive, and each folder is looked up from the root: any depth costs neither stack nor descriptors.
-        pending = [(parts, _TRIES)]
-        while pending:
-            here, tries = pending.pop()
-            try:
-                below = self._remove_files(here)
-                if below:
-                    if not tries:
-                        raise OSError(errno.ENOTEMPTY, "others keep putting files into it")
-                    pending.append((here, tries - 1))
-                    pending.extend(((*here, name), _TRIES) for name in below)
-                elif here:
-                    with self.folder(here[:-1]) as above:
-                        os.rmdir(here[-1], dir_fd=above)
-            except OSError as error:
-                if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and tries:
-                    pending.append((here, tries - 1))
-                elif error.errno not in ABSENT:
-                    raise
-
-    def _remove_files(self, parts: Parts) -> list[str]:
-        """Remove all from a folder but the folders in it; these are the result."""
-        below = []
-        with self.folder(parts, os.O_RDONLY) as folder, os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    below.append(entry.name)
-                else:
-                    unlink(folder, entry.name)
-        return below
-
     # --- moving -------------------------------------------------------------------------------------------------------------
 
     def rename(self, old: Parts, new: Parts) -> bool:
@@ -373,10 +330,22 @@ class FolderTree:
         with self.folder(old[:-1]) as source, self.folder(new[:-1], make=True) as target:
             os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
         self._unsynced.add(new[:-1])
+        self._renamed(old, new)
+        return True
+
+    def exchange_folders(self, one: Parts, other: Parts) -> None:
+        """Exchange two folders. Raises EINVAL or ENOSYS where the file system cannot do it."""
+        with self.folder(one[:-1]) as folder, self.folder(other[:-1]) as other_folder:
+            exchange(folder, one[-1], other_folder, other[-1])
+        self._unsynced.update((one[:-1], other[:-1]))
+        self._renamed(one, other)
+        self._renamed(other, one)
+
+    def _renamed(self, old: Parts, new: Parts) -> None:
+        """What was not synced below one is not below the other."""
         for parts in self._unsynced.copy():
             if parts[: len(old)] == old:
                 self._unsynced.add(new + parts[len(old) :])
-        return True
 
     # --- making durable -----------------------------------------------------------------------------------------------------
 

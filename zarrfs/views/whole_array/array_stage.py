@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,11 +17,9 @@ from zarrfs.arrays.reader import StartSoon
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.containers.base import Container, FileLayout, Head, Literal
 from zarrfs.errors import (
-    AcrossViews,
     ContentInvalid,
     FileTooLarge,
     MetadataError,
-    NoSuchEntry,
     NotPermitted,
     PrefixNotEmpty,
     StaleEntry,
@@ -31,6 +28,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.live_nodes import LiveArray, OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.placing import Placing
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
@@ -133,10 +131,10 @@ class ElementsStage(Stage):
 class NewArrayStage(Stage):
     """A whole-array file that begins empty. Its head says what the array is; the array is there when the file is whole and published.
 
-    Where there is no array yet (``replaced`` None), chunks are stored before that when memory runs out, and erased again if the file
-    never becomes whole; nobody sees a node meanwhile. An array that is replaced stays as it is until the file is published: what memory
-    has no room for lies in a file. Of the same shape and type, it keeps its metadata and attributes, and its chunks change one by one;
-    else it is put aside under another name while the new one is stored, and erased then.
+    What memory has no room for is stored before that, apart from all nodes (`zarrfs.hierarchy.placing`), and erased again if the file
+    never becomes whole. Then the new array is put in its place in one step; an array that it replaces (``replaced``) stays as it is until
+    then. Of the same shape and type, that keeps its metadata and attributes, and its chunks change one by one; what memory has no room
+    for lies in a file.
     """
 
     def __init__(
@@ -163,10 +161,10 @@ class NewArrayStage(Stage):
         self._node: ArrayNode | None = None
         self._writer: ArrayWriter | None = None
         self._same = False
-        self._erased = False
-        self._aside: NodePath | None = None
+        self._placing: Placing | None = None
         self._published = False
         self._abandoned = False
+        self._stored_apart: list[Key] = []
         self._is_lost = False
         """Whether something that was written is neither here nor in the store."""
 
@@ -235,20 +233,9 @@ class NewArrayStage(Stage):
         if self._same:
             await self._writer.publish_whole()
         else:
-            if self._replaced is not None and not self._erased:
-                await self._put_aside()
-            self._context.hierarchy.hide(self._making)
             await self._writer.publish()
-            node = replace(self._node, path=self._path, chunk_prefix=self._making.chunk_prefix)
-            try:
-                await self._context.editor.create(node)
-            except BaseException:
-                self._context.hierarchy.hide(self._making)
-                raise
-            layout = await self._context.editor.layout_for(self._path)
-            self._on_stored(tuple(layout.format(node)))
-            if self._aside is not None:
-                await self._context.editor.erase(self._aside)
+            node = replace(self._node, path=self._path)
+            await (self._create(node) if self._placing is None else self._put(node, self._placing))
         self._published = True
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
@@ -257,8 +244,8 @@ class NewArrayStage(Stage):
         if self._writer is None or self._node is None or self._published:
             return
         await self._writer.store_no_more()
-        self._is_lost = bool(self._writer.stored)
-        if self._replaced is None or self._erased:
+        if not self._same:
+            self._is_lost = bool(self._writer.stored)
             await self._abandon()
         self._abandoned = True
 
@@ -266,7 +253,7 @@ class NewArrayStage(Stage):
         try:
             if self._writer is not None:
                 await self._writer.aclose()
-            if not self._published and not self._abandoned and self._node is not None and (self._replaced is None or self._erased):
+            if not self._published and not self._abandoned and self._node is not None and not self._same:
                 await self._abandon()
         finally:
             self._bytes.close()
@@ -293,10 +280,12 @@ class NewArrayStage(Stage):
             file_order = FileOrder(head.dtype, head.fortran_order)
         if self._size > (whole_size := _size_of(head)):
             raise FileTooLarge(f"the header of {self._ident} tells of {whole_size} bytes, not more", key=self._ident)
+        if not self._same:
+            self._placing = await self._context.editor.place_apart(node, over=self._replaced is not None)
+            self._making.chunk_prefix = node.chunk_prefix if self._placing is None else self._placing.chunk_prefix
+            if self._placing is None:
+                self._context.hierarchy.hide(self._making)
         self._head, self._node = head, node
-        self._making.chunk_prefix = node.chunk_prefix
-        if self._replaced is None:
-            self._context.hierarchy.hide(self._making)
         self._writer = ArrayWriter(
             self._replaced.array
             if self._same and self._replaced is not None
@@ -304,9 +293,9 @@ class NewArrayStage(Stage):
             None,
             budget=self._room.budget,
             directory=self._room.directory,
-            start_soon=self._context.start_soon if self._replaced is None else None,
+            start_soon=None if self._same else self._context.start_soon,
             file_order=file_order,
-            on_stored=self._on_stored,
+            on_stored=self._on_stored if self._placing is None else self._stored_apart.extend,
         )
         for offset in range(head.nbytes, len(self._bytes), _PIECE_NBYTES):
             piece = self._bytes.read(offset, min(_PIECE_NBYTES, len(self._bytes) - offset))
@@ -328,21 +317,31 @@ class NewArrayStage(Stage):
         except MetadataError as error:
             raise ContentInvalid(f"{self._ident} cannot become an array: {error}", key=self._ident) from error
 
-    async def _put_aside(self) -> None:
-        """Take the array that is replaced out of the way: under another name, from where it comes back if the new one cannot be stored.
-        Where the store cannot rename in one step it is erased."""
-        aside = self._path.parent.child(f"{self._path.name}.replaced-{uuid.uuid4().hex[:8]}")
+    async def _put(self, node: ArrayNode, placing: Placing) -> None:
+        await self._making.confirm()
+        await self._context.editor.put(node, placing, over=self._replaced is not None)
+        await placing.end()
+        apart, self._making.chunk_prefix = self._making.chunk_prefix, node.chunk_prefix
+        layout = await self._context.editor.layout_for(self._path)
+        stored = [Key(node.chunk_prefix + key[len(apart) :]) for key in self._stored_apart]
+        self._on_stored((*stored, *layout.format(node)))
+
+    async def _create(self, node: ArrayNode) -> None:
+        assert self._writer is not None
+        self._context.hierarchy.hide(self._making)
+        chunks = {key for coords in self._writer.stored for key in self._writer.array.chunks.keys(coords)}
         try:
-            await self._context.editor.rename(self._path, aside)
-            self._aside = aside
-        except AcrossViews:
-            await self._context.editor.erase(self._path)
-        except NoSuchEntry:
-            log.info("%s was erased while it was being replaced", self._path)
-        self._erased = True
+            await self._context.editor.create(node, chunks=chunks)
+        except BaseException:
+            self._context.hierarchy.hide(self._making)
+            raise
+        self._on_stored(tuple((await self._context.editor.layout_for(self._path)).format(node)))
 
     async def _abandon(self) -> None:
-        """The file never became whole: what of it was stored goes, and the path is free again, or has its old array again."""
+        """The file never became whole: what of it was stored goes, and the path is free again, or has its old array still."""
+        if self._placing is not None:
+            await self._placing.end()
+            return
         if self._writer is not None and self._writer.stored and self._making.why_gone is None:
             try:
                 # What somebody else has stored there meanwhile is theirs.
@@ -353,11 +352,6 @@ class NewArrayStage(Stage):
             except ZarrfsError as error:
                 log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
-        if self._aside is not None:
-            try:
-                await self._context.editor.rename(self._aside, self._path)
-            except ZarrfsError as error:
-                log.error("%s could not be replaced; it is called %s now: %s", self._path, self._aside, error)
 
     async def _remove_folders(self, prefix: Prefix, keys: Iterable[Key]) -> None:
         """Folders that were made for these keys, and in which nothing is left."""

@@ -208,9 +208,7 @@ class WholeArrayGroup(GroupDirectory):
             await staged.publish_now()
         async with staging.renaming(file.ident, new), staging.unnaming(new.ident):
             self.context.times.move(file.ident, new.ident)
-            if target is not None and await self.context.hierarchy.node(new.path) is not None:
-                await new.erase()
-            await self.context.editor.rename(old.path, new.path)
+            await self.context.editor.rename(old.path, new.path, over=target is not None)
 
     async def _rename_group(self, node: WholeArrayGroup, target: Node | None, new: NodePath) -> None:
         if node.path == new:

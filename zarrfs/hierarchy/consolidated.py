@@ -1,0 +1,60 @@
+"""The consolidated copies of a store's documents, kept as the documents are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from zarrfs import threads
+from zarrfs.dialects.base import Layout
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.stored_documents import weight
+from zarrfs.keys import Key, NodePath
+from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
+from zarrfs.stores.base import Store
+
+
+class ConsolidatedCopies:
+    """Those in ``store``. Its callers follow one another (`zarrfs.hierarchy.edits`)."""
+
+    def __init__(self, hierarchy: Hierarchy, store: Store) -> None:
+        self._hierarchy = hierarchy
+        self._store = store
+
+    async def take_out(self, path: NodePath) -> None:
+        """Let them not know the node at ``path``, and none below it."""
+        for layout in await self._hierarchy.layouts(path):
+            documents = await self._hierarchy.documents(layout.consolidated_keys(path))
+            await self.store_changed(documents, layout.copies_without, path, documents)
+
+    async def put_in(self, layout: Layout, path: NodePath) -> None:
+        """Let them have the node at ``path`` and all below it."""
+        documents = await self._hierarchy.documents(layout.consolidated_keys(path))
+        if not documents:
+            return
+        paths = [path async for path in self._explicit_from(path)]
+        whole = dict(documents)
+        for each in paths:
+            whole |= await self._hierarchy.documents((*layout.document_keys(each), *layout.consolidated_keys(each)))
+        await self.store_changed(whole, layout.copies_with, paths, whole)
+
+    async def store_changed(self, documents: dict[Key, bytes], change: Callable[..., dict[Key, bytes]], *arguments: object) -> None:
+        """Store what ``change(*arguments)`` makes of the ``documents``."""
+        changed = await threads.cpu(weight(documents), change, *arguments)
+        for key, value in changed.items():
+            if documents.get(key) != value:
+                await self._store.set(key, value)
+
+    async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
+        """The node at ``path`` and all below it, those that have documents which can be read."""
+        node = await self._hierarchy.node(path)
+        if node is not None and not isinstance(node, UnsupportedNode) and not is_implicit(node):
+            yield path
+        if isinstance(node, GroupNode):
+            async for name, _ in self._hierarchy.children(path):
+                async for each in self._explicit_from(path.child(name)):
+                    yield each
+
+
+def is_implicit(node: Node) -> bool:
+    """Whether it is a group without documents of its own."""
+    return isinstance(node, GroupNode) and not node.explicit

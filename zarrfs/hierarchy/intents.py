@@ -1,0 +1,273 @@
+"""Operations in several steps, such that after a failure or a kill at any of them the store has what was there before, or what was
+meant, and never neither (docs/design/022-several-steps.md).
+
+What is not yet in its place, and what is no more in it, lies apart, in a folder of its own for each operation:
+
+    .zarrfs/ID/intent.json   what was meant: the operation, the node, its place; not there before anything that was there is touched
+    .zarrfs/ID/new/          what is to appear at the place
+    .zarrfs/ID/old/          what was there, until the new is in its place: it goes back if that is empty
+    .zarrfs/ID/gone/         what nobody gets back
+
+Whoever works on an operation holds the lock of its intent. An intent that nobody holds was left behind: `Intents.left`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import trio
+
+from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, NameInvalid, StoreUnsupported, ZarrfsError
+from zarrfs.keys import APART, ByteRange, Key, NodePath, Prefix
+from zarrfs.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Of what is written; who finds a later one leaves everything as it is."""
+
+Operation = Literal["replace", "rename", "erase"]
+_OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase")
+
+_RECORD = "intent.json"
+# A document may have so many bytes, and a node has a few of them.
+_MAX_NBYTES = 1 << 30
+# Keys that are erased in one step: it ends well within any deadline.
+_ERASED_AT_ONCE = 512
+_LOCKED_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was meant: ``operation`` on the node at ``path``, which lies at ``place``; ``is_used``: whether anything lay there at first;
+    ``source``: where what is renamed to it came from. Where its documents lie elsewhere: those that were there ``before``, and those
+    that are to be there ``after``."""
+
+    operation: Operation
+    path: NodePath
+    place: Prefix
+    is_used: bool = True
+    source: Prefix | None = None
+    before: Mapping[Key, bytes] = field(default_factory=dict)
+    after: Mapping[Key, bytes] = field(default_factory=dict)
+
+    def format(self) -> bytes:
+        """As JSON."""
+        content = {
+            "version": VERSION,
+            "operation": self.operation,
+            "path": self.path,
+            "place": self.place,
+            "is_used": self.is_used,
+            "source": self.source,
+            "before": {key: base64.b64encode(value).decode() for key, value in self.before.items()},
+            "after": {key: base64.b64encode(value).decode() for key, value in self.after.items()},
+        }
+        return (json.dumps(content, indent=1) + "\n").encode()
+
+    @classmethod
+    def parse(cls, text: bytes) -> Record:
+        """Raises `MetadataError` for what is none, and `IntentTooNew`."""
+        try:
+            content: Any = json.loads(text)
+            version = content["version"]
+            if isinstance(version, int) and version > VERSION:
+                raise IntentTooNew(f"version {version}: this zarrfs knows those up to {VERSION}")
+            if content["operation"] not in _OPERATIONS:
+                raise ValueError(f"unknown operation {content['operation']!r}")
+            documents = [
+                {Key(key): base64.b64decode(value, validate=True) for key, value in content[name].items()}
+                for name in ("before", "after")
+            ]
+            place, source = Prefix(content["place"]), content["source"]
+            source = Prefix(source) if source is not None else None
+            return cls(content["operation"], NodePath(content["path"]), place, bool(content["is_used"]), source, *documents)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid) as error:
+            raise MetadataError(f"not the record of an operation: {error!r}") from error
+
+
+class Intent:
+    """One operation in several steps. ``new``, ``old``, ``gone``: where these parts lie."""
+
+    def __init__(self, store: Store, name: str | None = None) -> None:
+        self._store = store
+        self._lock: AbstractAsyncContextManager[None] | None = None
+        self._noted: Record | None = None
+        self.prefix = APART.child(name if name is not None else uuid.uuid4().hex)
+        self.new = self.prefix.child("new")
+        self.old = self.prefix.child("old")
+        self.gone = self.prefix.child("gone")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the operation is begun, and not ended."""
+        return self._lock is not None
+
+    async def begin(self, record: Record) -> None:
+        """From here on who comes after a kill knows of it."""
+        await self.hold()
+        await self.note(record)
+
+    async def hold(self) -> None:
+        """Take the lock by which others see that somebody works on it."""
+        if self._lock is None:
+            lock = self._store.exclusive(self.prefix.key(_RECORD))
+            await lock.__aenter__()
+            self._lock = lock
+
+    async def note(self, record: Record) -> None:
+        """What is meant now."""
+        await self._store.set(self.prefix.key(_RECORD), record.format())
+        self._noted = record
+
+    async def record(self) -> Record | None:
+        """What was meant; None where there is no record: nothing was begun. Raises `IntentTooNew`, `MetadataError`."""
+        text = (await self._store.get_partial_values([(self.prefix.key(_RECORD), ByteRange(0, _MAX_NBYTES))]))[0]
+        self._noted = None if text is None else Record.parse(bytes(text))
+        return self._noted
+
+    async def end(self) -> None:
+        """The operation is over, or has failed: it is brought to an end (`settle`), and what is left of it goes, in steps, the record
+        last. What of that fails is left for the next mount."""
+        try:
+            with trio.CancelScope(shield=True):
+                if self._noted is not None:
+                    await settle(self._store, self, self._noted)
+                for part in (self.new, self.old, self.gone):
+                    await erase_in_steps(self._store, part)
+                await self._store.erase(self.prefix.key(_RECORD))
+                await erase_in_steps(self._store, self.prefix)
+                with suppress(ZarrfsError):
+                    await self._store.remove_prefix(APART)
+        except ZarrfsError as error:
+            log.warning("%s could not be ended, and is left for the next mount: %s", self.prefix, error)
+        finally:
+            await self.let_go()
+
+    async def let_go(self) -> None:
+        """Leave it to somebody else."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with trio.CancelScope(shield=True):
+                await lock.__aexit__(None, None, None)
+
+
+class Intents:
+    """The operations in several steps of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def new(self) -> Intent:
+        """One of which nothing is stored yet."""
+        return Intent(self.store)
+
+    @asynccontextmanager
+    async def around(self, record: Record) -> AsyncIterator[Intent]:
+        """One that begins, and ends."""
+        intent = Intent(self.store)
+        await intent.begin(record)
+        try:
+            yield intent
+        finally:
+            await intent.end()
+
+    async def left(self) -> AsyncGenerator[Intent]:
+        """Those that somebody left behind; each is held until the next is asked for."""
+        if not await self.store.prefix_exists(APART):
+            return
+        names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix]
+        for name in names:
+            intent = Intent(self.store, name)
+            with trio.move_on_after(_LOCKED_SECONDS):
+                await intent.hold()
+            if intent.is_held:
+                try:
+                    yield intent
+                finally:
+                    await intent.let_go()
+
+
+async def settle(store: Store, intent: Intent, record: Record) -> bool:
+    """Bring an operation to its end that failed, or was killed: the place is as it was, or as it was meant; whether the latter. What is
+    left of it is the caller's to `end`. May be done again after a failure."""
+    if record.operation == "erase":
+        # What is in no place any more is in none again.
+        return True
+    if not store.renames_prefixes:
+        # It was noted when all of it lay apart.
+        await copy_into_place(store, intent, record)
+        return True
+    is_aside = await store.prefix_exists(intent.old)
+    if not record.after and not record.before:
+        if not is_aside:
+            return True
+        if not await store.prefix_exists(record.place):
+            await store.rename_prefix(intent.old, record.place)
+            return False
+        if await store.prefix_exists(record.source if record.source is not None else intent.new):
+            raise KeyConflict(f"what was at {record.path} is in {intent.old}, and something else in its place", key=record.place)
+        return True
+    if record.after and await _are_stored(store, record.after):
+        return True
+    if (is_aside or not record.is_used) and await store.prefix_exists(record.place):
+        # Whoever tries again has it where it was.
+        is_apart = await store.prefix_exists(intent.new)
+        await store.rename_prefix(record.place, intent.gone if is_apart else intent.new)
+    if is_aside:
+        await store.rename_prefix(intent.old, record.place)
+    for key, value in record.before.items():
+        await store.set(key, value)
+    return False
+
+
+async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
+    """Let what lies apart be at its place, and nothing else there, where the store cannot rename: its documents go first, and come last.
+    When it fails it is done again."""
+    await store.erase_values(record.before)
+    written: set[Key] = set()
+    async for key in store.list_prefix(intent.new):
+        value = await store.get(key)
+        there = record.place.key(key[len(intent.new) :])
+        if value is not None and there not in record.after:
+            written.add(there)
+            await store.set(there, value)
+    await store.erase_values([key async for key in store.list_prefix(record.place) if key not in written])
+    for key, value in record.after.items():
+        await store.set(key, value)
+
+
+async def _are_stored(store: Store, documents: Mapping[Key, bytes]) -> bool:
+    for key, value in documents.items():
+        stored = await store.get(key)
+        if stored is None or bytes(stored) != value:
+            return False
+    return True
+
+
+async def erase_in_steps(store: Store, prefix: Prefix) -> None:
+    """As `Store.erase_prefix`, in steps each of which ends soon: what is erased stays so when a later one fails."""
+    pending: list[tuple[Prefix, bool]] = [(prefix, False)]
+    while pending:
+        here, is_empty = pending.pop()
+        if is_empty:
+            with suppress(StoreUnsupported):
+                await store.remove_prefix(here)
+            continue
+        keys: list[Key] = []
+        pending.append((here, True))
+        async for name, is_prefix, _, _ in store.list_dir(here):
+            if is_prefix:
+                pending.append((here.child(name), False))
+            else:
+                keys.append(here.key(name))
+        for start in range(0, len(keys), _ERASED_AT_ONCE):
+            await store.erase_values(keys[start : start + _ERASED_AT_ONCE])

@@ -1,0 +1,64 @@
+"""What a kill left of operations in several steps, ended or undone at the next mount that may write (`zarrfs.hierarchy.intents`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from zarrfs.errors import IntentTooNew, MetadataError, ZarrfsError
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.intents import Intent, Intents, Record, settle
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+
+async def demand_known(intents: Intents) -> None:
+    """Raise `IntentTooNew` where a later version of zarrfs has left something."""
+    async with aclosing(_left(intents)) as left:
+        async for _, _ in left:
+            pass
+
+
+async def recover(intents: Intents, hierarchy: Hierarchy, store: Store) -> None:
+    """End, or undo, whatever nobody works on. What cannot be is left, with a line in the log."""
+    copies = ConsolidatedCopies(hierarchy, store)
+    async with aclosing(_left(intents)) as left:
+        async for intent, record in left:
+            try:
+                if record is not None:
+                    is_done = await settle(intents.store, intent, record)
+                    log.warning(
+                        "%s: an operation (%s) that was cut short is %s",
+                        record.path,
+                        record.operation,
+                        "ended" if is_done else "undone",
+                    )
+                    hierarchy.forget_all()
+                    await _renew_copies(hierarchy, copies, record)
+            except ZarrfsError as error:
+                log.error("%s: an operation that was cut short could be neither ended nor undone: %s", intent.prefix, error)
+            else:
+                await intent.end()
+
+
+async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]]:
+    async with aclosing(intents.left()) as left:
+        async for intent in left:
+            try:
+                yield intent, await intent.record()
+            except IntentTooNew:
+                raise
+            except MetadataError as error:
+                log.error("%s is left as it is: %s", intent.prefix, error)
+
+
+async def _renew_copies(hierarchy: Hierarchy, copies: ConsolidatedCopies, record: Record) -> None:
+    node = await hierarchy.node(record.path)
+    layout = next((each for each in await hierarchy.layouts(record.path) if node and each.dialect.name == node.dialect), None)
+    if layout is None:
+        await copies.take_out(record.path)
+    else:
+        await copies.put_in(layout, record.path)
