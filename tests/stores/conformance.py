@@ -20,6 +20,7 @@ from zarrfs.errors import (
     KeyConflict,
     PrefixNotEmpty,
     RangesOverlap,
+    StoreNotFound,
     StoreReadOnly,
     StoreUnsupported,
 )
@@ -370,6 +371,26 @@ class StoreConformance(ReadableConformance):
             assert not await store.rename_prefix(Prefix("never/"), Prefix("f/"))
             assert await store.rename_prefix(Prefix("f/"), Prefix("f/"))
             assert await contents(store) == held
+
+    @trio_test
+    async def test_exchange_prefixes(self, opened: Opener) -> None:
+        async with opened() as store:
+            await fill(store, {"d/b": b"2", "d/e/c": b"3", "f/g/h": b"4", "k": b"5"})
+            before = await store.stat(Key("d/e/c"))
+            try:
+                await store.exchange_prefixes(Prefix("d/"), Prefix("f/g/"))
+            except StoreUnsupported:
+                pytest.skip("this backend cannot exchange")
+            after = await store.stat(Key("f/g/e/c"))
+            assert before is not None and after is not None and after.mtime_ns == before.mtime_ns
+            held = {"f/g/b": b"2", "f/g/e/c": b"3", "d/h": b"4", "k": b"5"}
+            assert await contents(store) == held
+            with pytest.raises(StoreNotFound):
+                await store.exchange_prefixes(Prefix("d/"), Prefix("never/"))
+            with pytest.raises(KeyConflict):
+                await store.exchange_prefixes(Prefix("f/"), Prefix("f/g/"))
+            assert await contents(store) == held
+            assert store.renames_prefixes
 
     @trio_test
     async def test_empty_prefixes(self, opened: Opener) -> None:

@@ -11,7 +11,7 @@ locks that hold between processes (`Store.exclusive`, of a document of the root)
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import trio
@@ -88,21 +88,21 @@ class NodeEditor:
     async def place_apart(self, node: ArrayNode, *, over: bool) -> Placing | None:
         """For a new array whose chunks are stored before its documents: where that is done apart, until `put`. ``over``: it takes the
         place of the array there. None where it is done in its place, as its chunks alone are nobody's."""
-        if not (over or self._store.renames_prefixes):
-            return None
         layout = await self._places.layout_for(node.path)
         keys = self._hierarchy.array_of(node).chunks.keys((0,) * node.metadata.ndim)
-        if not all(key.startswith(node.chunk_prefix) for key in keys):
-            return None
         placing = Placing(self._intents, layout, node)
-        try:
-            await placing.begin()
-        except (StoreAccessDenied, KeyConflict) as error:
-            if over:
-                raise
-            log.info("%s is made in its place: nothing can be made apart: %s", node.path, error)
-            return None
-        return placing
+        if over or (node.path != ROOT and self._store.renames_prefixes and all(key.startswith(node.chunk_prefix) for key in keys)):
+            try:
+                await placing.begin()
+            except (StoreAccessDenied, KeyConflict) as error:
+                if over:
+                    raise
+                log.info("%s is made in its place: nothing can be made apart: %s", node.path, error)
+            else:
+                return placing
+        if await holds_only_chunks(self._store, place_of(layout, node)):
+            await erase_in_steps(self._store, place_of(layout, node))
+        return None
 
     async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
         """Let the array that was stored apart be at its path, in one step; ``over``: instead of the array there. Raises as `create`."""
@@ -115,9 +115,15 @@ class NodeEditor:
                     await self._places.check_free(node)
                 await self._places.make_parents(layout, node.path)
                 await self._places.place_entry(layout)
-                if is_over:
-                    await self._copies.take_out(node.path)
-                await self._put(layout, node, placing, over=is_over)
+                try:
+                    if is_over:
+                        await self._copies.take_out(node.path)
+                    await self._put(layout, node, placing, over=is_over)
+                except BaseException:
+                    if is_over:
+                        with trio.CancelScope(shield=True):
+                            await self._copies.put_in(layout, node.path)
+                    raise
             written = layout.format(node)
             documents = await self._hierarchy.documents(layout.consolidated_keys(node.path))
             await self._copies.store_changed(documents, layout.copies_with, [node.path], documents | written)
@@ -126,7 +132,9 @@ class NodeEditor:
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
         async with self._hierarchy.live.changing(node.path.prefix, place_of(layout, node), *documents):
             before = await self._hierarchy.documents(documents)
-            await placing.put(layout, node, before, over=over)
+            replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
+            chunks = await self._chunk_keys(replaced) if isinstance(replaced, ArrayNode) else ()
+            await placing.put(layout, node, before, chunks, over=over)
             if over:
                 for key in documents:
                     self._hierarchy.live.erased(key)
@@ -230,8 +238,8 @@ class NodeEditor:
                     self._hierarchy.live.erased(key)
             return
         await self._places.keep_parent(path)
-        await self._copies.take_out(path)
         try:
+            await self._copies.take_out(path)
             await self._erase(layout, node, intent)
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -308,9 +316,10 @@ class NodeEditor:
                 await self._places.keep_parent(path)
                 if target is not None:
                     await intent.begin(Record("rename", new_path, new_path.prefix, source=path.prefix))
-                    await self._copies.take_out(new_path)
-                await self._copies.take_out(path)
                 try:
+                    if target is not None:
+                        await self._copies.take_out(new_path)
+                    await self._copies.take_out(path)
                     await self._rename(layout, path, new_path, intent if target is not None else None)
                 except BaseException as error:
                     with trio.CancelScope(shield=True):
@@ -333,18 +342,18 @@ class NodeEditor:
             if await holds_only_chunks(self._store, new):
                 # Of no array: nobody's.
                 await erase_in_steps(self._store, new)
-            if intent is not None:
-                await store.rename_prefix(new, intent.old)
-            try:
+            if intent is None:
                 await store.rename_prefix(old, new)
-            except BaseException:
-                if intent is not None:
-                    with trio.CancelScope(shield=True):
-                        await store.rename_prefix(intent.old, new)
-                raise
-            if intent is not None:
+                return
+            try:
+                await store.rename_prefix(new, intent.old)
+                await store.rename_prefix(old, new)
                 await store.rename_prefix(intent.old, intent.gone)
-                await self._hierarchy.drop(new)
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await intent.settle()
+                raise
+            await self._hierarchy.drop(new)
 
     async def check_rename(self, path: NodePath, new_path: NodePath) -> Layout:
         """The layout of the node at ``path``, if it is one in which a node can have another path in one step. Raises `AcrossViews`,
@@ -378,11 +387,7 @@ class NodeEditor:
     async def _erase_root_array(self, node: Node) -> None:
         if not isinstance(node, ArrayNode):
             raise NotPermitted("the root of the store stays", key=ROOT)
-        chunks = self._hierarchy.array_of(node).chunks
-        while chunks.below is not None:
-            # Shards that cannot be read go as well.
-            chunks = chunks.below
-        keys: Iterable[Key] = [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
+        keys = await self._chunk_keys(node)
         kept = (await self._places.layout_for(ROOT)).kept_prefixes(node)
         for layout in await self._hierarchy.layouts(ROOT):
             # Beside an array at the root lies what is none of its, maybe under the name of some dialect's document.
@@ -392,3 +397,10 @@ class NodeEditor:
         await self._store.erase_values(keys)
         for prefix in kept:
             await self._store.erase_prefix(prefix)
+
+    async def _chunk_keys(self, node: ArrayNode) -> list[Key]:
+        chunks = self._hierarchy.array_of(node).chunks
+        while chunks.below is not None:
+            # Shards that cannot be read go as well.
+            chunks = chunks.below
+        return [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]

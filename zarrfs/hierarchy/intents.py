@@ -17,6 +17,7 @@ import base64
 import binascii
 import json
 import logging
+import re
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -25,7 +26,16 @@ from typing import Any, Literal
 
 import trio
 
-from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, NameInvalid, StoreUnsupported, ZarrfsError
+from zarrfs.errors import (
+    IntentTooNew,
+    KeyConflict,
+    MetadataError,
+    NameInvalid,
+    PrefixNotEmpty,
+    StoreReadOnly,
+    StoreUnsupported,
+    ZarrfsError,
+)
 from zarrfs.keys import APART, ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
@@ -38,6 +48,8 @@ Operation = Literal["replace", "rename", "erase"]
 _OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase")
 
 _RECORD = "intent.json"
+# What else lies there is not ours.
+_NAME = re.compile("[0-9a-f]{32}")
 # A document may have so many bytes, and a node has a few of them.
 _MAX_NBYTES = 1 << 30
 # Keys that are erased in one step: it ends well within any deadline.
@@ -49,13 +61,16 @@ _LOCKED_SECONDS = 0.25
 class Record:
     """What was meant: ``operation`` on the node at ``path``, which lies at ``place``; ``is_used``: whether anything lay there at first;
     ``source``: where what is renamed to it came from. Where its documents lie elsewhere: those that were there ``before``, and those
-    that are to be there ``after``."""
+    that are to be there ``after``. ``copies``: what lies apart is copied to the place, all of it, as often as it takes; ``erased`` goes
+    from there before that, or all that is there (None)."""
 
     operation: Operation
     path: NodePath
     place: Prefix
     is_used: bool = True
     source: Prefix | None = None
+    copies: bool = False
+    erased: tuple[Key, ...] | None = None
     before: Mapping[Key, bytes] = field(default_factory=dict)
     after: Mapping[Key, bytes] = field(default_factory=dict)
 
@@ -68,6 +83,8 @@ class Record:
             "place": self.place,
             "is_used": self.is_used,
             "source": self.source,
+            "copies": self.copies,
+            "erased": self.erased,
             "before": {key: base64.b64encode(value).decode() for key, value in self.before.items()},
             "after": {key: base64.b64encode(value).decode() for key, value in self.after.items()},
         }
@@ -83,13 +100,18 @@ class Record:
                 raise IntentTooNew(f"version {version}: this zarrfs knows those up to {VERSION}")
             if content["operation"] not in _OPERATIONS:
                 raise ValueError(f"unknown operation {content['operation']!r}")
-            documents = [
-                {Key(key): base64.b64decode(value, validate=True) for key, value in content[name].items()}
-                for name in ("before", "after")
-            ]
-            place, source = Prefix(content["place"]), content["source"]
-            source = Prefix(source) if source is not None else None
-            return cls(content["operation"], NodePath(content["path"]), place, bool(content["is_used"]), source, *documents)
+            source, erased = content["source"], content["erased"]
+            return cls(
+                content["operation"],
+                NodePath(content["path"]),
+                Prefix(content["place"]),
+                is_used=bool(content["is_used"]),
+                source=Prefix(source) if source is not None else None,
+                copies=bool(content["copies"]),
+                erased=tuple(map(Key, erased)) if erased is not None else None,
+                before=_documents(content["before"]),
+                after=_documents(content["after"]),
+            )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid) as error:
             raise MetadataError(f"not the record of an operation: {error!r}") from error
 
@@ -135,15 +157,15 @@ class Intent:
         return self._noted
 
     async def end(self) -> None:
-        """The operation is over, or has failed: it is brought to an end (`settle`), and what is left of it goes, in steps, the record
-        last. What of that fails is left for the next mount."""
+        """The operation is over, or has failed: it is brought to an end (`settle`), and what is left of it goes, in steps. What of that
+        fails is left for the next mount."""
         try:
             with trio.CancelScope(shield=True):
-                if self._noted is not None:
-                    await settle(self._store, self, self._noted)
+                await self.settle()
+                # From here on all that is left is nobody's.
+                await self.forget()
                 for part in (self.new, self.old, self.gone):
                     await erase_in_steps(self._store, part)
-                await self._store.erase(self.prefix.key(_RECORD))
                 await erase_in_steps(self._store, self.prefix)
                 with suppress(ZarrfsError):
                     await self._store.remove_prefix(APART)
@@ -151,6 +173,16 @@ class Intent:
             log.warning("%s could not be ended, and is left for the next mount: %s", self.prefix, error)
         finally:
             await self.let_go()
+
+    async def forget(self) -> None:
+        """All is where it is to be: nothing is meant any more."""
+        if self._noted is not None:
+            await self._store.erase(self.prefix.key(_RECORD))
+            self._noted = None
+
+    async def settle(self) -> bool:
+        """See `settle`, of what was noted last."""
+        return self._noted is None or await settle(self._store, self, self._noted)
 
     async def let_go(self) -> None:
         """Leave it to somebody else."""
@@ -184,7 +216,7 @@ class Intents:
         """Those that somebody left behind; each is held until the next is asked for."""
         if not await self.store.prefix_exists(APART):
             return
-        names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix]
+        names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and _NAME.fullmatch(name)]
         for name in names:
             intent = Intent(self.store, name)
             with trio.move_on_after(_LOCKED_SECONDS):
@@ -194,6 +226,8 @@ class Intents:
                     yield intent
                 finally:
                     await intent.let_go()
+        with suppress(PrefixNotEmpty, StoreUnsupported, StoreReadOnly):
+            await self.store.remove_prefix(APART)
 
 
 async def settle(store: Store, intent: Intent, record: Record) -> bool:
@@ -202,7 +236,7 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
     if record.operation == "erase":
         # What is in no place any more is in none again.
         return True
-    if not store.renames_prefixes:
+    if record.copies:
         # It was noted when all of it lay apart.
         await copy_into_place(store, intent, record)
         return True
@@ -230,19 +264,23 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
 
 
 async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
-    """Let what lies apart be at its place, and nothing else there, where the store cannot rename: its documents go first, and come last.
+    """Let what lies apart be at its place where it cannot be renamed: the documents of what was there go first, and its own come last.
     When it fails it is done again."""
     await store.erase_values(record.before)
-    written: set[Key] = set()
-    async for key in store.list_prefix(intent.new):
+    new = {record.place.key(key[len(intent.new) :]): key async for key in store.list_prefix(intent.new)}
+    erased = record.erased if record.erased is not None else [key async for key in store.list_prefix(record.place)]
+    # Before anything is copied: one of them may lie where a folder has to be.
+    await store.erase_values([key for key in erased if key not in new])
+    for there, key in new.items():
         value = await store.get(key)
-        there = record.place.key(key[len(intent.new) :])
-        if value is not None and there not in record.after:
-            written.add(there)
+        if value is not None:
             await store.set(there, value)
-    await store.erase_values([key async for key in store.list_prefix(record.place) if key not in written])
     for key, value in record.after.items():
         await store.set(key, value)
+
+
+def _documents(content: Mapping[str, str]) -> dict[Key, bytes]:
+    return {Key(key): base64.b64decode(value, validate=True) for key, value in content.items()}
 
 
 async def _are_stored(store: Store, documents: Mapping[Key, bytes]) -> bool:

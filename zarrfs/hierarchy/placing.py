@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import trio
 
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreUnsupported
-from zarrfs.hierarchy.intents import Intents, Record, copy_into_place, settle
-from zarrfs.keys import Key, Prefix
+from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreUnsupported, ZarrfsError
+from zarrfs.hierarchy.intents import Intents, Record, copy_into_place
+from zarrfs.hierarchy.stored_documents import holds_only_chunks
+from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.metadata import ArrayNode
+from zarrfs.stores.base import Generation
 
 
 def place_of(layout: Layout, node: ArrayNode) -> Prefix:
@@ -20,7 +22,7 @@ def place_of(layout: Layout, node: ArrayNode) -> Prefix:
 
 
 class Placing:
-    """One array on its way to its place. Of what `put` could not do, nothing is left; it may be done again."""
+    """One array on its way to its place. What `put` could not do may be done again; until it is done, what was there is there."""
 
     def __init__(self, intents: Intents, layout: Layout, node: ArrayNode) -> None:
         self._store = intents.store
@@ -28,23 +30,32 @@ class Placing:
         self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[len(place_of(layout, node)) :])
         """Where its chunks are stored until then."""
         self.is_placed = False
+        self._said: tuple[Key, Generation | None] | None = None
+        """The document that comes last, within its folder: by its generation it is known wherever it is."""
+        self._has_chunks: bool | None = None
 
     async def begin(self) -> None:
         """Before anything of it is stored."""
         # Without a record, all of it lies apart: what a kill leaves goes.
         await self._intent.hold()
 
-    async def put(self, layout: Layout, node: ArrayNode, before: Mapping[Key, bytes], *, over: bool) -> None:
-        """Let it be at its place: where nothing is, or ``over`` the array there, whose documents are ``before``. Raises `EntryExists`."""
+    async def put(
+        self, layout: Layout, node: ArrayNode, before: Mapping[Key, bytes], chunks: Sequence[Key] = (), *, over: bool
+    ) -> None:
+        """Let it be at its place: where nothing is, or ``over`` the array there, whose documents are ``before``, and, at the root, whose
+        ``chunks`` are these. Raises `EntryExists`."""
         written = layout.format(node)
         place = place_of(layout, node)
-        if not self._store.renames_prefixes:
-            record = Record("replace", node.path, place, before=before, after=written)
+        if node.path == ROOT or not self._store.renames_prefixes:
+            erased = tuple(chunks) if node.path == ROOT else None
+            record = Record("replace", node.path, place, copies=True, erased=erased, before=before, after=written)
             await self._intent.note(record)
             await copy_into_place(self._store, self._intent, record)
+            # What becomes of the array from here on must not be copied over.
+            with suppress(ZarrfsError):
+                await self._intent.forget()
         elif layout.per_node:
-            await self._put_documents(layout, node, written, place)
-            await (self._exchange(node, place) if over else self._appear(node, place))
+            await self._put_folder(layout, node, written, place, over=over)
         elif over:
             await self._replace(node, place, before, written)
         else:
@@ -58,15 +69,34 @@ class Placing:
 
     # --- documents and chunks in one folder ---------------------------------------------------------------------------------
 
-    async def _put_documents(self, layout: Layout, node: ArrayNode, written: Mapping[Key, bytes], place: Prefix) -> None:
+    async def _put_folder(
+        self, layout: Layout, node: ArrayNode, written: Mapping[Key, bytes], place: Prefix, *, over: bool
+    ) -> None:
+        # A step that failed may have taken effect all the same.
+        if await self._is_there(place):
+            return
         for key, value in written.items():
-            await self._store.set(self._intent.new.key(key[len(place) :]), value)
+            generation = await self._store.set(self._intent.new.key(key[len(place) :]), value)
+            self._said = Key(key[len(place) :]), generation
         for prefix in layout.kept_prefixes(node):
             with suppress(StoreUnsupported):
                 await self._store.make_prefix(Prefix(self._intent.new + prefix[len(place) :]))
+        try:
+            await (self._exchange(node, place) if over else self._appear(node, place))
+        except (EntryExists, StoreUnsupported):
+            raise
+        except ZarrfsError:
+            if not await self._is_there(place):
+                raise
+
+    async def _is_there(self, place: Prefix) -> bool:
+        if self._said is None or self._said[1] is None:
+            return False
+        stat = await self._store.stat(place.key(self._said[0]))
+        return stat is not None and stat.generation == self._said[1]
 
     async def _appear(self, node: ArrayNode, place: Prefix) -> None:
-        await self._out_of_the_way(place)
+        await self._out_of_the_way(node, place)
         try:
             await self._store.rename_prefix(self._intent.new, place)
         except PrefixNotEmpty as error:
@@ -84,27 +114,33 @@ class Placing:
                 await self._store.rename_prefix(place, self._intent.old)
                 await self._store.rename_prefix(self._intent.new, place)
             except BaseException:
-                await self._undo(record)
+                await self._settle()
                 raise
             await self._store.rename_prefix(self._intent.old, self._intent.gone)
 
     # --- documents elsewhere ------------------------------------------------------------------------------------------------
 
     async def _appear_with(self, node: ArrayNode, place: Prefix, written: Mapping[Key, bytes]) -> None:
-        await self._out_of_the_way(place)
-        await self._store.rename_prefix(self._intent.new, place)
+        is_apart = await self._store.prefix_exists(self._intent.new)
+        if self._has_chunks is None:
+            self._has_chunks = is_apart
+            await self._out_of_the_way(node, place)
+        # Else it is in its place since a step that failed.
+        if is_apart:
+            await self._store.rename_prefix(self._intent.new, place)
         try:
             for key, value in written.items():
                 await self._store.set(key, value)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self._store.erase_values(written)
-                await self._store.rename_prefix(place, self._intent.new)
+                if self._has_chunks:
+                    await self._store.rename_prefix(place, self._intent.new)
             raise
 
     async def _replace(self, node: ArrayNode, place: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
         await self._store.sync_all()
-        record = Record("replace", node.path, place, await self._store.prefix_exists(place), before=before, after=written)
+        record = Record("replace", node.path, place, is_used=await self._store.prefix_exists(place), before=before, after=written)
         await self._intent.note(record)
         try:
             await self._store.erase_values(before)
@@ -112,15 +148,23 @@ class Placing:
             await self._store.rename_prefix(self._intent.new, place)
             for key, value in written.items():
                 await self._store.set(key, value)
+        except ZarrfsError:
+            if not await self._settle():
+                raise
         except BaseException:
-            await self._undo(record)
+            await self._settle()
             raise
 
-    async def _out_of_the_way(self, place: Prefix) -> None:
-        """Chunks that lie there belong to no array."""
-        if await self._store.prefix_exists(place):
+    async def _out_of_the_way(self, node: ArrayNode, place: Prefix) -> None:
+        """Chunks that lie there belong to no array; anything else is somebody's."""
+        if await holds_only_chunks(self._store, place):
             await self._store.rename_prefix(place, self._intent.gone)
+        else:
+            async for name, *_ in self._store.list_dir(place):
+                raise EntryExists(f"{name!r} is at {node.path} already", key=node.path)
 
-    async def _undo(self, record: Record) -> None:
+    async def _settle(self) -> bool:
+        is_done = False
         with trio.CancelScope(shield=True):
-            await settle(self._store, self._intent, record)
+            is_done = await self._intent.settle()
+        return is_done

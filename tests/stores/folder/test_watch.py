@@ -178,6 +178,37 @@ async def test_the_folders_of_a_renamed_folder_are_still_watched(path: Path) -> 
 
 
 @trio_test
+async def test_folders_that_the_store_exchanges_are_still_watched(path: Path) -> None:
+    async with watched(path) as (store, told):
+        await store.set(Key("x/y/c/k"), b"x")
+        for _ in range(3):
+            await told.now()
+            await store.exchange_prefixes(Prefix("a/"), Prefix("x/y/"))
+            assert await told.now() == {}
+            (path / "x/y/b/k").write_bytes(b"changed")
+            (path / "a/c/k").write_bytes(b"changed")
+            assert await told.now() == {"x/y/b/k": "set", "a/c/k": "set"}
+            await store.exchange_prefixes(Prefix("x/y/"), Prefix("a/"))
+            await store.erase_prefix(Prefix("x/y/"))
+            (path / "a/b/k").write_bytes(b"changed")
+            assert await told.now() == {"a/b/k": "set"}
+            await store.set(Key("x/y/c/k"), b"x")
+
+
+@trio_test
+async def test_folders_that_others_exchange_are_told(path: Path) -> None:
+    async with watched(path) as (store, told):
+        await store.set(Key("x/y/c/k"), b"x")
+        await told.now()
+        other = FolderStore(str(path))
+        await other.exchange_prefixes(Prefix("a/"), Prefix("x/y/"))
+        assert set(await told.now()) >= {"a/", "x/y/"}
+        (path / "a/c/k").write_bytes(b"changed")
+        assert await told.now() == {"a/c/k": "set"}
+        await other.aclose()
+
+
+@trio_test
 async def test_a_value_that_others_replace_after_the_store_did_is_told(path: Path) -> None:
     async with watched(path) as (store, told):
         for number in range(20):

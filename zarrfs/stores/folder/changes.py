@@ -44,7 +44,8 @@ _MOST_PENDING_NBYTES = 16 * 1024 * 1024
 class Own:
     """An operation of the store on the values ``leaves`` and on all that lies below the folders ``below``.
 
-    ``left`` says what the leaves are when it is over: a generation, or ``""`` where there is nothing. The folders are gone then;
+    ``left`` says what the leaves are when it is over: a generation, ``"/"`` for a folder, or ``""`` where there is nothing. The folders
+    are gone then, but for those that are leaves too;
     ``moved_to`` is where the first one came to lie.
     """
 
@@ -178,7 +179,9 @@ class FolderChanges:
             else:
                 for seen in watch.understand(each):
                     self._sort(seen, found)
-        watch.drop_leaving()
+        if not self._own:
+            # Else the rest of what one of them does may be told next.
+            watch.drop_leaving()
         return [_change(parts, is_folder, kind) for (parts, is_folder), kind in found.items()]
 
     def _sort(self, seen: Seen, found: Found) -> None:

@@ -195,9 +195,11 @@ class FolderStore(Store):
         parts, other_parts = self._parts_to_write(one), self._parts_to_write(other)
         if one.startswith(other) or other.startswith(one):
             raise KeyConflict(f"exchanging {one!r} and {other!r}: one lies below the other", key=one)
-        with translated(f"exchanging {one!r} and", other), self._changes.own(below=(parts, other_parts)):
+        both = parts, other_parts
+        with translated(f"exchanging {one!r} and", other), self._changes.own(*both, below=both) as own:
             try:
-                await self._change([parts, other_parts], self._tree.exchange_folders, parts, other_parts)
+                await self._change(both, self._tree.exchange_folders, parts, other_parts)
+                own.left.update(dict.fromkeys(both, "/"))
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
                     raise self._unsupported("exchange prefixes") from error

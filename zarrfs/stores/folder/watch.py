@@ -55,7 +55,7 @@ class Event(NamedTuple):
     @property
     def lists_folders(self) -> bool:
         """Whether understanding it takes longer than a look."""
-        return bool(self.mask & _ISDIR and self.mask & (_CREATE | _MOVED_TO))
+        return bool(self.mask & _ISDIR and self.mask & (_CREATE | _MOVED_FROM | _MOVED_TO))
 
 
 class Seen(NamedTuple):
@@ -111,6 +111,8 @@ class FolderWatch:
         self._tree = tree
         self._folders: dict[int, _Folder] = {}
         self._leaving: dict[int, _Folder] = {}
+        self._displaced: dict[tuple[int, str], _Folder] = {}
+        """Folders in whose place others came, by a rename."""
         self._device = -1
         self.demand_local()
         self._inotify = _inotify()
@@ -167,7 +169,7 @@ class FolderWatch:
             self._drop(folder.below.pop(name, None))
             yield Seen((*folder.parts, name), True, "unmade")
         elif mask & _MOVED_FROM:
-            leaving = folder.below.pop(name, None)
+            leaving = self._left(folder, name)
             if leaving is not None:
                 leaving.above = None
                 self._leaving[cookie] = leaving
@@ -175,6 +177,10 @@ class FolderWatch:
         elif mask & _MOVED_TO:
             arrived = self._leaving.pop(cookie, None)
             if arrived is not None:
+                there = folder.below.pop(name, None)
+                if there is not None:
+                    there.above = None
+                    self._displaced[wd, name] = there
                 self._place(arrived, folder, name)
                 yield Seen((*folder.parts, name), True, "moved")
             else:
@@ -189,19 +195,31 @@ class FolderWatch:
 
     def drop_leaving(self) -> None:
         """No more events for now: what left the tree is not waited for."""
-        for folder in self._leaving.values():
-            self._drop(folder)
+        for folder in (*self._leaving.values(), *self._displaced.values()):
+            if folder.above is None:
+                self._drop(folder)
         self._leaving.clear()
+        self._displaced.clear()
+
+    def _left(self, folder: _Folder, name: str) -> _Folder | None:
+        """The folder that is no longer called that. Where two were exchanged the kernel tells of two renames: by the first one came to
+        where the other was, and by the second that one leaves."""
+        leaving = folder.below.pop(name, None)
+        self._add_quietly(folder, name)
+        if leaving is not None and folder.below.get(name) is leaving:
+            return self._displaced.pop((folder.wd, name), None)
+        return leaving
 
     def close(self) -> None:
         """End all watches."""
         self._inotify.close()
         # Each refers to those around it: nothing else would free them (`zarrfs.daemon.garbage`).
-        for folder in (*self._folders.values(), *self._leaving.values()):
+        for folder in (*self._folders.values(), *self._leaving.values(), *self._displaced.values()):
             folder.above = None
             folder.below.clear()
         self._folders.clear()
         self._leaving.clear()
+        self._displaced.clear()
 
     def _add_quietly(self, above: _Folder | None, name: str) -> None:
         for _ in self._add(above, name, telling=False):

@@ -342,7 +342,7 @@ class NewArrayStage(Stage):
         if self._placing is not None:
             await self._placing.end()
             return
-        if self._writer is not None and self._writer.stored and self._making.why_gone is None:
+        if self._writer is not None and self._writer.stored and self._making.why_gone is None and not await self._is_whole():
             try:
                 # What somebody else has stored there meanwhile is theirs.
                 chunks = self._writer.array.chunks
@@ -352,6 +352,17 @@ class NewArrayStage(Stage):
             except ZarrfsError as error:
                 log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
+
+    async def _is_whole(self) -> bool:
+        """Whether its documents are stored all the same: a step that failed may have taken effect."""
+        assert self._node is not None
+        hierarchy = self._context.hierarchy
+        written = (await self._context.editor.layout_for(self._path)).format(replace(self._node, path=self._path))
+        try:
+            return await hierarchy.documents(written) == written
+        except ZarrfsError:
+            # Nobody can tell: its chunks stay.
+            return True
 
     async def _remove_folders(self, prefix: Prefix, keys: Iterable[Key]) -> None:
         """Folders that were made for these keys, and in which nothing is left."""

@@ -81,7 +81,7 @@ class WholeArrayGroup(GroupDirectory):
             if shown.name == name:
                 return shown.make()
         staged = self._staged_new().get(name)
-        if staged is not None and await self.context.hierarchy.node(_array_path(staged)) is None:
+        if staged is not None and not isinstance(await self.context.hierarchy.node(_array_path(staged)), ArrayNode):
             return StagedFile(self.context.staging, staged.content, writable=self._writable)
         return await super().lookup(name)
 
@@ -234,7 +234,8 @@ class WholeArrayGroup(GroupDirectory):
     async def _erase(self, file: StagedFile) -> None:
         async with self.context.staging.unnaming(file.ident):
             assert isinstance(file.content, WholeArrayContent)
-            if await self.context.hierarchy.node(file.content.path) is not None:
+            # Anything else that has come there meanwhile is not what the name stands for.
+            if isinstance(await self.context.hierarchy.node(file.content.path), ArrayNode):
                 await file.content.erase()
 
     # --- names --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,219 @@
+"""Operations in several steps: a failure or a kill at any store operation leaves what was there, or what was meant.
+
+Every operation of the store is failed once, and killed once, before and after it took effect; then the store is mounted again.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+
+from tests.support.trees import load, names, tree_over, walk, write
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import StoreFull, StoreUnsupported, ZarrfsError
+from zarrfs.keys import APART, Key, Prefix
+from zarrfs.stores.base import Buffer, Generation
+from zarrfs.stores.folder.store import FolderStore
+from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.vfs.node import Directory
+
+OLD, NEW, OTHER = np.arange(1, 17, dtype="<i4").reshape(4, 4), np.arange(1.0, 10.0).reshape(3, 3), np.full(5, 7, "<i2")
+DIALECTS = ("v0", "v2", "v3", "v3_2019", "v3_2022")
+
+
+class Killed(BaseException):
+    """The process is no more: nothing that it does from here on reaches the store."""
+
+
+class Faulty(ForwardingStore):
+    """A folder whose changing operation number ``at`` fails, or is the last of its process. ``late``: after it took effect."""
+
+    def __init__(self, path: Path, *, exchanges: bool, renames: bool) -> None:
+        super().__init__(FolderStore(str(path)))
+        self.exchanges = exchanges
+        self.renames_prefixes = renames
+        self.count = 0
+        self.at = -1
+        self.kills = self.late = False
+        self.is_dead = False
+
+    async def _changing(self, operation: Callable[[], Awaitable[Any]]) -> Any:
+        if self.is_dead:
+            raise Killed
+        self.count += 1
+        if self.count - 1 != self.at:
+            return await operation()
+        if self.late:
+            await operation()
+        if self.kills:
+            self.is_dead = True
+            raise Killed
+        raise StoreFull("no room")
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+        result: Generation | None = await self._changing(lambda: self.inner.set(key, value, if_generation=if_generation))
+        return result
+
+    async def erase(self, key: Key) -> None:
+        await self._changing(lambda: self.inner.erase(key))
+
+    async def erase_values(self, keys: Any) -> None:
+        await self._changing(lambda: self.inner.erase_values(keys))
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        await self._changing(lambda: self.inner.erase_prefix(prefix))
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        return bool(await self._changing(lambda: self.inner.rename(old, new)))
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        if not self.renames_prefixes:
+            raise StoreUnsupported("renaming")
+        return bool(await self._changing(lambda: self.inner.rename_prefix(old, new)))
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        if not (self.exchanges and self.renames_prefixes):
+            raise StoreUnsupported("exchanging")
+        await self._changing(lambda: self.inner.exchange_prefixes(one, other))
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        await self._changing(lambda: self.inner.make_prefix(prefix))
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        await self._changing(lambda: self.inner.remove_prefix(prefix))
+
+
+@dataclass(frozen=True)
+class Case:
+    """``does`` something; the arrays are ``before`` or ``after``, by the names of their files."""
+
+    name: str
+    does: Callable[[MountTree], Awaitable[None]]
+    before: dict[str, np.ndarray[Any, Any]]
+    after: dict[str, np.ndarray[Any, Any]]
+
+
+async def _new(tree: MountTree) -> None:
+    await write(tree, "npy/g/n.npy", npy(NEW))
+
+
+async def _replace(tree: MountTree) -> None:
+    await write(tree, "npy/g/a.npy", npy(NEW))
+
+
+async def _erase(tree: MountTree) -> None:
+    await (await _folder(tree)).unlink("a.npy")
+
+
+async def _rename_over(tree: MountTree) -> None:
+    await (await _folder(tree)).rename("a.npy", await _folder(tree), "b.npy")
+
+
+CASES = (
+    Case("new", _new, {}, {"n.npy": NEW}),
+    Case("replace", _replace, {"a.npy": OLD}, {"a.npy": NEW}),
+    Case("erase", _erase, {"a.npy": OLD, "b.npy": OTHER}, {"b.npy": OTHER}),
+    Case("rename over", _rename_over, {"a.npy": OLD, "b.npy": OTHER}, {"b.npy": OLD}),
+)
+STORES = {"exchange": (True, True), "rename": (False, True), "no rename": (False, False)}
+
+
+def _sample() -> list[object]:
+    """Every operation on every kind of store, in one layout; the other layouts at full length."""
+    return [
+        pytest.param(
+            case, kind, dialect, id=f"{case.name}-{kind}-{dialect}", marks=() if dialect == "v3" else pytest.mark.full_length
+        )
+        for case in CASES
+        for kind in STORES
+        for dialect in DIALECTS
+        if not (case.name == "rename over" and (kind == "no rename" or dialect in ("v3_2019", "v3_2022")))
+    ]
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(("case", "kind", "dialect"), _sample())
+def test_a_failure_or_a_kill_at_any_step_leaves_the_old_or_the_new(case: Case, kind: str, dialect: str, tmp_path: Path) -> None:
+    for late in (False, True):
+        for kills in (False, True):
+            at = 0
+            while trio.run(_ends_well, case, kind, dialect, tmp_path / f"{late}-{kills}-{at}", at, kills, late):
+                at += 1
+            assert at >= 2, "there are several steps"
+
+
+async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, kills: bool, late: bool) -> bool:
+    """Whether the fault happened at all."""
+    await trio.Path(path).mkdir(parents=True)
+    exchanges, renames = STORES[kind]
+    options = {"new_dialect": dialect, "new_chunks": "2x2", "watch": "no"}
+    store = Faulty(path, exchanges=exchanges, renames=renames)
+    async with tree_over(store, f"file:{path}", **options) as tree:
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        await folder.mkdir("g")
+        for name, values in case.before.items():
+            await write(tree, f"npy/g/{name}", npy(values))
+    await store.aclose()
+
+    store = Faulty(path, exchanges=exchanges, renames=renames)
+    store.at, store.kills, store.late = at, kills, late
+    what = f"operation {at} of {case.name} on {kind} {'killed' if kills else 'failed'} {'late' if late else ''}"
+    acknowledged = False
+    with suppress(Killed, BaseExceptionGroup):
+        async with tree_over(store, f"file:{path}", **options) as tree:
+            try:
+                await case.does(tree)
+                acknowledged = True
+            except ZarrfsError:
+                pass
+            if not store.is_dead:
+                # In this very mount, nothing is in between, and no name is blocked.
+                await _expect(tree, case, acknowledged, what)
+    happened = store.count > at
+    await store.inner.aclose()
+
+    store = Faulty(path, exchanges=exchanges, renames=renames)
+    async with tree_over(store, f"file:{path}", **options) as tree:
+        await tree.recover()
+        await _expect(tree, case, acknowledged, f"{what}, mounted again")
+        for name in ("a.npy", "b.npy", "n.npy"):
+            await write(tree, f"npy/g/{name}", npy(NEW * 2))
+            np.testing.assert_array_equal(await load(tree, f"npy/g/{name}"), NEW * 2)
+    await store.aclose()
+    assert not await trio.Path(path / APART).exists(), what
+    return happened
+
+
+async def _expect(tree: MountTree, case: Case, acknowledged: bool, what: str) -> None:
+    found = {name: await load(tree, f"npy/g/{name}") for name in sorted(await names(tree, "npy/g"))}
+    legal = [case.after] if acknowledged else [case.before, case.after]
+    assert any(_equal(found, each) for each in legal), f"{what}: {found}"
+    assert await names(tree, "raw") == {each for each in await names(tree, "raw") if each != ".zarrfs"}
+
+
+def _equal(found: dict[str, np.ndarray[Any, Any]], wanted: dict[str, np.ndarray[Any, Any]]) -> bool:
+    return found.keys() == wanted.keys() and all(
+        found[name].shape == values.shape and np.array_equal(found[name], values) for name, values in wanted.items()
+    )
+
+
+async def _folder(tree: MountTree) -> Directory:
+    folder = await walk(tree, "npy/g")
+    assert isinstance(folder, Directory)
+    return folder
+
+
+def npy(values: np.ndarray[Any, Any]) -> bytes:
+    """As `np.save` writes it."""
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
