@@ -93,8 +93,7 @@ class Array:
 
     async def stored_chunk(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
         """A chunk as it is stored, for `decode_chunk`, and what is known of it; None when it is not stored."""
-        limit = self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(coords))
-        return await self.chunks.get_with_stat(coords, ByteRange(0, limit + 1))
+        return await self.chunks.get_with_stat(coords, ByteRange(0, self.encoded_limit(coords) + 1))
 
     async def decode_chunk(self, coords: Coords, data: Buffer) -> Elements:
         """The elements of a chunk that is stored as ``data``, at its full shape. Raises `ChunkDecodeError` naming it."""
@@ -164,26 +163,63 @@ class Array:
 
     def encoding(self, coords: Sequence[Coords]) -> AbstractAsyncContextManager[None]:
         """The memory for encoding these chunks and storing them, to be held until they are stored."""
-        nbytes = sum(spill.in_memory(self._limit(each)) for each in coords)
+        nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
         return self._budget.working(min(nbytes, spill.large_nbytes()) + max(map(self._decoding_nbytes, coords), default=0))
+
+    def merging(self, coords: Sequence[Coords]) -> AbstractAsyncContextManager[None]:
+        """The memory for getting these chunks together, changing them one after the other, and storing them together."""
+        nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
+        # What is there, and what is put into it.
+        each = max(map(self._decoding_nbytes, coords), default=0)
+        return self._budget.working(2 * (min(nbytes, spill.large_nbytes()) + each))
+
+    def encode_now(self, coords: Coords, elements: Elements) -> Buffer:
+        """As `encode_chunk`, of elements that nobody changes afterwards. In a thread."""
+        try:
+            return self._encode(coords, elements.reshape(-1).view(np.uint8).data if elements.size else b"")
+        except ZarrfsError as error:
+            raise self.naming(error, "encoding", coords) from error
+
+    def count(self, *, decoded: int, encoded: bool) -> None:
+        """Chunks that were decoded, and encoded, by others."""
+        self._counters.chunks_decoded += decoded
+        self._counters.chunks_encoded += encoded
+
+    def encoded_limit(self, coords: Coords) -> int:
+        """The most bytes that a chunk can be stored in."""
+        return self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(coords))
+
+    def inside(self, coords: Coords) -> Selection:
+        """The part of a chunk that lies within the array."""
+        metadata = self.metadata
+        spans = [metadata.chunk_grid.span(axis, index) for axis, index in enumerate(coords)]
+        return tuple(slice(0, min(end, extent) - begin) for (begin, end), extent in zip(spans, metadata.shape, strict=True))
+
+    def oversized(self, coords: Coords, limit: int) -> ChunkDecodeError:
+        """The error for a chunk that is stored in more bytes than any can have."""
+        return ChunkDecodeError(
+            f"chunk {coords} of {self.path} is stored in more than {limit} bytes: no such chunk has so many",
+            key=self.chunks.keys(coords)[0],
+        )
+
+    def naming(self, error: E, doing: str, coords: Coords) -> E:
+        """The same error, of this chunk."""
+        return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.chunks.keys(coords)[0])
 
     def _reading_nbytes(self, coords: Sequence[Coords]) -> int:
         """Bytes of memory, at most, for getting these chunks together and decoding them one after the other."""
-        nbytes = sum(spill.in_memory(self._limit(each)) for each in coords)
+        nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
         return min(nbytes, spill.large_nbytes()) + self._decoding_nbytes(coords[0])
 
     def _decoding_nbytes(self, coords: Coords) -> int:
         return self.chain.decoding_nbytes(self.metadata.chunk_grid.chunk_shape(coords)) + spill.in_memory(self._cost(coords))
-
-    def _limit(self, coords: Coords) -> int:
-        return self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(coords))
 
     async def _decoded(self, coords: Coords, data: Buffer) -> Elements:
         shape = self.metadata.chunk_grid.chunk_shape(coords)
         try:
             elements: Elements = await threads.cpu(self._cost(coords), self._decode, data, shape)
         except (ChunkDecodeError, TooLarge) as error:
-            raise self._naming(error, "decoding", coords) from error
+            raise self.naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
         return elements
 
@@ -208,7 +244,7 @@ class Array:
     async def _stored(self, coords: Sequence[Coords], generation: Generation | None = None) -> list[Buffer | ChunkError | None]:
         """The stored bytes of chunks, of which no more are read than a chunk of this shape can have; ``generation`` is for one. For
         who has taken the memory for them: raises `NodeMoving` rather than to wait."""
-        limit = max(self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(each)) for each in coords)
+        limit = max(map(self.encoded_limit, coords))
         part = ByteRange(0, limit + 1)
         values: list[Buffer | ChunkError | None]
         with with_memory():
@@ -217,12 +253,9 @@ class Array:
             else:
                 values = [*await self.chunks.get_parts(coords[0], [part], generation)]
         return [
-            ChunkDecodeError(
-                f"chunk {each} of {self.path} is stored in more than {limit} bytes: no such chunk has so many",
-                key=self.chunks.keys(each)[0],
-            )
+            self.oversized(each, limit)
             if value is not None and not isinstance(value, ChunkError) and len(value) > limit
-            else self._naming(value, "reading", each)
+            else self.naming(value, "reading", each)
             if isinstance(value, ChunkError)
             else value
             for each, value in zip(coords, values, strict=True)
@@ -241,7 +274,7 @@ class Array:
                 else:
                     np.copyto(part.out, spill.contiguous(self.chain.decode(data, shape))[part.selection], where=part.where)
             except (ChunkDecodeError, TooLarge) as error:
-                results.append(self._naming(error, "decoding", part.coords))
+                results.append(self.naming(error, "decoding", part.coords))
             else:
                 results.append(True)
         return results
@@ -253,14 +286,13 @@ class Array:
             try:
                 encoded.append(buffers.kept(self._encode(coords, data)))
             except ZarrfsError as error:
-                raise self._naming(error, "encoding", coords) from error
+                raise self.naming(error, "encoding", coords) from error
         return encoded
 
     def _encode(self, coords: Coords, data: Buffer) -> Buffer:
         metadata = self.metadata
         shape = metadata.chunk_grid.chunk_shape(coords)
-        spans = [metadata.chunk_grid.span(axis, index) for axis, index in enumerate(coords)]
-        inside = tuple(slice(0, min(end, extent) - begin) for (begin, end), extent in zip(spans, metadata.shape, strict=True))
+        inside = self.inside(coords)
         is_padded = any(part.stop < length for part, length in zip(inside, shape, strict=True))
         if self.plain is not None:
             keep, padding = None, None
@@ -280,9 +312,6 @@ class Array:
         encoded = self.chain.encode(elements)
         # The staging buffer may change again as soon as this returns: the encoded form must not be a view of it.
         return spill.copied(encoded) if isinstance(encoded, memoryview) and _shares(encoded, data) else encoded
-
-    def _naming(self, error: E, doing: str, coords: Coords) -> E:
-        return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.chunks.keys(coords)[0])
 
 
 def _shares(encoded: Buffer, data: Buffer) -> bool:
@@ -317,6 +346,25 @@ def fill(metadata: ArrayMetadata, out: Elements) -> None:
         out.reshape(-1).view(np.uint8)[...] = 0
         return
     out[...] = np.frombuffer(metadata.fill_bytes, f"|V{pattern.size}").view(out.dtype)[0]
+
+
+# Elements are compared with the fill value so many bytes at a time.
+_COMPARED_NBYTES = 4 * 1024 * 1024
+
+
+def is_filled(metadata: ArrayMetadata, elements: Elements) -> bool:
+    """Whether all of ``elements`` are what a chunk that is not stored reads as, bit for bit. An undefined fill value equals nothing."""
+    if metadata.fill_value is None:
+        return False
+    if elements.size == 0:
+        return True
+    pattern = np.frombuffer(metadata.fill_bytes, np.uint8)
+    corner = elements[(slice(0, 1),) * elements.ndim]
+    if not np.array_equal(np.ascontiguousarray(corner).reshape(-1).view(np.uint8), pattern):
+        return False
+    rows = spill.contiguous(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size)
+    step = max(1, _COMPARED_NBYTES // pattern.size)
+    return all((rows[start : start + step] == pattern).all() for start in range(0, len(rows), step))
 
 
 def is_resized(before: ArrayNode, now: ArrayNode) -> bool:

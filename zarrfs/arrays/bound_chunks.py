@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written
+from zarrfs.arrays.chunk_store import ChunkStore, Merge, StoredChunk, Written
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.errors import ChunkError, LayoutChanged, NodeMoving, StaleEntry, ZarrfsError
 from zarrfs.keys import WHOLE, ByteRange, Key
@@ -41,6 +41,11 @@ class BoundChunks(ChunkStore):
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
         return await self._read(lambda: self._chunks.get_several(coords, byte_range), _has_none)
 
+    async def get_stamped(
+        self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE
+    ) -> list[tuple[Buffer, Generation] | ChunkError | None]:
+        return await self._read(lambda: self._chunks.get_stamped(coords, byte_range), _has_none)
+
     async def stat(self, coords: Coords) -> KeyStat | None:
         return await self._read(lambda: self._chunks.stat(coords), _is_none)
 
@@ -66,6 +71,10 @@ class BoundChunks(ChunkStore):
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
         async with self.holding():
             await self._chunks.update(chunks)
+
+    async def modify(self, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
+        async with self.holding():
+            await self._chunks.modify(changes)
 
     @asynccontextmanager
     async def exclusive(self, coords: Coords) -> AsyncIterator[None]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import abc
 import itertools
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from zarrfs.errors import ChunkError, StoreUnsupported
+from zarrfs.errors import ChunkError, GenerationMismatch, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -23,15 +24,65 @@ from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
 StoredChunk = tuple[Coords, int, int | None]
 """Coordinates, stored bytes, mtime_ns (None where the store keeps none)."""
 
+# A value that others replace so often while a part of it is to be changed is not changed; and of one that takes long to be made, how
+# often that is tried before others are kept out.
+_TRIES = 64
+_TRIES_UNLOCKED = 3
+
 _stamps = itertools.count(1)
 
 
+class Merge(abc.ABC):
+    """A change of some elements of a chunk, to be made in the value that is stored when it is published.
+
+    ``limit``: the most bytes that are read of what is stored. ``is_slow``: it takes so long that others are not kept out meanwhile.
+    """
+
+    limit: int
+    is_slow: bool
+
+    @abc.abstractmethod
+    def working(self) -> AbstractAsyncContextManager[None]:
+        """The memory that `onto` takes; entered before any lock of a chunk or shard."""
+
+    @abc.abstractmethod
+    async def onto(self, stored: Buffer | None) -> Buffer | None:
+        """The chunk that is ``stored`` (None: none is), with the change made in it; that very object where it is to stay as it is; None
+        where it is to be erased. May be called several times."""
+
+    @abc.abstractmethod
+    def lasting(self, made: Buffer | None) -> Lasting:
+        """The change that gave ``made``, for when the writer is gone. After `onto`."""
+
+
+class Lasting(Merge):
+    """A change that is kept for longer than the writer's elements: ``packed`` tells which they are, in as few bytes as that takes."""
+
+    packed: Buffer
+
+    @abc.abstractmethod
+    def kept(self, made: Buffer | None, packed: Buffer) -> Lasting:
+        """The same, in other memory."""
+
+    @abc.abstractmethod
+    def after(self, earlier: Lasting) -> Lasting:
+        """Both changes, of which this one was made in what the ``earlier`` one gave."""
+
+
 class Written(NamedTuple):
-    """A chunk that was written (``data`` None: erased), the generation that it has by that, and when."""
+    """A chunk that was written (``data`` None: erased), the generation that it has by that, and when.
+
+    ``merge``: the change by which it became so from the stored chunk of generation ``base`` (``""``: from none): where another one is
+    stored by now, the change is made in that. ``expected``: it is stored only over this generation, else `GenerationMismatch`; None:
+    over any.
+    """
 
     data: Buffer | None
     generation: Generation
     mtime_ns: int
+    merge: Lasting | None = None
+    base: Generation = ""
+    expected: Generation | None = None
 
 
 def new_generation() -> Generation:
@@ -65,6 +116,20 @@ class ChunkStore(abc.ABC):
             raise value
         return value
 
+    async def get_stamped(
+        self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE
+    ) -> list[tuple[Buffer, Generation] | ChunkError | None]:
+        """As `get_several`, with the generation of each that is stored."""
+        found: list[tuple[Buffer, Generation] | ChunkError | None] = []
+        for each in coords:
+            try:
+                value = await self.get_with_stat(each, byte_range)
+            except ChunkError as error:
+                found.append(error)
+            else:
+                found.append(None if value is None else (value[0], value[1].generation))
+        return found
+
     @abc.abstractmethod
     async def stat(self, coords: Coords) -> KeyStat | None:
         """Stored size, time and generation; None when it is not stored."""
@@ -92,6 +157,36 @@ class ChunkStore(abc.ABC):
     @abc.abstractmethod
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
         """Store these encoded chunks; None erases one. Of one unit, all or none are stored."""
+
+    async def modify(self, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
+        """As `update`, where some chunks are changed in part: what others store of them is not lost. The caller has the memory for it
+        (`Merge.working`). Of one unit, all or none are stored."""
+        units: dict[Coords, dict[Coords, Buffer | Merge | None]] = {}
+        for coords, change in changes.items():
+            units.setdefault(self.unit(coords), {})[coords] = change
+        now = time.time_ns()
+        for unit in units.values():
+            async with self.exclusive(next(iter(unit))):
+                made, merges = split(unit)
+                for coords, (stored, _) in (await self.stored(merges)).items():
+                    data = await merges[coords].onto(stored)
+                    if data is not stored:
+                        made[coords] = data
+                if made:
+                    await self.merge({coords: Written(data, new_generation(), now) for coords, data in made.items()})
+
+    async def stored(self, merges: Mapping[Coords, Merge]) -> dict[Coords, tuple[Buffer | None, Generation]]:
+        """What is stored of these chunks, and its generations; None and ``""`` for one that is not. Raises the `ChunkError` of one that
+        cannot be had."""
+        if not merges:
+            return {}
+        found: dict[Coords, tuple[Buffer | None, Generation]] = {}
+        limit = max(merge.limit for merge in merges.values())
+        for coords, value in zip(merges, await self.get_stamped(list(merges), ByteRange(0, limit + 1)), strict=True):
+            if isinstance(value, ChunkError):
+                raise value
+            found[coords] = value if value is not None else (None, "")
+        return found
 
     @abc.abstractmethod
     def exclusive(self, coords: Coords) -> AbstractAsyncContextManager[None]:
@@ -161,6 +256,41 @@ class StoredChunks(ChunkStore):
     async def stat(self, coords: Coords) -> KeyStat | None:
         return await self._store.stat(self.key(coords))
 
+    async def modify(self, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
+        for coords, change in changes.items():
+            if isinstance(change, Merge):
+                await self._modify(coords, change)
+            else:
+                await self.update({coords: change})
+
+    async def _modify(self, coords: Coords, merge: Merge) -> None:
+        """Whole sets (in ``raw/``, by another program) may come at any time, and have the change made anew; so do other changes, as long
+        as none keeps them out."""
+        key = self.key(coords)
+        for number in range(_TRIES):
+            try:
+                if merge.is_slow and number < _TRIES_UNLOCKED:
+                    made = await self._made(key, merge)
+                    async with self._store.exclusive(key):
+                        await self._put_over(key, *made)
+                else:
+                    async with self._store.exclusive(key):
+                        await self._put_over(key, *await self._made(key, merge))
+            except GenerationMismatch:
+                continue
+            return
+        raise GenerationMismatch(f"{key!r} was replaced each time that a part of it was to be changed", key=key)
+
+    async def _made(self, key: Key, merge: Merge) -> tuple[Buffer | None, Buffer | None, Generation]:
+        """What becomes of what is stored, that, and its generation."""
+        found = await self._store.get_with_stat(key, ByteRange(0, merge.limit + 1))
+        stored, generation = (found[0], found[1].generation) if found is not None else (None, "")
+        return await merge.onto(stored), stored, generation
+
+    async def _put_over(self, key: Key, data: Buffer | None, stored: Buffer | None, generation: Generation) -> None:
+        if data is not stored:
+            await self._put(key, data, generation)
+
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
         erased = []
         for coords, value in chunks.items():
@@ -177,7 +307,7 @@ class StoredChunks(ChunkStore):
         return self._store.exclusive(self.key(coords))
 
     async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
-        return {coords: await self._put(coords, written.data) for coords, written in chunks.items()}
+        return {coords: await self._put(self.key(coords), written.data, written.expected) for coords, written in chunks.items()}
 
     async def set_times(self, coords: Coords, mtime_ns: int) -> None:
         await self._store.set_times(self.key(coords), mtime_ns)
@@ -197,11 +327,25 @@ class StoredChunks(ChunkStore):
             if chunk[0][: len(under)] == under and (outside or in_grid(chunk[0], self._grid_shape)):
                 yield chunk
 
-    async def _put(self, coords: Coords, value: Buffer | None) -> Generation | None:
+    async def _put(self, key: Key, value: Buffer | None, expected: Generation | None) -> Generation | None:
+        """Set or erase a key; only over the ``expected`` generation, if one is given."""
+        if value is not None and expected is not None:
+            try:
+                return await self._store.set(key, value, if_generation=expected)
+            except StoreUnsupported:
+                await self._check(key, expected)
         if value is not None:
-            return await self._store.set(self.key(coords), value)
-        await self._store.erase(self.key(coords))
+            return await self._store.set(key, value)
+        if expected is not None:
+            await self._check(key, expected)
+        await self._store.erase(key)
         return None
+
+    async def _check(self, key: Key, expected: Generation) -> None:
+        """Where the store cannot look and change in one step; `exclusive` keeps those out who heed it."""
+        stat = await self._store.stat(key)
+        if (stat.generation if stat is not None else "") != expected:
+            raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
 
     async def _below(self, prefix: Prefix, relative: str, depth: int) -> AsyncIterator[StoredChunk]:
         ndim = len(self._grid_shape)
@@ -213,3 +357,17 @@ class StoredChunks(ChunkStore):
             elif depth > 1 and self._encoding.may_begin(relative + name):
                 async for chunk in self._below(prefix.child(name), f"{relative}{name}/", depth - 1):
                     yield chunk
+
+
+def split(
+    changes: Mapping[Coords, Buffer | Merge | None],
+) -> tuple[dict[Coords, Buffer | None], dict[Coords, Merge]]:
+    """Chunks that are replaced or erased, and those that are changed in part."""
+    whole: dict[Coords, Buffer | None] = {}
+    merges: dict[Coords, Merge] = {}
+    for coords, change in changes.items():
+        if isinstance(change, Merge):
+            merges[coords] = change
+        else:
+            whole[coords] = change
+    return whole, merges

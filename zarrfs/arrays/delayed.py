@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
 
-from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written
+from zarrfs.arrays.chunk_store import ChunkStore, Merge, StoredChunk, Written
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.paged_shard_index import not_at_once
-from zarrfs.arrays.shard_queue import ShardQueue
+from zarrfs.arrays.shard_queue import QueuedShard, ShardQueue
 from zarrfs.arrays.sharded import levels
 from zarrfs.errors import ChunkError, GenerationMismatch
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.stores.base import Buffer, Generation, KeyStat
+
+T = TypeVar("T")
 
 
 class DelayedChunks(ChunkStore):
@@ -89,16 +92,23 @@ class DelayedChunks(ChunkStore):
                 yield coords, len(written.data), written.mtime_ns
 
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
+        for shard, group in self._by_shard(chunks):
+            await self._pending.put(shard, group)
+
+    async def modify(self, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
+        for shard, group in self._by_shard(changes):
+            await self._pending.modify(shard, group)
+
+    def _by_shard(self, chunks: Mapping[Coords, T]) -> Iterator[tuple[QueuedShard, dict[Coords, T]]]:
         if self._refusal is not None:
             # Now, and not when what waits could not be stored.
             raise self._refusal
-        units: dict[Coords, dict[Coords, Buffer | None]] = {}
-        for coords, data in chunks.items():
-            units.setdefault(self.unit(coords), {})[coords] = data
+        units: dict[Coords, dict[Coords, T]] = {}
+        for coords, each in chunks.items():
+            units.setdefault(self.unit(coords), {})[coords] = each
         for group in units.values():
             some = next(iter(group))
-            shard = self._pending.shard(self._node, some, self._chunks, self._expected(some))
-            await self._pending.put(shard, group)
+            yield self._pending.shard(self._node, some, self._chunks, self._expected(some)), group
 
     async def publish(self, coords: Iterable[Coords] | None = None) -> None:
         if coords is None:

@@ -26,8 +26,12 @@ _FILE_NBYTES = 64 * 1024 * 1024
 _MAX_PLACES = 1024
 # Mapped pages are dropped from our resident ones after so many bytes were put there; the page cache keeps them.
 _TRIM_NBYTES = 32 * 1024 * 1024
-# For a chunk of which not just the first elements were written.
+# For a chunk of which not just the first elements were written; for one of which they are too scattered for spans.
 _IN_SPANS = -1
+_IN_MASK = -2
+_FEW_SPANS = 64
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _Place = tuple[mmap.mmap, int]
 
@@ -69,7 +73,7 @@ class DirtyRun:
     ``inside``, or of its transpose).
     """
 
-    __slots__ = ("_fronts", "_gone", "_spans", "file_place", "form", "memory", "size", "units")
+    __slots__ = ("_fronts", "_gone", "_masks", "_spans", "file_place", "form", "memory", "size", "units")
 
     def __init__(self, units: Sequence[DirtyUnit], form: RunLayout, memory: Elements, file_place: _Place | None) -> None:
         self.units = units
@@ -80,6 +84,7 @@ class DirtyRun:
         # A pass writes the elements of a chunk from the first to the last: then one number tells which.
         self._fronts = [0] * len(units)
         self._spans: dict[int, Spans] = {}
+        self._masks: dict[int, Mask] = {}
         self._gone: set[int] = set()
         if self.size == 0:
             for unit in units:
@@ -110,6 +115,31 @@ class DirtyRun:
                 self._wrote(each, start, stop, completed)
         return completed
 
+    def wrote_some(self, place: int, start: int, which: Mask) -> list[DirtyUnit]:
+        """Of the elements of one chunk from ``start`` on those that ``which`` names were written; as `wrote`."""
+        completed: list[DirtyUnit] = []
+        edges = np.flatnonzero(np.diff(which, prepend=False, append=False))
+        if len(edges) <= 2 * _FEW_SPANS:
+            for first, stop in edges.reshape(-1, 2).tolist():
+                self._wrote(place, start + first, start + stop, completed)
+        elif not self.is_whole(place):
+            self._in_mask(place)[start : start + len(which)] |= which
+            self._look_whether_whole(place, completed)
+        return completed
+
+    def _in_mask(self, place: int) -> Mask:
+        if self._fronts[place] != _IN_MASK:
+            self._masks[place] = self.mask(place, 0, self.size)
+            self._spans.pop(place, None)
+            self._fronts[place] = _IN_MASK
+        return self._masks[place]
+
+    def _look_whether_whole(self, place: int, completed: list[DirtyUnit]) -> None:
+        if self._masks[place].all():
+            del self._masks[place]
+            self._fronts[place] = self.size
+            self._became_whole(place, completed)
+
     def _became_whole(self, place: int, completed: list[DirtyUnit]) -> None:
         unit = self.units[place]
         unit.whole += 1
@@ -118,6 +148,10 @@ class DirtyRun:
 
     def _wrote(self, place: int, start: int, stop: int, completed: list[DirtyUnit]) -> None:
         front = self._fronts[place]
+        if front == _IN_MASK:
+            self._masks[place][start:stop] = True
+            self._look_whether_whole(place, completed)
+            return
         if front >= start:
             front = max(front, stop)
         elif stop > start:
@@ -137,14 +171,18 @@ class DirtyRun:
 
     def covers(self, place: int, start: int, stop: int) -> bool:
         """Whether elements ``start`` to ``stop`` of a chunk were all written."""
+        if self._fronts[place] == _IN_MASK:
+            return bool(self._masks[place][start:stop].all())
         return self._fronts[place] >= stop or (self._fronts[place] == _IN_SPANS and self._spans[place].covers(start, stop))
 
-    def mask(self, place: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def mask(self, place: int, start: int, stop: int) -> Mask:
         """For each of elements ``start`` to ``stop`` of a chunk whether it was written."""
         mask = array((stop - start,), np.dtype(bool))
         mask[...] = False
         if self._fronts[place] == _IN_SPANS:
             self._spans[place].mask(start, stop, mask)
+        elif self._fronts[place] == _IN_MASK:
+            mask[...] = self._masks[place][start:stop]
         else:
             mask[: max(0, self._fronts[place] - start)] = True
         return mask
@@ -157,6 +195,7 @@ class DirtyRun:
         """A chunk is not dirty any more; whether none is."""
         unit = self.units[place]
         unit.whole -= self.is_whole(place)
+        self._masks.pop(place, None)
         self._gone.add(place)
         return len(self._gone) == len(self.units)
 

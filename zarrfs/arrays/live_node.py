@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextvars
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 import trio
 
 from zarrfs.errors import NodeMoving, StaleEntry, StoreTimeout
 from zarrfs.keys import NodePath, Prefix
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.locks import LockTable
 
 _FENCED_SECONDS = 1.0
 
@@ -56,6 +58,7 @@ class LiveNode:
         self.fences: list[trio.Event] = []
         """What moves or ends it, was given up at its deadline, and goes on."""
         self._confirm_now = confirm_now
+        self._turns = LockTable()
         self._holders = 0
         self._changers = 0
         self._turn = trio.Event()
@@ -111,6 +114,11 @@ class LiveNode:
         """Whether the store has it where it is, and as it was; False where that was found out anew. Raises `StaleEntry` where it is not
         there, and what kept the store from answering."""
         return self._is_held_here() or await self._confirm_now(self)
+
+    def turn(self, unit: Coords) -> AbstractAsyncContextManager[None]:
+        """While held, nobody else of this mount changes a part of a chunk in this unit, or puts one in its place, that waits for its
+        shard. Who waits for it has the memory that he needs."""
+        return self._turns.hold(repr(unit))
 
     # --- for who changes it --------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import trio
 
-from zarrfs.arrays.chunk_store import ChunkStore, Written, new_generation
+from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation, split
+from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.errors import StaleEntry, StoreFull, StoreTimeout, ZarrfsError
@@ -26,6 +28,7 @@ from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.base import Buffer, Change
+from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,18 @@ _RETRY_SECONDS = (5.0, 300.0)
 _AT_ONCE = 8
 
 _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
+
+
+def _changed(before: Written, merge: Merge, data: Buffer | None) -> Written:
+    """``before``, a chunk that waits or is stored, with a change made that gave ``data``."""
+    now = Written(data, new_generation(), time.time_ns())
+    if not before.generation:
+        return now._replace(merge=merge.lasting(data), base=before.base)
+    if before.merge is None:
+        # All of it waits.
+        return now
+    return now._replace(merge=merge.lasting(data).after(before.merge), base=before.base)
+
 
 OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
 """Called with a change of a shard that waits, and the chunks (of the array with this chunk prefix) that are other ones by it."""
@@ -75,6 +90,12 @@ class QueuedShard:
 
     def all(self) -> dict[Coords, Written]:
         return self.publishing | self.written
+
+    def working(self) -> AbstractAsyncContextManager[None]:
+        """The memory for making changes anew in other chunks, where some wait."""
+        merges = (written.merge for written in self.written.values() if written.merge is not None)
+        first = next(merges, None)
+        return first.working() if first is not None else nullcontext()
 
 
 class ShardQueue:
@@ -170,22 +191,86 @@ class ShardQueue:
     async def put(self, shard: QueuedShard, chunks: Mapping[Coords, Buffer | None]) -> None:
         """Let these chunks wait; publish the shard if it is complete by them, or may not wait. When it raises, they do not wait."""
         now = time.time_ns()
+        mine = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
+        with self._putting(shard):
+            mine = await self._all_kept(shard, mine)
+            # Who changes a part of one of them keeps others out from reading it to putting it here.
+            async with shard.node.turn(shard.unit):
+                before = self._insert(shard, mine)
+        await self._inserted(shard, mine, before)
+
+    async def modify(self, shard: QueuedShard, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
+        """As `put`, where some chunks are changed in part: in what waits of them, else in what is stored."""
+        whole, merges = split(changes)
+        with self._putting(shard):
+            async with shard.node.turn(shard.unit):
+                while True:
+                    now = time.time_ns()
+                    was = await self._as_they_are(shard, merges)
+                    mine = {coords: Written(data, new_generation(), now) for coords, data in whole.items()}
+
+                    async def change(
+                        coords: Coords, was: Mapping[Coords, Written] = was, mine: dict[Coords, Written] = mine
+                    ) -> None:
+                        data = await merges[coords].onto(was[coords].data)
+                        if data is not was[coords].data:
+                            mine[coords] = _changed(was[coords], merges[coords], data)
+
+                    await for_each(list(was), change, CPU_THREADS)
+                    if not mine:
+                        return
+                    mine = await self._all_kept(shard, mine)
+                    # What waited may be stored by now, and what is stored another chunk.
+                    same = all(shard.get(coords) is (each if each.generation else None) for coords, each in was.items())
+                    if same and shard.publishing.keys().isdisjoint(merges):
+                        break
+                before = self._insert(shard, mine)
+        await self._inserted(shard, mine, before)
+
+    async def _as_they_are(self, shard: QueuedShard, merges: Mapping[Coords, Merge]) -> dict[Coords, Written]:
+        """These chunks as they wait, or as they are stored: then with that generation as ``base``, and none of their own."""
+        while any(coords in shard.publishing for coords in merges):
+            # Whether it will be stored is not known yet.
+            async with shard.lock:
+                pass
+        waiting = {coords: written for coords in merges if (written := shard.get(coords)) is not None}
+        stored = await shard.chunks.stored({coords: merge for coords, merge in merges.items() if coords not in waiting})
+        return waiting | {coords: Written(data, "", 0, base=generation) for coords, (data, generation) in stored.items()}
+
+    @contextmanager
+    def _putting(self, shard: QueuedShard) -> Iterator[None]:
+        """While somebody is about to put something there, it is not forgotten."""
         shard.putting += 1
         try:
-            # What is stored at once, or not at all, needs no room of its own.
-            at_once = not self.delay or len(chunks) >= shard.expected
-            kept = {coords: data if data is None or at_once else await self._kept(shard, data) for coords, data in chunks.items()}
-        except BaseException:
+            yield
+        finally:
             shard.putting -= 1
             self._forget_if_empty(shard)
-            raise
-        shard.putting -= 1
-        mine = {coords: Written(data, new_generation(), now) for coords, data in kept.items()}
+
+    async def _all_kept(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> dict[Coords, Written]:
+        """The same, in memory that stays."""
+        # What is stored at once, or not at all, needs no room of its own.
+        if not self.delay or len(mine) >= shard.expected:
+            return dict(mine)
+        kept: dict[Coords, Written] = {}
+        for coords, written in mine.items():
+            data = None if written.data is None else await self._kept(shard, written.data)
+            merge = written.merge
+            if merge is not None:
+                merge = merge.kept(data, await self._kept(shard, merge.packed))
+            kept[coords] = written._replace(data=data, merge=merge)
+        return kept
+
+    def _insert(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> dict[Coords, Written | None]:
+        """Let them wait; what waited before."""
         before = {coords: shard.written.get(coords) for coords in mine}
         if not shard.written:
             shard.since = trio.current_time()
         shard.written |= mine
         self._tell(shard, mine)
+        return before
+
+    async def _inserted(self, shard: QueuedShard, mine: Mapping[Coords, Written], before: Mapping[Coords, Written | None]) -> None:
         if self.delay and len(shard.written) < shard.expected:
             self._run_soon()
             return
@@ -209,8 +294,8 @@ class ShardQueue:
         """Store all that waits for one shard, in one set; what comes meanwhile waits for the next one."""
         failures = shard.failures
         try:
-            # Whoever puts chunks holds the node, and waits for the lock.
-            async with shard.node.holding(), shard.lock:
+            # Whoever puts chunks holds the node and has memory, and waits for the lock.
+            async with shard.node.holding(), shard.working(), shard.lock:
                 if not shard.written:
                     self._forget_if_empty(shard)
                     return
@@ -233,7 +318,7 @@ class ShardQueue:
             async with shard.chunks.exclusive(next(iter(shard.publishing))):
                 token = _publishing.set(shard.key)
                 try:
-                    await shard.chunks.merge(shard.publishing)
+                    generations = await shard.chunks.merge(shard.publishing)
                 finally:
                     _publishing.reset(token)
         except BaseException as error:
@@ -244,6 +329,11 @@ class ShardQueue:
         else:
             self._settle(shard, shard.publishing)
             shard.retry = _RETRY_SECONDS[0]
+            stored, shard.publishing = shard.publishing, {}
+            # Changes that were made in what others have stored meanwhile gave other chunks than were seen here.
+            anew = {each: written for each, written in stored.items() if written.merge and generations[each] != written.generation}
+            if anew:
+                self._tell(shard, anew)
         finally:
             shard.publishing = {}
 

@@ -20,13 +20,13 @@ from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written, new_gene
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex, Tally, not_at_once
+from zarrfs.arrays.shard_changes import UNSEEN, ShardReplaced, assembled, made_anew, within
 from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey
 from zarrfs.arrays.shard_index_reader import TRIES, ShardIndexReader, restless
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
 from zarrfs.keys import WHOLE, ByteRange, Key
-from zarrfs.memory.spill import buffer, is_large
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
-from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, assemble
+from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 WIDTH = 16
@@ -85,7 +85,7 @@ class ShardedChunks(ChunkStore):
                         return None
                     known, fresh = await self.shard(shard), True
                     continue
-                parts = await self._parent.get_parts(shard, [_within(found, byte_range)], known.stat.generation)
+                parts = await self._parent.get_parts(shard, [within(found, byte_range)], known.stat.generation)
             except GenerationMismatch:
                 known, fresh = await self.shard(shard), True
                 continue
@@ -111,7 +111,7 @@ class ShardedChunks(ChunkStore):
             found = known.find(place)
             assert found is not None
             try:
-                return await self._parent.get_parts(shard, [_within(found, each) for each in byte_ranges], known.stat.generation)
+                return await self._parent.get_parts(shard, [within(found, each) for each in byte_ranges], known.stat.generation)
             except GenerationMismatch:
                 known = None
         raise restless(self._parent, shard)
@@ -136,6 +136,23 @@ class ShardedChunks(ChunkStore):
             await one(next(iter(shards)))
         else:
             await for_each(shards, one, WIDTH)
+        return values
+
+    async def get_stamped(
+        self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE
+    ) -> list[tuple[Buffer, Generation] | ChunkError | None]:
+        shards: dict[Coords, list[int]] = {}
+        for number, each in enumerate(coords):
+            shards.setdefault(self.spec.shard_of(each), []).append(number)
+        values: list[tuple[Buffer, Generation] | ChunkError | None] = [None] * len(coords)
+
+        async def one(shard: Coords) -> None:
+            numbers = shards[shard]
+            found = await self._stamped(shard, [self.spec.pair_of(coords[number]) for number in numbers], byte_range)
+            for number, value in zip(numbers, found, strict=True):
+                values[number] = value
+
+        await for_each(shards, one, WIDTH)
         return values
 
     async def stat(self, coords: Coords) -> KeyStat | None:
@@ -177,6 +194,15 @@ class ShardedChunks(ChunkStore):
             return await self._merge(chunks)
 
     async def _merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
+        for _ in range(TRIES):
+            try:
+                return await self._merge_into_those_there(chunks)
+            except ShardReplaced:
+                # What replaces whole shards heeds no lock.
+                continue
+        raise restless(self._parent, self.spec.shard_of(next(iter(chunks))))
+
+    async def _merge_into_those_there(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
         groups: dict[Coords, dict[int, Written]] = {}
         for coords, written in chunks.items():
             groups.setdefault(self.spec.shard_of(coords), {})[self.spec.pair_of(coords)] = written
@@ -188,17 +214,28 @@ class ShardedChunks(ChunkStore):
             if await self._changes_nothing(shard, group):
                 continue
             before[shard], pieces = await self._staying(shard, group)
+            group = groups[shard] = await made_anew(self._parent, shard, group, before[shard])
             pieces |= {place: written.data for place, written in group.items() if written.data is not None}
             data = None
             if pieces:
-                data, pairs[shard] = await threads.cpu(sum(map(len, pieces.values())), self._assembled, pieces)
-            shards[shard] = Written(data, new_generation(), now)
-        generations = await self._parent.merge(shards) if shards else {}
+                nbytes = sum(map(len, pieces.values()))
+                data, pairs[shard] = await threads.cpu(nbytes, assembled, self.spec, self._reader, pieces)
+            known = before[shard]
+            # Where nothing stays, what is there is of no interest.
+            expected = None if known is UNSEEN else "" if known is None else known.stat.generation
+            shards[shard] = Written(data, new_generation(), now, expected=expected)
+        try:
+            generations = await self._parent.merge(shards) if shards else {}
+        except GenerationMismatch as error:
+            raise ShardReplaced from error
         for shard, written in shards.items():
-            self._remember(shard, written, generations[shard], pairs.get(shard), before[shard], groups[shard])
+            known = before[shard] if before[shard] is not UNSEEN else None
+            self._remember(shard, written, generations[shard], pairs.get(shard), known, groups[shard])
         return {
-            coords: written.generation if generations.get(self.spec.shard_of(coords)) is not None else None
-            for coords, written in chunks.items()
+            coords: groups[shard][self.spec.pair_of(coords)].generation
+            if generations.get(shard := self.spec.shard_of(coords)) is not None
+            else None
+            for coords in chunks
         }
 
     async def _changes_nothing(self, shard: Coords, group: Mapping[int, Written]) -> bool:
@@ -212,9 +249,10 @@ class ShardedChunks(ChunkStore):
         """The shard as it is, and those of its chunks that ``group`` does not replace, by place; nothing of both is got where none
         stays. Raises `ShardIndexInvalid` where they cannot be told: replacing the shard would lose them."""
         if len(group) >= self.spec.count_within(shard, self._grid_shape) and all(
-            in_grid(self.spec.coords_of(shard, place), self._grid_shape) for place in group
+            in_grid(self.spec.coords_of(shard, place), self._grid_shape) and written.merge is None and written.expected is None
+            for place, written in group.items()
         ):
-            return None, {}
+            return UNSEEN, {}
         for _ in range(TRIES):
             known = await self.shard(shard)
             if known is None:
@@ -234,19 +272,6 @@ class ShardedChunks(ChunkStore):
             by_range = dict(zip(ranges, values, strict=True))
             return known, {place: by_range[found] for place in stay if (found := known.find(place)) is not None}
         raise restless(self._parent, shard)
-
-    def _assembled(self, pieces: Mapping[int, Buffer]) -> tuple[Buffer, Pairs]:
-        chunks, pairs = assemble(self.spec, pieces, self._reader.nbytes)
-        index = self._reader.chain.encode(pairs.reshape(self.spec.index_shape))
-        parts = [index, *chunks] if self.spec.index_location == "start" else [*chunks, index]
-        nbytes = sum(map(len, parts))
-        if not is_large(nbytes):
-            return b"".join(parts), pairs
-        shard, end = buffer(nbytes), 0
-        for part in parts:
-            shard[end : end + len(part)] = part
-            end += len(part)
-        return shard, pairs
 
     def _remember(
         self,
@@ -309,6 +334,28 @@ class ShardedChunks(ChunkStore):
                 if known is not None:
                     yield each, known
 
+    async def _stamped(
+        self, shard: Coords, places: Sequence[int], byte_range: ByteRange
+    ) -> list[tuple[Buffer, Generation] | ChunkError | None]:
+        """The same part of chunks of one shard, and their generations."""
+        for _ in range(TRIES):
+            try:
+                known = await self.shard(shard)
+                if known is None:
+                    return [None] * len(places)
+                known = await self._reader.located(shard, known, places)
+                found = {place: pair for place in places if (pair := known.find(place)) is not None}
+                ranges = [within(pair, byte_range) for pair in found.values()]
+                parts = await self._parent.get_parts(shard, ranges, known.stat.generation) if ranges else []
+            except GenerationMismatch:
+                continue
+            except ChunkError as error:
+                return [error] * len(places)
+            values = dict(zip(found, parts, strict=True))
+            stats = {place: known.stat_of(place) for place in found}
+            return [(values[place], stat.generation) if (stat := stats.get(place)) is not None else None for place in places]
+        raise restless(self._parent, shard)
+
     async def _values(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
         """Parts of chunks of one shard."""
         try:
@@ -341,7 +388,7 @@ class ShardedChunks(ChunkStore):
                     values[number] = error
                 else:
                     if found is not None:
-                        ranges[number] = _within(found, byte_range)
+                        ranges[number] = within(found, byte_range)
             if not fresh and len(ranges) < len(places):
                 # That a chunk is not there, or cannot be read, is not seen when others are got: it may be so no longer.
                 now = await self._parent.stat(shard)
@@ -393,10 +440,3 @@ def levels(chunks: ChunkStore) -> tuple[ShardedChunks, ...]:
     """The layers of ``chunks`` that are shards, outermost first."""
     below = levels(chunks.below) if chunks.below is not None else ()
     return (*below, chunks) if isinstance(chunks, ShardedChunks) else below
-
-
-def _within(found: tuple[int, int], byte_range: ByteRange) -> ByteRange:
-    """A part of a chunk as a part of its shard."""
-    offset, nbytes = found
-    start, stop = byte_range.resolve(nbytes)
-    return ByteRange(offset + start, stop - start)

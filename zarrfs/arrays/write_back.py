@@ -1,25 +1,27 @@
-"""Dirty chunks on their way into the store: completed, encoded, and stored unit by unit.
+"""Dirty chunks on their way into the store: encoded, and stored unit by unit.
 
 A unit is what lies under one key of the store: a chunk, or the chunks of a shard. Of one unit, all dirty chunks are stored in one step,
-and what is missing of them is got in one; none is stored when that fails.
+and none is when that fails. Of a chunk that was written in part the elements that were written are put into the one that is stored by
+then (`zarrfs.arrays.merging`); of a new array, in which nothing was stored by others, it is completed first.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.arrays.array import Array, ChunkPart, Elements, fill, part
+from zarrfs.arrays.array import Array, ChunkPart, Elements, fill, is_filled, part
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
+from zarrfs.arrays.merging import ElementMerge, Mask
 from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
 from zarrfs.errors import TooLarge, ZarrfsError
 from zarrfs.keys import Key
-from zarrfs.memory.spill import Buffers, array, contiguous
+from zarrfs.memory.spill import Buffers, array
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.stores.base import Buffer
 from zarrfs.threads import CPU_THREADS
@@ -29,8 +31,6 @@ _WIDTH = CPU_THREADS + 1
 _STORED_NBYTES = 32 * 1024 * 1024
 # Chunks are encoded together up to so many bytes: few hops, and every thread has work.
 _PORTION_NBYTES = 4 * 1024 * 1024
-# Elements are compared with the fill value so many bytes at a time.
-_COMPARED_NBYTES = 4 * 1024 * 1024
 
 
 class WriteBack:
@@ -89,14 +89,36 @@ class WriteBack:
             raise TooLarge(
                 f"a shard of {math.prod(self._per_key)} chunks is read only: zarrfs writes shards of up to {MAX_WRITTEN}"
             )
-        await self._complete(unit)
-        async with self._array.encoding(list(unit.chunks)):
-            await self._store(unit_coords, unit)
+        if self._is_new:
+            await self._complete(unit)
+        in_part = [coords for coords, chunk in unit.chunks.items() if not chunk.whole]
+        async with self._array.merging(list(unit.chunks)) if in_part else self._array.encoding(list(unit.chunks)):
+            encoded = await self._all_encoded(unit, [coords for coords, chunk in unit.chunks.items() if chunk.whole])
+            if in_part:
+                changes = encoded | {coords: self._merge(coords, unit.chunks[coords]) for coords in in_part}
+                await self._array.chunks.modify(changes)
+                self._changed(unit.chunks)
+                self._dirty.used(
+                    sum(unit.chunks[coords].run.form.chunk_nbytes for coords in in_part if unit.chunks[coords].in_file)
+                )
+                for coords in list(unit.chunks):
+                    self._dirty.remove(coords)
+            else:
+                await self._store(unit_coords, encoded)
 
-    async def _store(self, unit_coords: Coords, unit: DirtyUnit) -> None:
+    def _merge(self, coords: Coords, chunk: DirtyChunk) -> ElementMerge:
+        """What was written of a chunk, to be put into the one that is stored then."""
+
+        def written() -> Mask:
+            mask = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+            return mask.T if self._fortran else mask
+
+        return ElementMerge(self._array, coords, chunk.elements, written, sparse=True)
+
+    async def _all_encoded(self, unit: DirtyUnit, coords: Sequence[Coords]) -> dict[Coords, Buffer | None]:
         buffers = Buffers()
         encoded: dict[Coords, Buffer | None] = {}
-        portions = list(self._portions(unit))
+        portions = list(self._portions(coords))
 
         async def encode(portion: Sequence[Coords]) -> None:
             for coords, data in (await self._encoded(unit, portion)).items():
@@ -106,6 +128,9 @@ class WriteBack:
             await encode(portions[0])
         else:
             await for_each(portions, encode, CPU_THREADS)
+        return encoded
+
+    async def _store(self, unit_coords: Coords, encoded: dict[Coords, Buffer | None]) -> None:
         if self.single:
             update = {coords: data for coords, data in encoded.items() if data is not None or self._may_be_stored(coords)}
         elif self._is_new:
@@ -142,17 +167,22 @@ class WriteBack:
     async def _update(self, update: Mapping[Coords, Buffer | None]) -> None:
         """Store chunks of one unit, and erase those that are None."""
         await self._array.chunks.update(update)
-        one = next(iter(update))
         for coords, data in update.items():
             (self.stored.discard if data is None else self.stored.add)(coords)
+        self._changed(update)
+
+    def _changed(self, chunks: Iterable[Coords]) -> None:
+        """These chunks of one unit are stored, or wait for it."""
+        one = next(iter(chunks))
         if not self.single:
             self._unpublished[self._array.chunks.unit(one)] = one
         if self._on_stored is not None:
             self._on_stored(self._array.chunks.keys(one))
 
-    def _portions(self, unit: DirtyUnit) -> Iterator[Sequence[Coords]]:
-        """The dirty chunks of a unit, so many as are encoded together."""
-        coords = list(unit.chunks)
+    def _portions(self, coords: Sequence[Coords]) -> Iterator[Sequence[Coords]]:
+        """These chunks, so many as are encoded together."""
+        if not coords:
+            return iter(())
         nbytes = max(1, self._array.metadata.chunk_nbytes(coords[0]))
         size = max(1, min(-(-len(coords) // CPU_THREADS), _PORTION_NBYTES // nbytes))
         return (coords[start : start + size] for start in range(0, len(coords), size))
@@ -214,19 +244,7 @@ class WriteBack:
             np.copyto(each.out, one, where=each.where)
 
     def _is_fill(self, chunk: DirtyChunk) -> bool:
-        if self._array.metadata.fill_value is None:
-            # Undefined: it equals nothing.
-            return False
-        pattern = np.frombuffer(self._array.metadata.fill_bytes, np.uint8)
-        elements = part(chunk.elements, tuple(map(slice, self._inside(chunk))))
-        if elements.size == 0:
-            return True
-        corner = elements[(slice(0, 1),) * elements.ndim]
-        if not np.array_equal(np.ascontiguousarray(corner).reshape(-1).view(np.uint8), pattern):
-            return False
-        rows = contiguous(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size)
-        step = max(1, _COMPARED_NBYTES // pattern.size)
-        return all((rows[start : start + step] == pattern).all() for start in range(0, len(rows), step))
+        return is_filled(self._array.metadata, part(chunk.elements, tuple(map(slice, self._inside(chunk)))))
 
     def _may_be_stored(self, coords: Coords) -> bool:
         return not self._is_new or coords in self.stored

@@ -1,8 +1,9 @@
 """Writing elements of an array in C order, as whole-array files are written.
 
-What is written lies in dirty chunks until it is published. Of a chunk that was written in part, the rest is got when it is published,
-once, and only then: a pass in pieces of any size gets no chunk that it covers whole. A chunk that equals the fill value bit for bit is
-erased, as it is read as just that (docs/SEMANTICS.md, "Whole arrays").
+What is written lies in dirty chunks until it is published. A chunk that was written in part is got when it is published, once, and only
+then: what was written is put into what others have made of it (docs/design/020-two-writers.md). A pass in pieces of any size gets no
+chunk that it covers whole. A chunk that equals the fill value bit for bit is erased, as it is read as just that (docs/SEMANTICS.md,
+"Whole arrays").
 
 What lies under one key of the store, a chunk or the chunks of a shard, is stored in one step (`ChunkStore.unit`).
 """
@@ -23,6 +24,7 @@ import trio
 from zarrfs.arrays.array import Array, Elements, part
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout
+from zarrfs.arrays.merging import Mask, put
 from zarrfs.arrays.reader import ArrayReader, StartSoon
 from zarrfs.arrays.write_back import WriteBack
 from zarrfs.errors import ZarrfsError
@@ -98,11 +100,27 @@ class ArrayWriter:
         """Bytes of the chunks that are dirty."""
         return self._dirty.nbytes
 
-    async def write(self, offset: int, data: Buffer) -> None:
-        """Put ``data`` at byte ``offset`` of the elements; the caller has checked that both lie in the array.
+    async def write(self, offset: int, data: Buffer, changed: Mask | None = None) -> None:
+        """Put ``data`` at byte ``offset`` of the elements; the caller has checked that both lie in the array. ``changed``: of each byte
+        whether it is a change; elements without one stay as they are, and what others make of them stays.
 
         Raises `StoreFull` when there is no room to stage more. What was staged before stays so.
         """
+        which: Mask | None = None
+        if changed is not None:
+            begin = offset % self._itemsize
+            of_bytes = np.zeros((-(-(begin + len(data)) // self._itemsize), self._itemsize), bool)
+            of_bytes.reshape(-1)[begin : begin + len(data)] = changed
+            of_elements = np.logical_or.reduce(of_bytes, axis=1)
+            places = np.flatnonzero(of_elements)
+            if not len(places):
+                return
+            # From the first element that is changed to the last one.
+            low, high = int(places[0]), int(places[-1]) + 1
+            skipped = max(0, low * self._itemsize - begin)
+            data = memoryview(data)[skipped : high * self._itemsize - begin]
+            offset += skipped
+            which = None if len(places) == high - low else of_elements[low:high]
         first, stop = offset // self._itemsize, -(-(offset + len(data)) // self._itemsize)
         if offset % self._itemsize or (offset + len(data)) % self._itemsize:
             # Parts of elements at the ends: the rest of them comes from what is there.
@@ -115,8 +133,12 @@ class ArrayWriter:
         values = np.frombuffer(data, self._order.dtype)
         for box in ChunkPlan(self._shape, self._grid, first, stop).boxes():
             source = values[box.offset : box.offset + box.size].reshape(box.shape)
+            where = which[box.offset : box.offset + box.size].reshape(box.shape) if which is not None else None
             for run in runs(self._grid, box):
-                await self._write(run, part(source, run.box_selection))
+                if where is None:
+                    await self._write(run, part(source, run.box_selection))
+                else:
+                    await self._write_some(run, part(source, run.box_selection), part(where, run.box_selection))
         if self._budget.nbytes > self._budget.limit // 2:
             self._store_ahead()
 
@@ -238,6 +260,26 @@ class ArrayWriter:
             if completed and self._start_soon is not None:
                 self._ready.extend(unit.coords for unit in completed)
             done += count
+
+    async def _write_some(self, run: ChunkRun, source: Elements, where: Elements) -> None:
+        """Put those elements of a run of chunks in that ``where`` names; chunks without any do not become dirty."""
+        length = source.shape[-1] // run.count if run.count > 1 else 0
+        for number in range(run.count):
+            place = (..., slice(number * length, (number + 1) * length)) if run.count > 1 else (...,)
+            which = where[place]
+            if not which.any():
+                continue
+            one = ChunkRun((*run.coords[:-1], run.coords[-1] + number) if number else run.coords, 1, run.chunk_selection, ())
+            if which.all():
+                await self._write(one, source[place])
+                continue
+            coords = self._along(one.coords, 0)
+            there = await self._writable(coords) or await self._add([coords])
+            put(part(self._view(there.elements), run.chunk_selection), source[place], which)
+            start, _ = _span(run.chunk_selection, there.inside)
+            completed = there.run.wrote_some(there.place, start, np.ascontiguousarray(which).reshape(-1))
+            if completed and self._start_soon is not None:
+                self._ready.extend(unit.coords for unit in completed)
 
     def _along(self, coords: Coords, number: int) -> Coords:
         """The array's coordinates of a chunk that follows ``coords`` (the file's) along the last axis."""

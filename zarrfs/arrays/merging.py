@@ -1,0 +1,155 @@
+"""Changed elements of a chunk, put into the value that is stored when they are published (docs/design/020-two-writers.md).
+
+A writer that changed some elements does not know what the others are by then. It hands a `Merge` to `ChunkStore.modify`, which applies it
+to the value that is there, and again where somebody else replaced that meanwhile.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import numpy as np
+
+from zarrfs import threads
+from zarrfs.arrays.array import Array, Elements, fill, is_filled, part
+from zarrfs.arrays.chunk_store import Lasting, Merge
+from zarrfs.errors import ChunkDecodeError
+from zarrfs.memory import spill
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.base import Buffer
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+# A chunk up to this size is read, changed and set under its lock at once: two sets of it may be too near to each other to be told apart
+# by the time of a file. The lock keeps other mounts out of the whole folder, so that a larger one is encoded before it is taken.
+_QUICK_NBYTES = 1 << 20
+
+
+class _Elements(Merge):
+    """What both kinds have in common: the array, and which chunk of it."""
+
+    def __init__(self, array: Array, coords: Coords) -> None:
+        self._array = array
+        self._coords = coords
+        self.limit = array.encoded_limit(coords)
+        self.is_slow = array.metadata.chunk_nbytes(coords) > _QUICK_NBYTES
+
+    def working(self) -> AbstractAsyncContextManager[None]:
+        return self._array.merging([self._coords])
+
+    async def onto(self, stored: Buffer | None) -> Buffer | None:
+        if stored is not None and len(stored) > self.limit:
+            raise self._array.oversized(self._coords, self.limit)
+        made, counted = await threads.cpu(self._array.metadata.chunk_nbytes(self._coords), self._onto, stored)
+        self._array.count(decoded=counted, encoded=made is not None and made is not stored)
+        return made
+
+    @abc.abstractmethod
+    def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
+        """The result, and how many chunks were decoded for it. In a thread."""
+
+    def _before(self, stored: Buffer | None) -> Elements:
+        """The chunk at its full shape, to be changed."""
+        metadata = self._array.metadata
+        elements = spill.array(metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type.dtype)
+        if stored is None:
+            fill(metadata, elements)
+        else:
+            try:
+                self._array.chain.decode_into(stored, elements.shape, elements)
+            except ChunkDecodeError as error:
+                raise self._array.naming(error, "decoding", self._coords) from error
+        return elements
+
+    def _inside(self, elements: Elements) -> Elements:
+        """The part of a chunk within the array."""
+        return part(elements, self._array.inside(self._coords))
+
+
+class ElementMerge(_Elements):
+    """Those of ``elements`` (a chunk at its full shape) for which ``changed()`` says so (of the shape of the part within the array; it is
+    called in a thread).
+
+    ``sparse``: a chunk that becomes fill value is erased, and one in which nothing becomes different is not set.
+    """
+
+    def __init__(self, array: Array, coords: Coords, elements: Elements, changed: Callable[[], Mask], *, sparse: bool) -> None:
+        super().__init__(array, coords)
+        self._elements = elements
+        self._changed = changed
+        self._sparse = sparse
+        self._mask: Mask | None = None
+
+    def lasting(self, made: Buffer | None) -> LastingMerge:
+        assert self._mask is not None
+        return LastingMerge(self._array, self._coords, made, np.packbits(self._mask).data, sparse=self._sparse)
+
+    def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
+        mask = self._mask = self._changed()
+        into, theirs = self._before(stored), self._inside(self._elements)
+        inside = self._inside(into)
+        decoded = 0 if stored is None else 1
+        if self._sparse and same_bits(inside, theirs, mask):
+            return stored, decoded
+        put(inside, theirs, mask)
+        if self._sparse and is_filled(self._array.metadata, inside):
+            return None, decoded
+        return self._array.encode_now(self._coords, into), decoded
+
+
+class LastingMerge(_Elements, Lasting):
+    """What an `ElementMerge` gave (``made``: an encoded chunk; None: all is fill value), and which of its elements were changed
+    (``packed`` bits): for who stores the chunk later, when it may be another than the one that it was made from."""
+
+    def __init__(self, array: Array, coords: Coords, made: Buffer | None, packed: Buffer, *, sparse: bool) -> None:
+        super().__init__(array, coords)
+        self._made = made
+        self._sparse = sparse
+        self.packed = packed
+
+    def lasting(self, made: Buffer | None) -> LastingMerge:
+        return LastingMerge(self._array, self._coords, made, self.packed, sparse=self._sparse)
+
+    def kept(self, made: Buffer | None, packed: Buffer) -> LastingMerge:
+        """The same, in other memory."""
+        return LastingMerge(self._array, self._coords, made, packed, sparse=self._sparse)
+
+    def after(self, earlier: Lasting) -> LastingMerge:
+        packed = np.frombuffer(earlier.packed, np.uint8) | np.frombuffer(self.packed, np.uint8)
+        return LastingMerge(self._array, self._coords, self._made, packed.data, sparse=self._sparse)
+
+    def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
+        into, made = self._before(stored), self._before(self._made)
+        inside = self._inside(into)
+        bits = np.unpackbits(np.frombuffer(self.packed, np.uint8), count=inside.size)
+        put(inside, self._inside(made), bits.view(np.bool_).reshape(inside.shape))
+        decoded = (stored is not None) + (self._made is not None)
+        if self._sparse and is_filled(self._array.metadata, inside):
+            return None, decoded
+        return self._array.encode_now(self._coords, into), decoded
+
+
+def put(into: Elements, elements: Elements, mask: Mask) -> None:
+    """Put those of ``elements`` that ``mask`` names into their places, bit for bit."""
+    np.copyto(as_bits(into), as_bits(elements), where=mask)
+
+
+def same_bits(one: Elements, other: Elements, mask: Mask) -> bool:
+    """Whether the elements that ``mask`` names are equal bit for bit: so NaN equals itself, and -0.0 is not 0.0."""
+    a, b = (spill.contiguous(as_bits(each)[mask]).reshape(-1).view(np.uint8) for each in (one, other))
+    return bool(np.array_equal(a, b))
+
+
+def as_bits(elements: Elements) -> Elements:
+    """The same elements without their type: they are copied as they are, padding of structs and payloads of NaN too."""
+    size = elements.dtype.itemsize
+    return elements.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}") if size else elements
+
+
+async def store_merged(array: Array, coords: Coords, merge: Merge) -> None:
+    """Publish changed elements of one chunk."""
+    async with array.chunks.holding(), merge.working():
+        await array.chunks.modify({coords: merge})

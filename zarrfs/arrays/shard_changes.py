@@ -1,0 +1,75 @@
+"""What a shard becomes when some of its chunks are changed: see `zarrfs.arrays.sharded`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation
+from zarrfs.arrays.paged_shard_index import FoundPairs
+from zarrfs.arrays.shard_index_cache import KnownShard
+from zarrfs.arrays.shard_index_reader import ShardIndexReader
+from zarrfs.errors import GenerationMismatch
+from zarrfs.keys import ByteRange
+from zarrfs.memory.spill import buffer, is_large
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.shards import Pairs, ShardSpec, assemble
+from zarrfs.stores.base import Buffer, KeyStat
+
+UNSEEN = KnownShard(KeyStat(0, None, ""), FoundPairs({}), ("", None))
+"""A shard that is replaced whole, so that nobody has looked what was there."""
+
+
+class ShardReplaced(Exception):
+    """Somebody has replaced a shard between the time that it was read and the time that it was to be set."""
+
+
+async def made_anew(parent: ChunkStore, shard: Coords, group: dict[int, Written], known: KnownShard | None) -> dict[int, Written]:
+    """``group``, chunks that are to be stored in a shard, by place: changes that were made in other chunks than are stored now
+    (`Written.base`) are made in these. Raises `GenerationMismatch` where a chunk is not the one that was expected, `ShardReplaced`."""
+    anew: dict[int, Merge] = {}
+    for place, written in group.items():
+        if written.merge is None and written.expected is None:
+            continue
+        stat = known.stat_of(place) if known is not None else None
+        generation = stat.generation if stat is not None else ""
+        if written.expected not in (None, generation):
+            raise GenerationMismatch(f"a chunk of {parent.keys(shard)[0]!r} was changed", key=parent.keys(shard)[0])
+        if written.merge is not None and written.base != generation:
+            anew[place] = written.merge
+    if not anew:
+        return group
+    ranges = {place: found for place in anew if known is not None and (found := known.find(place)) is not None}
+    values: list[Buffer] = []
+    if ranges and known is not None:
+        asked = [within(found, ByteRange(0, anew[place].limit + 1)) for place, found in ranges.items()]
+        try:
+            values = await parent.get_parts(shard, asked, known.stat.generation)
+        except GenerationMismatch as error:
+            raise ShardReplaced from error
+    stored = dict(zip(ranges, values, strict=True))
+    made = dict(group)
+    for place, merge in anew.items():
+        made[place] = Written(await merge.onto(stored.get(place)), new_generation(), group[place].mtime_ns)
+    return made
+
+
+def assembled(spec: ShardSpec, reader: ShardIndexReader, pieces: Mapping[int, Buffer]) -> tuple[Buffer, Pairs]:
+    """A shard of these chunks, by place, and its index. In a thread."""
+    chunks, pairs = assemble(spec, pieces, reader.nbytes)
+    index = reader.chain.encode(pairs.reshape(spec.index_shape))
+    parts = [index, *chunks] if spec.index_location == "start" else [*chunks, index]
+    nbytes = sum(map(len, parts))
+    if not is_large(nbytes):
+        return b"".join(parts), pairs
+    shard, end = buffer(nbytes), 0
+    for part in parts:
+        shard[end : end + len(part)] = part
+        end += len(part)
+    return shard, pairs
+
+
+def within(found: tuple[int, int], byte_range: ByteRange) -> ByteRange:
+    """A part of a chunk as a part of its shard."""
+    offset, nbytes = found
+    start, stop = byte_range.resolve(nbytes)
+    return ByteRange(offset + start, stop - start)
