@@ -31,7 +31,8 @@ class Content(abc.ABC):
 
     ``ident``: see `File.ident`. ``verbatim``: what was published is read back byte for byte (it is not where a codec rounds, or where
     padding is replaced). ``in_parts``: the value changes part by part, each for itself: who has the file open sees every change.
-    ``private``: it is in no store, and nobody else can change it.
+    ``private``: it is in no store, and nobody else can change it. ``merged``: what of it is changed is put into what others have made of
+    it by then.
     """
 
     ident: str
@@ -39,6 +40,7 @@ class Content(abc.ABC):
     in_parts: bool = False
     blksize: int = 4096
     private: bool = False
+    merged: bool = False
     held_nbytes: int = 0
     """See `File.held_nbytes`."""
 
@@ -53,6 +55,10 @@ class Content(abc.ABC):
     @abc.abstractmethod
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         """A stage for a change of the value; ``empty``: for a change that begins with an empty file (O_TRUNC, creation)."""
+
+    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
+        """A stage for a change of the value that ``seen`` has given, where that is still to be had."""
+        return await self.stage(room, empty=False)
 
     async def keep(self, room: StagingRoom) -> Stage:
         """A stage from which the value can be read when it is gone. Raises `ZarrfsError` where it cannot be kept."""

@@ -92,8 +92,11 @@ class StagedHandle(Handle):
         self._snapshot = snapshot
         self._epoch = staged.epoch
         self._served = False
-        # What changes in parts has no generation by which the kernel's pages could be told from later ones.
-        self.keep_cache = not staged.content.in_parts
+        # What changes in parts has no generation by which the kernel's pages could be told from later ones. Of what is written it is to
+        # have no pages but those that it is given from now on.
+        self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
+        if flags.write:
+            staged.opened_to_write()
 
     async def attributes(self) -> Attributes:
         if self._staged.size is not None or self._staged.orphan:
@@ -103,6 +106,12 @@ class StagedHandle(Handle):
         return (await self._taken_snapshot()).attributes
 
     async def read(self, offset: int, size: int) -> Buffer:
+        data = await self._read(offset, size)
+        if self._staged.given is not None:
+            self._staged.given.gave(offset, data)
+        return data
+
+    async def _read(self, offset: int, size: int) -> Buffer:
         data = await self._staged.read(offset, size)
         if data is not None:
             return data
@@ -121,8 +130,9 @@ class StagedHandle(Handle):
     async def write(self, offset: int, data: Buffer) -> int:
         if not self._flags.write:
             return await super().write(offset, data)
+        done = await self._staged.write(offset, data, self._snapshot if self._served else None)
         await self._drop_snapshot()
-        return await self._staged.write(offset, data)
+        return done
 
     async def truncate(self, size: int) -> None:
         if not self._flags.write:

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Awaitable, Callable
 
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
+from zarrfs.vfs.given import Given
 from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES, SpillBuffer
 
@@ -70,6 +71,10 @@ class Stage(abc.ABC):
     @abc.abstractmethod
     async def write(self, offset: int, data: Buffer) -> None:
         """Stage ``data`` at ``offset``. When it raises, the file is as it was."""
+
+    async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
+        """As `write`, by who was ``given`` parts of the file: where a value is changed part by part, what is as it was given stays."""
+        await self.write(offset, data)
 
     @abc.abstractmethod
     async def truncate(self, size: int) -> None:

@@ -22,28 +22,24 @@ mutators (write, truncate, publish) hold across awaits, so that what is publishe
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 import trio
 
-from zarrfs import durability
-from zarrfs.errors import NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
+from zarrfs.errors import ZarrfsError
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.content import Content
-from zarrfs.vfs.loading import loading
-from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES
-from zarrfs.vfs.stage import Stage, StagingRoom, State
+from zarrfs.vfs.stage import StagingRoom, State
+from zarrfs.vfs.staged import Staged, lost
+
+__all__ = ["Failure", "Staged", "StagingArea", "lost"]
 
 log = logging.getLogger(__name__)
 
 Failure = Callable[[str, BaseException], None]
 """Called with (ident, error) for what could not be published and whom nobody else will tell."""
-
-
-_UNPUBLISHED = (State.TRUNCATED, State.DIRTY, State.FAILED, State.PUBLISHING)
 
 
 class StagingArea:
@@ -77,7 +73,7 @@ class StagingArea:
         """The staged file for ``content``, made when it is not there; one more handle counts on it."""
         staged = self._staged.get(content.ident)
         if staged is not None and staged.content.is_outdated:
-            self._supersede(staged)
+            self.supersede(staged)
             staged = None
         if staged is None:
             content = content.renewed()
@@ -140,22 +136,29 @@ class StagingArea:
     async def unnaming(self, ident: str) -> AsyncIterator[None]:
         """Around what takes the name ``ident`` from a file: its open handles keep what they may still read. When the body fails the
         file has not lost its name, and goes on as before."""
-        if (staged := self._staged.get(ident)) is None:
-            yield
-            return
-        async with staged.lock:
-            await staged.keep_bytes()
+        async with AsyncExitStack() as stack:
+            # Of those that have lost the name before, what they change is not to bring it back.
+            others = [each for each in self._superseded if each.content.ident == ident]
+            for each in others:
+                await stack.enter_async_context(each.lock)
+            if (staged := self._staged.get(ident)) is not None:
+                await stack.enter_async_context(staged.lock)
+                await staged.keep_bytes()
             try:
                 yield
             except BaseException:
-                if staged.state is State.CLEAN:
+                if staged is not None and staged.state is State.CLEAN:
                     await staged.drop()
                 raise
+            for each in others:
+                each.removed = True
+            if staged is None:
+                return
             staged.orphan = True
-            self._forget(staged)
-            if staged._stage is not None:
+            self.forget(staged)
+            if staged.stage is not None:
                 with trio.CancelScope(shield=True):
-                    await staged._stage.unnamed()
+                    await staged.stage.unnamed()
 
     def changed(self, ident: str) -> None:
         """The published value of ``ident`` has another generation, or is staged here: open handles go on with what is there now."""
@@ -172,7 +175,7 @@ class StagingArea:
             # Somebody is changing it here, or it is just losing or changing its name.
             staged.epoch += 1
             return False
-        self._supersede(staged)
+        self.supersede(staged)
         return True
 
     def publishing(self, ident: str) -> Content | None:
@@ -216,232 +219,20 @@ class StagingArea:
     def _all(self) -> list[Staged]:
         return [*self._staged.values(), *self._superseded]
 
-    def _supersede(self, staged: Staged) -> None:
+    def supersede(self, staged: Staged) -> None:
+        """The name is another file's from now on."""
         staged.superseded = True
-        self._forget(staged)
+        self.forget(staged)
         self._superseded.add(staged)
 
-    def _forget(self, staged: Staged) -> None:
+    def forget(self, staged: Staged) -> None:
+        """It is not found by its name any more."""
         self._superseded.discard(staged)
         if self._staged.get(staged.content.ident) is staged:
             del self._staged[staged.content.ident]
 
-    def _failed(self, ident: str, error: BaseException) -> None:
+    def failed(self, ident: str, error: BaseException) -> None:
+        """What was written could not be published, and nobody else will tell."""
         log.error("what was written to %r could not be stored and is lost: %s", ident, error)
         if self._on_failure is not None:
             self._on_failure(ident, error)
-
-
-class Staged:
-    """One file's staged content; see the module's text. Use `StagingArea.acquire`."""
-
-    def __init__(self, area: StagingArea, content: Content) -> None:
-        self.area = area
-        self.content = content
-        self.handles = 0
-        self.orphan = False
-        self.lost = False
-        self.superseded = False
-        self.epoch = 0
-        self.lock = trio.Lock()
-        self._state = State.CLEAN
-        self._stage: Stage | None = None
-        self._failures = 0
-        self._unanswered: StoreTimeout | None = None
-        self._changed_ns: int | None = None
-        self._mtime_ns: int | None = None
-
-    @property
-    def state(self) -> State:
-        """The state it is in now."""
-        return self._state
-
-    @property
-    def unpublished(self) -> bool:
-        """Whether something is staged that the store does not have."""
-        return self._state in _UNPUBLISHED and not self.orphan
-
-    @property
-    def size(self) -> int | None:
-        """Size of the staged file; None while nothing is staged and the published value counts."""
-        return None if self._stage is None else self._stage.size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are staged."""
-        return 0 if self._stage is None else self._stage.nbytes
-
-    @property
-    def mtime_ns(self) -> int | None:
-        """When the staged bytes last changed, or the time that was set for them; None while the published value's counts."""
-        return self._mtime_ns if self._mtime_ns is not None else self._changed_ns
-
-    async def create(self) -> None:
-        """The file was just created: empty, and published as such only if nothing else comes."""
-        async with self.lock:
-            await self._empty()
-
-    async def attributes(self) -> Attributes:
-        """Size and time as this mount sees them. Raises `NoSuchEntry` when nothing is staged and nothing published."""
-        if self._stage is not None or self.orphan:
-            nlink = 0 if self.orphan else 1
-            return Attributes(False, self.size or 0, self.mtime_ns, nlink=nlink, blksize=self.content.blksize)
-        snapshot = await self.content.snapshot()
-        if snapshot is None:
-            raise NoSuchEntry(f"{self.content.ident} is gone", key=self.content.ident)
-        try:
-            return snapshot.attributes
-        finally:
-            await snapshot.aclose()
-
-    async def read(self, offset: int, size: int) -> Buffer | None:
-        """Staged bytes; None while nothing is staged and the published value is to be read. Writers do not stop readers."""
-        while (stage := self._stage) is not None:
-            data = await stage.read(offset, size)
-            if self._stage is stage:
-                return data
-        return None
-
-    async def write(self, offset: int, data: Buffer) -> int:
-        """Stage ``data``; what is needed of the published value beside it is loaded first, unless that was truncated."""
-        self.content.check_write(offset, len(data))
-        async with self.lock, self._clean_if_refused():
-            stage = await self._staged(empty=self.content.covers(offset, len(data)))
-            await stage.write(offset, data)
-            self._touch(State.DIRTY)
-        return len(data)
-
-    async def truncate(self, size: int) -> None:
-        """Cut or grow to ``size`` bytes."""
-        self.content.check_write(size, 0)
-        async with self.lock:
-            if size == 0:
-                await self._empty()
-                return
-            async with self._clean_if_refused():
-                stage = await self._staged()
-                await stage.truncate(size)
-                self._touch(State.DIRTY)
-
-    async def drop(self) -> None:
-        """Forget what is staged; the published value counts again."""
-        stage, self._stage = self._stage, None
-        self._state = State.CLEAN
-        self._mtime_ns = self._changed_ns = None
-        if stage is not None:
-            with trio.CancelScope(shield=True):
-                await stage.aclose()
-
-    async def set_mtime(self, mtime_ns: int) -> None:
-        """utimens(2): kept with the staged bytes until they are published, else set on the value."""
-        async with self.lock:
-            if self.unpublished or self.orphan:
-                self._mtime_ns = mtime_ns
-                return
-        await self.content.set_mtime(mtime_ns)
-
-    async def flush(self) -> None:
-        """Publish what was written; emptiness alone is not published yet."""
-        if self._state in (State.DIRTY, State.FAILED, State.PUBLISHING):
-            with durability.demanded(self.area.durable):
-                await self._publish((State.DIRTY, State.FAILED))
-            if self.area.durable and not self.orphan:
-                await self.content.sync()
-
-    async def publish_now(self) -> None:
-        """Publish whatever is staged, emptiness too."""
-        await self._publish((State.TRUNCATED, State.DIRTY, State.FAILED))
-
-    async def fsync(self) -> None:
-        """Publish whatever is staged and make it durable."""
-        with durability.demanded():
-            await self.publish_now()
-        if not self.orphan:
-            await self.content.sync()
-
-    async def release(self) -> None:
-        """One handle less. The last one publishes what is left; a failure is recorded, since nobody waits for it."""
-        try:
-            if self.handles == 1 and self.unpublished:
-                with trio.CancelScope(shield=True):
-                    await (self.fsync() if self.area.durable else self.publish_now())
-        except Exception as error:  # noqa: BLE001 (whatever it was, what was written is lost, and somebody has to learn it)
-            self.area._failed(self.content.ident, error)
-        finally:
-            self.handles -= 1
-            if self.handles == 0:
-                self.area._forget(self)
-                await self.drop()
-
-    async def keep_bytes(self) -> None:
-        """Load the published value so that handles can go on reading it when it is gone. The caller holds the lock."""
-        if self._stage is None:
-            try:
-                self._stage = await self.content.keep(self.area.room)
-            except ZarrfsError as error:
-                log.warning("%r loses its name and cannot be kept for those who have it open: %s", self.content.ident, error)
-
-    async def _publish(self, from_states: tuple[State, ...]) -> None:
-        failures = self._failures
-        async with self.lock:
-            if self.orphan or self._state not in from_states:
-                return
-            if self._failures != failures and self._unanswered is not None:
-                # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
-                raise self._unanswered
-            assert self._stage is not None
-            self._state = State.PUBLISHING
-            try:
-                if self.lost:
-                    raise StaleEntry(f"{self.content.ident}: its folder was erased", key=self.content.ident)
-                await self._stage.publish()
-            except BaseException as error:
-                self._state = State.FAILED
-                self._failures += 1
-                self._unanswered = error if isinstance(error, StoreTimeout) else None
-                raise
-            mtime_ns = self._mtime_ns
-            moved = self._stage.moved
-            await self.drop()
-            self.epoch += 1
-            # Its handles have changed the value that is there now: from here on that is theirs too.
-            self.superseded = False
-            if moved:
-                self.area._supersede(self)
-            if mtime_ns is not None:
-                await self.content.set_mtime(mtime_ns)
-
-    async def _staged(self, *, empty: bool = False) -> Stage:
-        if self._stage is None:
-            if self.orphan:
-                raise lost(self.content)
-            with loading(self.content.ident):
-                self._stage = await self.content.stage(self.area.room, empty=empty)
-        return self._stage
-
-    async def _empty(self) -> None:
-        stage = await self.content.stage(self.area.room, empty=True)
-        self._stage, before = stage, self._stage
-        self._touch(State.TRUNCATED)
-        if before is not None:
-            await before.aclose()
-
-    @asynccontextmanager
-    async def _clean_if_refused(self) -> AsyncIterator[None]:
-        """What was loaded for a change that could not be staged is not staged either."""
-        try:
-            yield
-        except ZarrfsError:
-            if self._state is State.CLEAN and not self.orphan:
-                await self.drop()
-            raise
-
-    def _touch(self, state: State) -> None:
-        self._state = state
-        self._changed_ns = time.time_ns()
-        self._mtime_ns = None
-
-
-def lost(content: Content) -> StaleEntry:
-    """The error for an open file that lost its name and whose value could not be kept."""
-    return StaleEntry(f"{content.ident} was removed, and could not be kept for those who have it open", key=content.ident)

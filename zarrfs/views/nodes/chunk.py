@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.arrays.array import Elements
+from zarrfs.arrays.array import Elements, part
+from zarrfs.arrays.merging import ElementMerge, Mask, store_merged
 from zarrfs.errors import (
     ChunkDecodeError,
     ChunkEncodeError,
@@ -28,6 +29,8 @@ from zarrfs.stores.base import KeyStat
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.stage import Stage, StagingRoom
+from zarrfs.views.nodes.chunk_stage import ChunkStage
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
 # An encoded chunk up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
@@ -115,6 +118,8 @@ class DecodedChunk(ChunkFile):
         self._nbytes = opened.array.metadata.chunk_nbytes(coords)
         self._was_given = False
         self.fixed_size = None if self._is_variable else self._nbytes
+        # Elements without a fixed size are replaced together.
+        self.merged = not self._is_variable
 
     async def snapshot(self) -> Snapshot | None:
         opened = self._opened
@@ -150,6 +155,28 @@ class DecodedChunk(ChunkFile):
             elements = await opened.array.filled(self._coords)
         return None if elements is None else _as_bytes(elements)
 
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        if self._is_variable:
+            return await super().stage(room, empty=empty)
+        data = None
+        if not empty:
+            data = await self.load()
+            if data is None:
+                # Somebody has erased it since it was opened.
+                data = _as_bytes(await self._opened.array.filled(self._coords))
+        return self._stage(room, data)
+
+    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
+        if self._is_variable or not isinstance(seen, _DecodedSnapshot) or (data := seen.given) is None:
+            return await self.stage(room, empty=False)
+        # A chunk that was read goes on from there, although it may be another by now.
+        await self._current()
+        return self._stage(room, data)
+
+    def _stage(self, room: StagingRoom, data: Buffer | None) -> ChunkStage:
+        itemsize = self._opened.array.metadata.data_type.itemsize
+        return ChunkStage(room, data, self._publish_elements, nbytes=self._nbytes, itemsize=itemsize)
+
     def check_write(self, offset: int, size: int) -> None:
         if self._is_variable and offset + size > MAX_VARIABLE_NBYTES:
             raise FileTooLarge(
@@ -165,11 +192,27 @@ class DecodedChunk(ChunkFile):
             except (ChunkDecodeError, ChunkEncodeError) as error:
                 raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
             return
+        self._check_size(data)
+        await opened.array.write_chunk(self._coords, data)
+
+    async def _publish_elements(self, data: Buffer, changed: Mask | None = None) -> None:
+        """`publish`; with ``changed`` only those elements, of all of the chunk in C order."""
+        if changed is None:
+            await self.publish(data)
+            return
+        array = (await self._current()).array
+        self._check_size(data)
+        metadata = array.metadata
+        shape = metadata.chunk_grid.chunk_shape(self._coords)
+        elements: Elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
+        inside = part(changed.reshape(shape), array.inside(self._coords))
+        await store_merged(array, self._coords, ElementMerge(array, self._coords, elements, lambda: inside, sparse=False))
+
+    def _check_size(self, data: Buffer) -> None:
         if len(data) != self._nbytes:
             raise ChunkSizeMismatch(
                 f"{self.ident} has exactly {self._nbytes} bytes, not {len(data)}: nothing was stored", key=self.ident
             )
-        await opened.array.write_chunk(self._coords, data)
 
     @property
     def _form_of_bytes(self) -> tuple[Any, ...]:
@@ -257,6 +300,11 @@ class _DecodedSnapshot(Snapshot):
         self._data = data
         self._stored = stored
         self.attributes = Attributes(False, nbytes, mtime_ns)
+
+    @property
+    def given(self) -> Buffer | None:
+        """The chunk, where it was read and is still at hand."""
+        return self._data.data if self._data is not None else None
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._data is not None:

@@ -32,6 +32,7 @@ from zarrfs.hierarchy.placing import Placing
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
+from zarrfs.vfs.given import Given, Mask
 from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
@@ -92,6 +93,12 @@ class ElementsStage(Stage):
         return out
 
     async def write(self, offset: int, data: Buffer) -> None:
+        await self._write(offset, data, None)
+
+    async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
+        await self._write(offset, data, given.changed(offset, data))
+
+    async def _write(self, offset: int, data: Buffer, changed: Mask | None) -> None:
         await self._require_current()
         if offset + len(data) > self.size:
             raise FileTooLarge(f"{self._ident} has exactly {self.size} bytes", key=self._ident)
@@ -108,7 +115,8 @@ class ElementsStage(Stage):
         for extent, start, nbytes in parts:
             if not isinstance(extent, Literal):
                 begin = extent.offset + start - offset
-                await self._writer.write(extent.start + start, view[begin : begin + nbytes])
+                which = changed[begin : begin + nbytes] if changed is not None else None
+                await self._writer.write(extent.start + start, view[begin : begin + nbytes], which)
 
     async def truncate(self, size: int) -> None:
         if size > self.size:

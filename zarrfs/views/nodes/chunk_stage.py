@@ -1,0 +1,109 @@
+"""A change of a chunk file: which elements it changes, and so what of the chunk stays as others have made it by then."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from zarrfs.memory import spill
+from zarrfs.vfs.given import Given
+from zarrfs.vfs.node import Buffer
+from zarrfs.vfs.stage import StagingRoom, ValueStage
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Publish(Protocol):
+    """Stores ``data``, all of a chunk; with ``changed`` (of each element, in C order) only those elements of it."""
+
+    async def __call__(self, data: Buffer, changed: Mask | None = None) -> None: ...
+
+
+class ChunkStage(ValueStage):
+    """The bytes of a chunk of ``nbytes`` in elements of ``itemsize``, that begin as ``data``; None: with nothing, so that what is written
+    replaces the chunk. So does what replaces each of its elements.
+
+    A byte that is changed changes its element. The room for which elements these are is taken when the first is changed.
+    """
+
+    def __init__(self, room: StagingRoom, data: Buffer | None, publish: Publish, *, nbytes: int, itemsize: int) -> None:
+        super().__init__(room, data if data is not None else b"", publish)
+        self._publish_elements = publish
+        self._nbytes = nbytes
+        self._itemsize = itemsize
+        self._budget = room.budget
+        self._is_new = data is None
+        self._changed: Mask | None = None
+        self._taken = 0
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        self._have_mask()
+        await super().write(offset, data)
+        self._mark(offset, offset + len(data))
+
+    async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
+        which = None if self._is_new else given.changed(offset, data)
+        if which is None:
+            await self.write(offset, data)
+            return
+        places = np.flatnonzero(which)
+        if not len(places):
+            return
+        self._have_mask()
+        # What is as it was given may be another by now.
+        low, high = int(places[0]), int(places[-1]) + 1
+        piece, which = np.frombuffer(data, np.uint8)[low:high], which[low:high]
+        if not which.all():
+            there = np.frombuffer(self._bytes.read(offset + low, high - low), np.uint8)
+            piece = np.where(which, piece, np.pad(there, (0, high - low - len(there))))
+        await super().write(offset + low, piece.data)
+        self._mark(offset + low, offset + high, which)
+
+    async def truncate(self, size: int) -> None:
+        before = self.size
+        self._have_mask()
+        await super().truncate(size)
+        self._mark(min(before, size), self._nbytes if size < before else size)
+
+    async def publish(self) -> None:
+        changed = self._changed
+        if self._is_new or (changed is not None and changed.all()):
+            await super().publish()
+            return
+        if changed is None:
+            changed = np.zeros(self._nbytes // self._itemsize, bool)
+        try:
+            await self._publish_elements(self._bytes.whole(), changed)
+        except BaseException:
+            self._lent = True
+            raise
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self._budget.give(self._taken)
+        self._taken = 0
+        self._changed = None
+
+    def _have_mask(self) -> None:
+        """Raises `TooLarge` where there is no room to note what is changed."""
+        if self._is_new or self._changed is not None:
+            return
+        count = self._nbytes // self._itemsize
+        if self._budget.take(count):
+            self._taken = count
+            self._changed = np.zeros(count, bool)
+        else:
+            self._changed = np.frombuffer(spill.mapped(max(1, count)), bool, count)
+
+    def _mark(self, start: int, stop: int, which: Mask | None = None) -> None:
+        """Bytes ``start`` to ``stop`` are changed; of these, those that ``which`` names."""
+        if self._changed is None or stop <= start:
+            return
+        first, last = start // self._itemsize, -(-stop // self._itemsize)
+        if which is None:
+            self._changed[first:last] = True
+            return
+        of_bytes = np.zeros((last - first, self._itemsize), bool)
+        of_bytes.reshape(-1)[start - first * self._itemsize :][: stop - start] = which
+        self._changed[first:last] |= np.logical_or.reduce(of_bytes, axis=1)
