@@ -52,12 +52,16 @@ class Content(abc.ABC):
         """As `snapshot`, for who is about to read the value."""
         return await self.snapshot()
 
+    async def opened_to_change(self) -> Snapshot | None:
+        """As `snapshot`, for who is about to read the value and to change a part of it."""
+        return await self.snapshot()
+
     @abc.abstractmethod
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         """A stage for a change of the value; ``empty``: for a change that begins with an empty file (O_TRUNC, creation)."""
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
-        """A stage for a change of the value that ``seen`` has given, where that is still to be had."""
+        """A stage for a change of the value that ``seen`` is of, where that is at hand."""
         return await self.stage(room, empty=False)
 
     async def keep(self, room: StagingRoom) -> Stage:

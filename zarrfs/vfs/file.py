@@ -40,7 +40,11 @@ class StagedFile(File):
                 await staged.truncate(0)
             snapshot = None
             if staged.size is None:
-                snapshot = await (staged.content.snapshot() if flags.write else staged.content.opened())
+                if flags.write and flags.read and staged.content.merged:
+                    # The kernel has no pages of it. What it changes is a change of what was there now, whatever becomes of that.
+                    snapshot = await staged.content.opened_to_change()
+                else:
+                    snapshot = await (staged.content.snapshot() if flags.write else staged.content.opened())
             if snapshot is None and staged.size is None:
                 raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
         except BaseException:
@@ -130,7 +134,9 @@ class StagedHandle(Handle):
     async def write(self, offset: int, data: Buffer) -> int:
         if not self._flags.write:
             return await super().write(offset, data)
-        done = await self._staged.write(offset, data, self._snapshot if self._served else None)
+        if self._epoch != self._staged.epoch:
+            await self._drop_snapshot()
+        done = await self._staged.write(offset, data, self._snapshot)
         await self._drop_snapshot()
         return done
 

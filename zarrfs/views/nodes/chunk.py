@@ -136,7 +136,12 @@ class DecodedChunk(ChunkFile):
 
     async def opened(self) -> Snapshot | None:
         # Who has been given the chunk once has it in pages.
-        if not self._was_given and not self._is_variable and self._nbytes <= _AT_ONCE_NBYTES:
+        if not self._was_given:
+            return await self.opened_to_change()
+        return await self.snapshot()
+
+    async def opened_to_change(self) -> Snapshot | None:
+        if not self._is_variable and self._nbytes <= _AT_ONCE_NBYTES:
             self._was_given = True
             found = await self._opened.array.stored_chunk(self._coords)
             if found is not None:
@@ -167,10 +172,12 @@ class DecodedChunk(ChunkFile):
         return self._stage(room, data)
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
-        if self._is_variable or not isinstance(seen, _DecodedSnapshot) or (data := seen.given) is None:
+        if self._is_variable or not isinstance(seen, _DecodedSnapshot):
             return await self.stage(room, empty=False)
-        # A chunk that was read goes on from there, although it may be another by now.
         await self._current()
+        if (data := await seen.at_hand()) is None:
+            return await self.stage(room, empty=False)
+        # It goes on from what was there when it was opened, or read, although that may be another by now.
         return self._stage(room, data)
 
     def _stage(self, room: StagingRoom, data: Buffer | None) -> ChunkStage:
@@ -301,10 +308,11 @@ class _DecodedSnapshot(Snapshot):
         self._stored = stored
         self.attributes = Attributes(False, nbytes, mtime_ns)
 
-    @property
-    def given(self) -> Buffer | None:
-        """The chunk, where it was read and is still at hand."""
-        return self._data.data if self._data is not None else None
+    async def at_hand(self) -> Buffer | None:
+        """The chunk, where the store need not be asked for it."""
+        if self._data is None and self._stored is None:
+            return None
+        return await self.read(0, self.attributes.size)
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._data is not None:
