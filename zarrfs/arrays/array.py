@@ -173,9 +173,12 @@ class Array:
         each = max(map(self._decoding_nbytes, coords), default=0)
         return self._budget.working(2 * (min(nbytes, spill.large_nbytes()) + each))
 
-    def encode_now(self, coords: Coords, elements: Elements) -> Buffer:
-        """As `encode_chunk`, of elements that nobody changes afterwards. In a thread."""
+    def encode_now(self, coords: Coords, elements: Elements, *, whole: bool = False) -> Buffer:
+        """As `encode_chunk`, of elements that nobody changes afterwards; ``whole``: what lies beyond the array's edge is right. In a
+        thread."""
         try:
+            if whole:
+                return self.chain.encode(elements)
             return self._encode(coords, elements.reshape(-1).view(np.uint8).data if elements.size else b"")
         except ZarrfsError as error:
             raise self.naming(error, "encoding", coords) from error

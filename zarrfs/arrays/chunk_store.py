@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from zarrfs.errors import ChunkError, GenerationMismatch, StoreUnsupported
+from zarrfs.errors import ChunkError, GenerationMismatch, StoreAccessDenied, StoreError, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -28,6 +28,8 @@ StoredChunk = tuple[Coords, int, int | None]
 # often that is tried before others are kept out.
 _TRIES = 64
 _TRIES_UNLOCKED = 3
+
+_REFUSALS = (StoreUnsupported, StoreAccessDenied, StoreError)
 
 _stamps = itertools.count(1)
 
@@ -332,7 +334,10 @@ class StoredChunks(ChunkStore):
         if value is not None and expected is not None:
             try:
                 return await self._store.set(key, value, if_generation=expected)
-            except StoreUnsupported:
+            except StoreError as error:
+                # Some file systems refuse, each in its own words, what creates a file only where none is.
+                if type(error) not in _REFUSALS or (expected and not isinstance(error, StoreUnsupported)):
+                    raise
                 await self._check(key, expected)
         if value is not None:
             return await self._store.set(key, value)

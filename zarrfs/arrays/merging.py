@@ -85,7 +85,11 @@ class ElementMerge(_Elements):
 
     def lasting(self, made: Buffer | None) -> LastingMerge:
         assert self._mask is not None
-        return LastingMerge(self._array, self._coords, made, np.packbits(self._mask).data, sparse=self._sparse)
+        # Of the whole chunk: the array may get another shape, and the chunk another part within it.
+        mask = spill.array(self._elements.shape, np.dtype(bool))
+        mask[...] = False
+        self._inside(mask)[...] = self._mask
+        return LastingMerge(self._array, self._coords, made, np.packbits(mask).data, sparse=self._sparse)
 
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         mask = self._mask = self._changed()
@@ -123,13 +127,12 @@ class LastingMerge(_Elements, Lasting):
 
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         into, made = self._before(stored), self._before(self._made)
-        inside = self._inside(into)
-        bits = np.unpackbits(np.frombuffer(self.packed, np.uint8), count=inside.size)
-        put(inside, self._inside(made), bits.view(np.bool_).reshape(inside.shape))
+        bits = np.unpackbits(np.frombuffer(self.packed, np.uint8), count=into.size)
+        put(into, made, bits.view(np.bool_).reshape(into.shape))
         decoded = (stored is not None) + (self._made is not None)
-        if self._sparse and is_filled(self._array.metadata, inside):
+        if self._sparse and is_filled(self._array.metadata, into):
             return None, decoded
-        return self._array.encode_now(self._coords, into), decoded
+        return self._array.encode_now(self._coords, into, whole=True), decoded
 
 
 def put(into: Elements, elements: Elements, mask: Mask) -> None:
