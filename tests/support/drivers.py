@@ -16,7 +16,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -325,6 +325,10 @@ class RecordingNotifier:
     def entry(self, parent: int, name: str) -> None:
         self.entries.append((parent, name))
 
+    @contextlib.contextmanager
+    def locked(self, *names: tuple[int, str], also: Iterable[int] = ()) -> Iterator[None]:
+        yield
+
     async def drained(self) -> None:
         await trio.lowlevel.checkpoint()
 
@@ -360,6 +364,7 @@ class DirectDriver(Driver):
         )
         self.handlers = Operations(self.session)
         tree.on_affected, tree.on_forgotten = self.session.kernel_cache.changed, self.session.kernel_cache.forgotten
+        tree.on_moved = self.session.kernel_cache.moved
         self.lookups: dict[int, int] = {}
         self._descriptors: dict[int, _OpenFile] = {}
         self._next_fd = itertools.count(3)

@@ -25,6 +25,7 @@ from zarrfs.arrays.reader import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.daemon.malloc import give_freed_memory_back
+from zarrfs.daemon.moves import Moved, Moves
 from zarrfs.daemon.slices import Slices, Work
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
@@ -48,7 +49,7 @@ from zarrfs.transformers.read_only import ReadOnlyStore
 from zarrfs.transformers.without_apart import WithoutApart
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
-from zarrfs.views.base import View, ViewContext, ViewPlugin
+from zarrfs.views.base import View, ViewContext, ViewPlugin, path_of
 from zarrfs.views.recent_errors import RecentErrors
 from zarrfs.views.root import ControlDirectory, MountRoot
 
@@ -88,9 +89,9 @@ class MountTree:
         self.failures: list[tuple[str, str]] = []
         self.on_affected: Entries | None = None
         self.on_forgotten: Forgotten | None = None
+        self.on_moved: Moved = lambda entries: None
         self.watched = False
         self._is_over = False
-        self._moved_from: Change | None = None
         self.slices = Slices(nursery.start_soon)
         self._nursery = nursery
         self._to_look_at: dict[NodePath, None] = {}
@@ -133,7 +134,7 @@ class MountTree:
             chunk_store=whole,
             dialects=dialects(config.dialect_choices),
         )
-        context = ViewContext(
+        self._context = context = ViewContext(
             store=self.store,
             hierarchy=self.hierarchy,
             editor=NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect)),
@@ -148,6 +149,8 @@ class MountTree:
         made = [(plugin, *view) for plugin in _chosen(config) if (view := _made(plugin, context)) is not None]
         self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in made}
         self.single = config.view
+        self._moves = Moves(self._views, self.staging, self.path_of)
+        self.hierarchy.live.on_removed = lambda path: self._tell(self._moves.lost(path.prefix))
         folders = {plugin.name: folder for plugin, _, folder in made}
         if config.view is not None and config.view not in folders:
             raise UsageError(f"the view {config.view!r} cannot be shown: see the log")
@@ -254,6 +257,7 @@ class MountTree:
     def ended(self) -> None:
         """The kernel asks nothing any more: what changes from now on is told to nobody."""
         self.on_affected = self.on_forgotten = None
+        self.on_moved = lambda entries: None
         self._is_over = True
         self.slices.end()
 
@@ -274,23 +278,14 @@ class MountTree:
             return
         if change.kind == "moved":
             assert change.new_place is not None
-            if change.new_place.startswith(APART):
-                # For whoever has it open it is erased, which is told next.
-                return
-            # An erasure of that is told next, of which nothing is lost.
-            self._moved_from = Change(change.place, "erase")
             self.hierarchy.live.moved(change.place, change.new_place)
-            self.staging.follow()
             if isinstance(change.place, Prefix) and isinstance(change.new_place, Prefix):
-                for view in self._views.values():
-                    view.follow(change.place, change.new_place)
+                self.on_moved(self._moves.follow(change.place, change.new_place))
             return
-        if change.kind == "erase" and not change.behind:
-            if change.is_prefix:
-                self.hierarchy.live.erased(change.place)
-            if change.is_prefix and change.place and change != self._moved_from:
-                for ident in self._idents(change, ()):
-                    self.staging.lost_below(f"{ident}/")
+        if not isinstance(change.place, Prefix):
+            self.hierarchy.live.document_changed(change.place)
+        if change.is_prefix and change.kind == "erase" and not change.behind and not change.of_move:
+            self._erased_below(change)
         if change.kind in ("made", "unmade"):
             nodes = self.hierarchy.came_or_went(Prefix(change.place))
         else:
@@ -308,6 +303,15 @@ class MountTree:
             self._forget_below(change, nodes.tops)
         else:
             self._tell(self._affected(change, nodes), behind=True)
+
+    def _erased_below(self, change: Change) -> None:
+        place = Prefix(change.place)
+        self.hierarchy.live.erased(place)
+        for ident in self._idents(change, ()) if place else ():
+            self._context.lose_names(f"{ident}/")
+            self._tell([(self.path_of(ident), True, False, True)])
+        if (path := path_of(place)) is not None:
+            self.hierarchy.live.removed(path)
 
     def _on_waiting(self, change: Change, prefix: Prefix, coords: Sequence[Coords]) -> None:
         self._tell(self._affected(change, self.hierarchy.chunks_changed(prefix, coords)))
@@ -372,7 +376,8 @@ class MountTree:
                 if not change.behind and (published := self.staging.publishing(ident)) is not None:
                     yield path, affected.gone, published.verbatim, False
                 elif affected.content:
-                    yield path, affected.gone, False, self.staging.replaced(ident, gone=affected.gone)
+                    # What was renamed is what it was, for whoever has it open.
+                    yield path, affected.gone, False, not change.of_move and self.staging.replaced(ident, gone=affected.gone)
                 else:
                     # A new time makes another generation, by which open readers check what they read.
                     self.staging.changed(ident)

@@ -159,6 +159,7 @@ async def _mounted(
         session, ownership=Ownership.of_this_process(config.uid, config.gid, config.umask), xattrs=config.xattrs
     )
     tree.on_affected, tree.on_forgotten = session.kernel_cache.changed, session.kernel_cache.forgotten
+    tree.on_moved = session.kernel_cache.moved
     tree.slices.room = notifier.room
     # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240

@@ -21,7 +21,7 @@ from zarrfs.vfs.node import Attributes, Directory, File, Node
 
 ROOT_INO = 1
 _RESERVED = 16
-_NAMELESS = "\0"
+NAMELESS = "\0"
 _NODES_KEPT = 20_000
 _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 
@@ -71,9 +71,17 @@ class Inode:
         return "/".join(reversed(parts))
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it has no name any more, or lies in a folder that has none."""
+        each: Inode | None = self
+        while each is not None and not each.nameless:
+            each = each.parent
+        return each is not None
+
+    @property
     def nameless(self) -> bool:
         """Whether its name is another file's, or nobody's, by now."""
-        return self.name.startswith(_NAMELESS)
+        return self.name.startswith(NAMELESS)
 
 
 _Listed = bytes
@@ -117,6 +125,19 @@ class InodeTable:
             inode = entry
         found = self._known(self._number(inode.ino, last), inode)
         return found if found is not None and found.name == last and found.parent is inode else None
+
+    def at(self, path: str) -> Inode:
+        """The inode at ``path``, whether or not the kernel knows it: it may know something in it."""
+        inode = self.root
+        for name in path.split("/") if path else ():
+            ino = self._number(inode.ino, name)
+            found = self._known(ino, inode)
+            if found is None:
+                found = self._added(ino, inode, name)
+            elif found.name != name or found.parent is not inode:
+                found = self._displace(inode, name)
+            inode = found
+        return inode
 
     def refer(self, parent: Inode, name: str, *, stamp: int = 0) -> Inode:
         """The inode for an entry, with one more lookup counted on it. An entry whose ``stamp`` is not what the kernel was told gets a
@@ -223,7 +244,7 @@ class InodeTable:
     def vanished(self, inode: Inode) -> None:
         """The entry lost its name: whatever comes to be called so is another file."""
         self._undisplace(inode)
-        inode.name = _NAMELESS + inode.name
+        inode.name = NAMELESS + inode.name
 
     def _number(self, folder: int, name: str) -> int:
         displaced = self._displaced.get((folder, name)) if self._displaced else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from zarrfs.fuse.inodes import Inode, InodeTable
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import File, Node
+from zarrfs.vfs.node import Directory, File, Node
 
 TOLD_SECONDS = 300.0
 
@@ -28,6 +28,8 @@ class KernelCache:
         self._told = told
         self.epoch = 0
         """Counts changes: it is what it was while nothing changed."""
+        self.names_changed = False
+        """Whether names were found to be others' since somebody last set this to False."""
 
     def seconds(self, epoch: int) -> tuple[float, float]:
         """How long the attributes of a folder may be kept that were asked for at ``epoch``, and how long a name and those of a file."""
@@ -52,6 +54,22 @@ class KernelCache:
         self.epoch += 1
         return self._forgetting(path, superseded)
 
+    def moved(self, entries: Iterable[tuple[str, str, bool]]) -> None:
+        """Entries (old path, new path, is a folder) have other names now, through another view: the kernel finds the same files and
+        folders there, and whoever has them open, or stands in them, goes on."""
+        self.epoch += 1
+        for old, new, is_folder in entries:
+            inode = self._inodes.find(old)
+            if inode is None or inode.parent is None or (inode.node is not None and isinstance(inode.node, Directory) != is_folder):
+                continue
+            self.names_changed = True
+            self._notifier.entry(inode.parent.ino, inode.name)
+            if (replaced := self._inodes.find(new)) is not None and replaced.parent is not None:
+                self._notifier.entry(replaced.parent.ino, replaced.name)
+                self._inodes.vanished(replaced)
+            folder, _, name = new.rpartition("/")
+            self._inodes.move(inode, self._inodes.at(folder), name)
+
     def _changing(self, entries: Iterable[tuple[str, bool, bool, bool]], behind: bool) -> Iterator[None]:
         for path, gone, known, superseded in entries:
             yield
@@ -63,6 +81,7 @@ class KernelCache:
             if (gone or superseded) and inode.parent is not None:
                 self._notifier.entry(inode.parent.ino, inode.name)
             if superseded:
+                self.names_changed = self.names_changed or gone
                 self._inodes.vanished(inode)
             elif inode.node is None or isinstance(inode.node, File):
                 self._notifier.inode(inode.ino, attributes_only=known)

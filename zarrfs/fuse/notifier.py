@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import trio
@@ -68,6 +70,8 @@ class Notifier:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._waiting: dict[_Entry | _Inode | _Mark, None] = {}
+        self._locked: list[int] = []
+        self._later: list[_Entry] = []
         self._under_way = 0
         self._stopped = False
         self._changed = threading.Condition()
@@ -103,7 +107,29 @@ class Notifier:
 
     def entry(self, parent: int, name: str) -> None:
         """Have the kernel forget a name in a folder."""
-        self._put(_Entry(parent, name))
+        notice = _Entry(parent, name)
+        if parent in self._locked:
+            self._later.append(notice)
+        else:
+            self._put(notice)
+
+    @contextmanager
+    def locked(self, *names: tuple[int, str], also: Iterable[int] = ()) -> Iterator[None]:
+        """Around what gives these names (folder and name) to others, or takes them away, as the kernel asked: until it is answered it has
+        their folders locked, and those in ``also``, and what it is to forget in them waits. These names it forgets by itself."""
+        folders = [*(folder for folder, _ in names), *also]
+        self._locked.extend(folders)
+        known: tuple[tuple[int, str], ...] = ()
+        try:
+            yield
+            known = names
+        finally:
+            for folder in folders:
+                self._locked.remove(folder)
+            later, self._later = self._later, []
+            for notice in later:
+                if notice not in known:
+                    self.entry(*notice)
 
     async def drained(self) -> None:
         """Return when everything queued so far was told, or after a while. The caller holds no lock that a handler may need."""

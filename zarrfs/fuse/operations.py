@@ -108,14 +108,21 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def unlink(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
         parent, text = self.inodes[parent_inode], text_of(name)
-        await (await self.session.directory(parent)).unlink(text)
-        await self.session.let_go(self.session.vanished(parent, text))
+        unlinked = self.inodes.find(below(parent, text))
+        with self.session.notifier.locked((parent.ino, text)):
+            await (await self.session.directory(parent)).unlink(text)
+            self.session.vanished(parent, text)
+            await self.session.tell_names()
+        await self.session.let_go(unlinked)
 
     @guarded
     async def rmdir(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
         parent, text = self.inodes[parent_inode], text_of(name)
-        await (await self.session.directory(parent)).rmdir(text)
-        self.session.vanished(parent, text)
+        removed = self.inodes.find(below(parent, text))
+        with self.session.notifier.locked((parent.ino, text), also=[removed.ino] if removed is not None else []):
+            await (await self.session.directory(parent)).rmdir(text)
+            self.session.vanished(parent, text)
+            await self.session.tell_names()
 
     @guarded
     async def rename(
@@ -131,17 +138,22 @@ class Operations(pyfuse3.Operations):
             raise pyfuse3.FUSEError(errno.EINVAL)
         old_parent, new_parent = self.inodes[parent_inode_old], self.inodes[parent_inode_new]
         old, new = text_of(name_old), text_of(name_new)
-        await (await self.session.directory(old_parent)).rename(
-            old, await self.session.directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
-        )
-        moved = self.inodes.find(below(old_parent, old))
-        replaced = self.session.vanished(new_parent, new)
-        if moved is not None:
-            if moved.node is None or isinstance(moved.node, TemporaryFile):
-                # It may be a value with another time now, and one that does not read back byte for byte; it is the same file.
-                moved.stamp = 0
-                self.session.notifier.inode(moved.ino)
-            self.inodes.move(moved, new_parent, new)
+        moved, replaced = self.inodes.find(below(old_parent, old)), self.inodes.find(below(new_parent, new))
+        locked = [each.ino for each in (moved, replaced) if each is not None]
+        with self.session.notifier.locked((old_parent.ino, old), (new_parent.ino, new), also=locked):
+            await (await self.session.directory(old_parent)).rename(
+                old, await self.session.directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
+            )
+            moved = self.inodes.find(below(old_parent, old))
+            if moved is not None:
+                # Else it has its new name already: it was told with what has another name by that in other views.
+                self.session.vanished(new_parent, new)
+                if moved.node is None or isinstance(moved.node, TemporaryFile):
+                    # It may be a value with another time now, and one that does not read back byte for byte; it is the same file.
+                    moved.stamp = 0
+                    self.session.notifier.inode(moved.ino)
+                self.inodes.move(moved, new_parent, new)
+            await self.session.tell_names()
         await self.session.let_go(replaced)
 
     @guarded
@@ -195,8 +207,8 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def readdir(self, fh: pyfuse3.FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         listing = self.session.directories[fh]
-        if (start_id == 0 and listing.listed) or listing.has_dropped(start_id):
-            # rewinddir(3): POSIX wants what is there now.
+        if start_id == 0 or listing.has_dropped(start_id):
+            # POSIX wants what is there now, after rewinddir(3) too; the folder may have another name than when it was opened.
             await listing.restart((await self.session.directory(listing.inode)).entries(), self.session.kernel_cache.epoch)
         listing.listed = True
         position = start_id

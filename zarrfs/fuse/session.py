@@ -7,14 +7,17 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory
+from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, StaleEntry
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
-from zarrfs.fuse.inodes import Inode, InodeTable, stamp_of
+from zarrfs.fuse.inodes import NAMELESS, Inode, InodeTable, stamp_of
 from zarrfs.fuse.kernel_cache import KernelCache
 from zarrfs.fuse.notifier import PATIENCE, Notifier
 from zarrfs.fuse.reads import IsAbandoned, Reads
 from zarrfs.in_flight import InFlight
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
+
+# Somebody else may have a folder locked of which the kernel is told before.
+_NAMES_PATIENCE = 0.1
 
 FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
 
@@ -114,7 +117,9 @@ class Session:
         return inode.node
 
     async def directory(self, inode: Inode) -> Directory:
-        """As `node`, which has to be a folder."""
+        """As `node`, which has to be a folder. Raises `StaleEntry` where it is gone, whatever has its name."""
+        if inode.is_lost:
+            raise StaleEntry(f"the folder {inode.path.replace(NAMELESS, '')!r} is gone", key=inode.path)
         node = await self.node(inode)
         if not isinstance(node, Directory):
             raise NotADirectory(f"{inode.path!r} is a file", key=inode.path)
@@ -209,6 +214,15 @@ class Session:
         with trio.move_on_after(PATIENCE):
             await self._settled()
         await self.notifier.drained()
+
+    async def tell_names(self) -> None:
+        """Return when the kernel has forgotten the names, in other folders than those that it has locked, that are others' now: by such a
+        name a program would change what it does not mean. Not much later, whatever keeps the kernel."""
+        if self.kernel_cache.names_changed:
+            self.kernel_cache.names_changed = False
+            with trio.move_on_after(_NAMES_PATIENCE):
+                await self._settled()
+                await self.notifier.drained()
 
     def forget_pages_if_superseded(self, opened: OpenFile) -> None:
         """What a file that was superseded publishes becomes part of the value that is there now; of what it had, only that is right."""

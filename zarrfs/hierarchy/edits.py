@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import trio
 
@@ -34,8 +34,8 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps
+from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.places import ERASED_AT_ONCE, Places, begins_at
 from zarrfs.hierarchy.placing import Placing, place_of
 from zarrfs.hierarchy.stored_documents import holds_only_chunks
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -58,15 +58,15 @@ class NodeEditor:
         self._intents = intents
         self._lock = trio.Lock()
         self._copies = ConsolidatedCopies(hierarchy, store)
-        self._places = Places(hierarchy, store, self._copies, new_dialect=new_dialect)
+        self._new = NewNodes(hierarchy, store, self._copies, new_dialect=new_dialect)
 
     async def layout_for(self, path: NodePath) -> Layout:
-        """See `Places.layout_for`."""
-        return await self._places.layout_for(path)
+        """See `NewNodes.layout_for`."""
+        return await self._new.layout_for(path)
 
     async def hidden_keys(self, path: NodePath) -> list[str]:
-        """See `Places.hidden_keys`."""
-        return await self._places.hidden_keys(path)
+        """See `NewNodes.hidden_keys`."""
+        return await self._new.hidden_keys(path)
 
     async def create(self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = ()) -> None:
         """Make a new node of the dialect that `layout_for` gives, with the groups above it that the dialect demands. ``chunks``: keys of
@@ -75,20 +75,20 @@ class NodeEditor:
         An implicit group becomes a node by this; an array only where nothing lies in it. Raises `EntryExists`, `NameInvalid`,
         `NotADirectory` (a node above it is no group), `NotRepresentable`.
         """
-        layout = await self._places.layout_for(node.path)
+        layout = await self._new.layout_for(node.path)
         async with self._editing(layout):
-            await self._places.check(layout, node.path)
-            await self._places.check_free(node)
+            await self._new.check(layout, node.path)
+            await self._new.check_free(node)
             # Its chunks may have been stored before it, hidden.
             self._hierarchy.reveal(node.path)
-            await self._places.make_parents(layout, node.path)
-            await self._places.clear(layout, node, chunks)
-            await self._places.place(layout, node)
+            await self._new.make_parents(layout, node.path)
+            await self._new.clear(layout, node, chunks)
+            await self._new.place(layout, node)
 
     async def place_apart(self, node: ArrayNode, *, over: bool) -> Placing | None:
         """For a new array whose chunks are stored before its documents: where that is done apart, until `put`. ``over``: it takes the
         place of the array there. None where it is done in its place, as its chunks alone are nobody's."""
-        layout = await self._places.layout_for(node.path)
+        layout = await self._new.layout_for(node.path)
         keys = self._hierarchy.array_of(node).chunks.keys((0,) * node.metadata.ndim)
         placing = Placing(self._intents, layout, node)
         if over or (node.path != ROOT and self._store.renames_prefixes and all(key.startswith(node.chunk_prefix) for key in keys)):
@@ -106,15 +106,15 @@ class NodeEditor:
 
     async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
         """Let the array that was stored apart be at its path, in one step; ``over``: instead of the array there. Raises as `create`."""
-        layout = await self._places.layout_for(node.path)
+        layout = await self._new.layout_for(node.path)
         async with self._editing(layout):
             if not placing.is_placed:
-                await self._places.check(layout, node.path)
+                await self._new.check(layout, node.path)
                 is_over = over and isinstance(await self._hierarchy.node(node.path), ArrayNode)
                 if not is_over:
-                    await self._places.check_free(node)
-                await self._places.make_parents(layout, node.path)
-                await self._places.place_entry(layout)
+                    await self._new.check_free(node)
+                await self._new.make_parents(layout, node.path)
+                await self._new.place_entry(layout)
                 try:
                     if is_over:
                         await self._copies.take_out(node.path)
@@ -145,20 +145,20 @@ class NodeEditor:
 
         Raises `EntryExists` where an array is, or something lies below.
         """
-        layout = await self._places.layout_for(node.path)
+        layout = await self._new.layout_for(node.path)
         async with self._editing(layout):
             before = await self._hierarchy.node(node.path)
             if not isinstance(before, GroupNode) or await has_any(self._hierarchy.children(node.path)):
                 raise EntryExists(f"{node.path} is no empty group that could become an array", key=node.path)
-            await self._places.make_parents(layout, node.path)
-            await self._places.clear(layout, node)
-            await self._places.place(layout, node, over=True)
+            await self._new.make_parents(layout, node.path)
+            await self._new.clear(layout, node)
+            await self._new.place(layout, node, over=True)
             self._hierarchy.empty_groups.lose(node.path)
 
     async def amend(self, path: NodePath, edit: Edit) -> None:
         """Change what ``edit`` names, in the node's documents and in every consolidated copy of them. A group without documents gets
         them. Raises `NoSuchEntry`, `MetadataError`; then nothing was changed."""
-        layout = await self._places.layout_for(path)
+        layout = await self._new.layout_for(path)
         async with self._editing(layout):
             node = await self._hierarchy.node(path)
             if node is None:
@@ -167,8 +167,8 @@ class NodeEditor:
                 if edit.shape is not None:
                     raise MetadataError(f"{path} is a group: it has no shape", key=path)
                 if edit.attributes:
-                    await self._places.make_parents(layout, path)
-                    await self._places.place(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
+                    await self._new.make_parents(layout, path)
+                    await self._new.place(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
                 return
             await self._amend(layout, path, edit)
 
@@ -179,7 +179,7 @@ class NodeEditor:
         Elements outside of the new shape in chunks that are partly inside stay stored, as with every other Zarr library: they are seen
         again if the array grows again before the chunk is written.
         """
-        layout = await self._places.layout_for(path)
+        layout = await self._new.layout_for(path)
         async with self._editing(layout):
             node = await self._hierarchy.node(path)
             if not isinstance(node, ArrayNode):
@@ -216,7 +216,7 @@ class NodeEditor:
         A group above that has no documents is there only through what lies below it. So that it does not vanish with its last member,
         which nobody asked for, it gets a document first. Raises `NoSuchEntry`; `NotPermitted` for a group at the root.
         """
-        layout = await self._places.layout_for(path)
+        layout = await self._new.layout_for(path)
         intent = self._intents.new()
         try:
             async with self._editing(layout):
@@ -237,7 +237,7 @@ class NodeEditor:
                 for key in documents:
                     self._hierarchy.live.erased(key)
             return
-        await self._places.keep_parent(path)
+        await self._new.keep_parent(path)
         try:
             await self._copies.take_out(path)
             await self._erase(layout, node, intent)
@@ -269,6 +269,7 @@ class NodeEditor:
                         await self._store.erase_prefix(prefix)
             for key in documents:
                 self._hierarchy.live.erased(key)
+            self._hierarchy.live.removed(path)
             for prefix in places:
                 # Nobody writes chunks of an array without documents: what waits now is the last.
                 await self._hierarchy.drop(prefix)
@@ -310,10 +311,10 @@ class NodeEditor:
                 target = await self._hierarchy.node(new_path)
                 if target is not None and not (over and isinstance(target, ArrayNode)):
                     raise EntryExists(f"there is a node at {new_path} already", key=new_path)
-                await self._places.check(layout, new_path)
+                await self._new.check(layout, new_path)
                 await self._hierarchy.publish(layout.listing_prefix(path))
-                await self._places.make_parents(layout, new_path)
-                await self._places.keep_parent(path)
+                await self._new.make_parents(layout, new_path)
+                await self._new.keep_parent(path)
                 if target is not None:
                     await intent.begin(Record("rename", new_path, new_path.prefix, source=path.prefix))
                 try:
@@ -358,22 +359,28 @@ class NodeEditor:
     async def check_rename(self, path: NodePath, new_path: NodePath) -> Layout:
         """The layout of the node at ``path``, if it is one in which a node can have another path in one step. Raises `AcrossViews`,
         `NameInvalid`. For who takes something else out of the way before."""
-        layout = await self._places.layout_for(path)
+        layout = await self._new.layout_for(path)
         if path == ROOT or not layout.per_node or not self._store.renames_prefixes:
             raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
         if new_path.startswith(path + "/"):
             raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)
-        if (await self._places.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
+        if (await self._new.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
             raise AcrossViews(f"{new_path} is in a hierarchy of another dialect than {path}", key=path)
         return layout
 
     async def check_creatable(self, path: NodePath) -> None:
         """Raise `NameInvalid`, `NotADirectory` or `EntryExists` where nobody can make a node at ``path``, at which there is none."""
-        await self._places.check(await self._places.layout_for(path), path)
+        await self._new.check(await self._new.layout_for(path), path)
+
+    @asynccontextmanager
+    async def several(self) -> AsyncIterator[None]:
+        """Around several edits, between which none of others comes."""
+        async with nullcontext() if self._lock.statistics().owner is trio.lowlevel.current_task() else self._lock:
+            yield
 
     @asynccontextmanager
     async def _editing(self, layout: Layout) -> AsyncIterator[None]:
-        async with self._lock, self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
+        async with self.several(), self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
             yield
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
@@ -388,7 +395,7 @@ class NodeEditor:
         if not isinstance(node, ArrayNode):
             raise NotPermitted("the root of the store stays", key=ROOT)
         keys = await self._chunk_keys(node)
-        kept = (await self._places.layout_for(ROOT)).kept_prefixes(node)
+        kept = (await self._new.layout_for(ROOT)).kept_prefixes(node)
         for layout in await self._hierarchy.layouts(ROOT):
             # Beside an array at the root lies what is none of its, maybe under the name of some dialect's document.
             if await self._hierarchy.is_described(ROOT, layout):

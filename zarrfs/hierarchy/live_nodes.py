@@ -19,6 +19,7 @@ from zarrfs.arrays.live_node import Confirm, LiveNode, unfenced
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.path_index import PathIndex
+from zarrfs.hierarchy.places import Place, Places
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Generation, Store
@@ -38,7 +39,10 @@ class LiveArray(LiveNode):
         super().__init__(path, chunk_prefix, confirm_now)
         self.document: Key | None = None
         self.generation: Generation | None = None
+        self.is_unread = False
+        """Whether what says what it is was changed, and not read since."""
         self._opened: weakref.ref[OpenArray] | None = None
+        self._readers: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
 
     @property
     def opened(self) -> OpenArray | None:
@@ -48,6 +52,11 @@ class LiveArray(LiveNode):
     @opened.setter
     def opened(self, opened: OpenArray | None) -> None:
         self._opened = weakref.ref(opened) if opened is not None else None
+        if opened is not None:
+            for each in self._readers:
+                each.earlier.clear()
+            opened.reader.earlier.update(self._readers)
+            self._readers.add(opened.reader)
 
     def is_said_at(self, place: Key | Prefix) -> bool:
         """Whether what says what it is lies there."""
@@ -90,7 +99,15 @@ class LiveNodes:
         self._lock = trio.Lock()
         self._changing: tuple[Key | Prefix, ...] = ()
         self._changed = trio.Event()
+        self._wanted: list[tuple[Key | Prefix, ...]] = []
+        self._staying: list[tuple[Place, trio.lowlevel.Task]] = []
         self._fences: list[tuple[tuple[Key | Prefix, ...], list[trio.Event]]] = []
+        self.places = Places()
+        """Folders of nodes, arrays or not, that somebody has open."""
+        self.turning: set[NodePath] = set()
+        """Groups that somebody is turning into arrays, whose folders stay what they are."""
+        self.on_removed: Callable[[NodePath], None] = lambda path: None
+        """Called with the path of a node that is gone: what comes to be there, or in its folder, is another."""
         self.changes = 0
         """Counts what moved or ended any of them."""
 
@@ -128,6 +145,8 @@ class LiveNodes:
         if not isinstance(old, Prefix) or not isinstance(new, Prefix):
             return
         self.changes += 1
+        if (paths := _paths(old, new)) is not None:
+            self.places.moved(*paths)
         with_it = []
         for node in self._concerned(old):
             if not node.is_said_at(old):
@@ -171,9 +190,25 @@ class LiveNodes:
                 node.erased_here = True
                 self._end(node, "was erased")
 
-    async def learnt(self, path: NodePath, node: Node | None, said: Said) -> OpenArray | None:
+    def removed(self, path: NodePath, why: str = "was erased") -> None:
+        """The node at ``path`` is gone, and all below it. (The folder of the root stays.)"""
+        if path != ROOT:
+            self.places.ended(path, why)
+            self.on_removed(path)
+
+    def document_changed(self, key: Key) -> None:
+        """Somebody changed the value of ``key``, which may say what an array in use is."""
+        if (node := self._by_document.get(key)) is not None:
+            node.is_unread = True
+
+    async def learnt(self, path: NodePath, node: Node | None, said: Said, before: Node | None) -> OpenArray | None:
         """Documents were read again: the array in use at ``path`` if ``node``, which was found there, is that very array; else it is
-        told what it is now, a resized one or none."""
+        told what it is now, a resized one or none. ``before``: what was found there the last time."""
+        if isinstance(before, GroupNode):
+            if isinstance(node, ArrayNode) and path not in self.turning:
+                self.removed(path, "was replaced by an array")
+            elif node is None and not await self._store.prefix_exists(path.prefix):
+                self.removed(path)
         live = self.at(path)
         if live is None:
             return None
@@ -236,18 +271,56 @@ class LiveNodes:
 
     async def settled(self, path: NodePath) -> None:
         """Return when nothing is being changed that decides what is at ``path``."""
-        while any(isinstance(place, Prefix) and path.prefix.startswith(place) for place in self._changing):
+        while _is_in(path, self._changing):
             await self._changed.wait()
         for places, fences_there in list(self._fences):
             if not fences_there:
                 self._fences.remove((places, fences_there))
-            elif any(isinstance(place, Prefix) and path.prefix.startswith(place) for place in places):
+            elif _is_in(path, places):
                 await unfenced(fences_there, path)
 
     @asynccontextmanager
     async def changing(self, *places: Key | Prefix) -> AsyncIterator[None]:
         """Around what moves, erases or replaces what lies there: nobody publishes to an array there meanwhile, and who asks for one
         waits. One at a time."""
+        # Who stays may change something else first: he is waited for before anybody is kept out.
+        self._wanted.append(places)
+        async with AsyncExitStack() as stack:
+            stack.callback(self._want_no_more, places)
+            while any(task is not trio.lowlevel.current_task() and _is_in(place.path, places) for place, task in self._staying):
+                await self._changed.wait()
+            await stack.enter_async_context(self._changing_now(*places))
+            yield
+
+    @asynccontextmanager
+    async def staying(self, place: Place) -> AsyncIterator[None]:
+        """Within, nobody moves or erases through this mount what lies at ``place``. For who writes documents there."""
+        while True:
+            path = place.path
+            await self.settled(path)
+            if any(_is_in(path, places) for places in self._wanted):
+                await self._changed.wait()
+            elif place.path == path:
+                break
+        place.check()
+        staying = place, trio.lowlevel.current_task()
+        self._staying.append(staying)
+        try:
+            yield
+        finally:
+            self._staying.remove(staying)
+            self._tell_changed()
+
+    def _want_no_more(self, places: tuple[Key | Prefix, ...]) -> None:
+        self._wanted.remove(places)
+        self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    @asynccontextmanager
+    async def _changing_now(self, *places: Key | Prefix) -> AsyncIterator[None]:
         async with self._lock:
             self._changing = places
             concerned = list(dict.fromkeys(node for place in places for node in self._concerned(place)))
@@ -264,8 +337,7 @@ class LiveNodes:
                         node.fences.extend(given_up)
                     self._fences.append((places, given_up))
                 self._changing = ()
-                changed, self._changed = self._changed, trio.Event()
-                changed.set()
+                self._tell_changed()
 
     @asynccontextmanager
     async def changing_document(self, *keys: Key) -> AsyncIterator[None]:
@@ -279,6 +351,7 @@ class LiveNodes:
         if node.document is not None and self._by_document.get(node.document) is node:
             del self._by_document[node.document]
         node.document, node.generation = said
+        node.is_unread = False
         if node.document is not None:
             self._by_document[node.document] = node
         if not node.is_said_at(node.path.prefix):
@@ -291,6 +364,7 @@ class LiveNodes:
             opened.reader.discard()
         node.end(why)
         self._forget(node)
+        self.removed(node.path, why)
 
     def _concerned(self, place: Key | Prefix) -> list[LiveArray]:
         """The arrays in use that are others, or elsewhere, where something is changed there; no more are looked at than may be."""
@@ -328,6 +402,18 @@ class LiveNodes:
             del self._by_document[node.document]
         if self._by_chunk_prefix.get(node.chunk_prefix) is node:
             del self._by_chunk_prefix[node.chunk_prefix]
+
+
+def _is_in(path: NodePath, places: tuple[Key | Prefix, ...]) -> bool:
+    return any(isinstance(place, Prefix) and path.prefix.startswith(place) for place in places)
+
+
+def _paths(*prefixes: Prefix) -> list[NodePath] | None:
+    """What is called so, where each node lies in a folder of its name."""
+    try:
+        return [NodePath(f"/{prefix[:-1]}") for prefix in prefixes]
+    except NameInvalid:
+        return None
 
 
 def _moved(path: NodePath, old: Prefix, new: Prefix) -> NodePath | None:

@@ -394,7 +394,7 @@ class Hierarchy:
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)
         chunks_ns = before.chunks_ns if before is not None else None
-        opened = await self.live.learnt(path, node, said)
+        opened = await self.live.learnt(path, node, said, before.node if before is not None else None)
         known = KnownNode(
             node, digest, expires, self._forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns, said=said
         )

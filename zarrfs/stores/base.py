@@ -20,7 +20,7 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreReadOnly, StoreUnsupported
@@ -64,6 +64,7 @@ class Change:
     behind: bool = False
     waits: bool = False
     new_place: Key | Prefix | None = None
+    of_move: bool = field(default=False, compare=False)
 
     @property
     def is_prefix(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from zarrfs.errors import KeyConflict, StoreNotFound, StoreUnsupported
-from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.keys import APART, ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
 from zarrfs.transformers.counters import StoreCounters
 from zarrfs.transformers.forwarding import ForwardingStore
@@ -174,8 +174,8 @@ class ObservedStore(ForwardingStore):
     async def rename(self, old: Key, new: Key) -> bool:
         self.counters.rename += 1
         renamed = await self.inner.rename(old, new)
-        if renamed and old != new:
-            self.announce(Change(old, "moved", new_place=new), Change(old, "erase"), Change(new, "set"))
+        if renamed:
+            self._announce_move(old, new)
         return renamed
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
@@ -188,9 +188,20 @@ class ObservedStore(ForwardingStore):
             # It may have taken effect all the same.
             self.announce(Change(old, "unknown"), Change(new, "unknown"))
             raise
-        if renamed and old != new:
-            self.announce(Change(old, "moved", new_place=new), Change(old, "erase"), Change(new, "set"))
+        if renamed:
+            self._announce_move(old, new)
+        elif old != new:
+            # What there is of it in this mount only goes there all the same.
+            self.announce(Change(old, "moved", new_place=new))
         return renamed
+
+    def _announce_move(self, old: Key | Prefix, new: Key | Prefix) -> None:
+        if old.startswith(APART) or new.startswith(APART):
+            # To whoever sees the store it came, or went.
+            self.announce(Change(old, "erase"), Change(new, "set"))
+        elif old != new:
+            moved = Change(old, "moved", new_place=new)
+            self.announce(moved, Change(old, "erase", of_move=True), Change(new, "set", of_move=True))
 
     async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
         self.counters.rename_prefix += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator
 
-from zarrfs.errors import FileTooLarge
+from zarrfs.errors import FileTooLarge, StaleEntry
 from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom, ValueStage
 
@@ -141,3 +141,8 @@ class WholeContent(Content):
 
     def covers(self, offset: int, size: int) -> bool:
         return offset == 0 and size == self.fixed_size
+
+
+def lost(content: Content) -> StaleEntry:
+    """The error for an open file that lost its name and whose value could not be kept."""
+    return StaleEntry(f"{content.ident} was removed, and could not be kept for those who have it open", key=content.ident)

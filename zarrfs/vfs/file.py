@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
-from zarrfs.vfs.content import Content, Snapshot
+from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
-from zarrfs.vfs.staging import Staged, StagingArea, lost
+from zarrfs.vfs.staging import Staged, StagingArea
 
 
 class StagedFile(File):

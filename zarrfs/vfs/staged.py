@@ -12,7 +12,7 @@ import trio
 
 from zarrfs import durability
 from zarrfs.errors import NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
-from zarrfs.vfs.content import Content, Snapshot
+from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.given import Given
 from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Attributes, Buffer
@@ -70,6 +70,11 @@ class Staged:
     def unpublished(self) -> bool:
         """Whether something is staged that the store does not have."""
         return self._state in _UNPUBLISHED and not self.orphan and not self.removed
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its folder, or what it is of, is gone."""
+        return self.lost or self.content.is_outdated
 
     @property
     def size(self) -> int | None:
@@ -272,8 +277,3 @@ class Staged:
         self._state = state
         self._changed_ns = time.time_ns()
         self._mtime_ns = None
-
-
-def lost(content: Content) -> StaleEntry:
-    """The error for an open file that lost its name and whose value could not be kept."""
-    return StaleEntry(f"{content.ident} was removed, and could not be kept for those who have it open", key=content.ident)

@@ -13,10 +13,10 @@ five states:
 
 A file that loses its name while it is open (unlink, rename over) becomes an *orphan*: it keeps its bytes for its handles and publishes
 nothing any more. A file that is read while its value is replaced through another view is *superseded*: its handles go on with the old
-value, or learn that it is stale, and whoever opens it from then on has another `Staged`.
+value, or learn that it is stale, and whoever opens it from then on has another `Staged`. What is staged is the business of a `Stage`.
 
-What is staged is the business of a `Stage` (`zarrfs.vfs.stage`). All this belongs to one event loop. Each `Staged` has a lock that its
-mutators (write, truncate, publish) hold across awaits, so that what is published is one state of the bytes.
+All this belongs to one event loop. Each `Staged` has a lock that its mutators (write, truncate, publish) hold across awaits, so that what
+is published is one state of the bytes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES
 from zarrfs.vfs.stage import StagingRoom, State
-from zarrfs.vfs.staged import Staged, lost
+from zarrfs.vfs.staged import Staged
 
-__all__ = ["Failure", "Staged", "StagingArea", "lost"]
+__all__ = ["Failure", "Staged", "StagingArea"]
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class StagingArea:
 
     def unpublished_in(self, folder: str) -> dict[str, Staged]:
         """Those directly in a folder, by name; ``folder`` is what their idents begin with, with its trailing slash."""
-        found = {staged.content.ident[len(folder) :]: staged for staged in self.unpublished_below(folder)}
-        return {name: staged for name, staged in found.items() if "/" not in name}
+        found = ((each.content.ident[len(folder) :], each) for each in self.unpublished_below(folder) if not each.is_lost)
+        return {name: staged for name, staged in found if "/" not in name}
 
     @property
     def dirty_nbytes(self) -> int:
@@ -108,7 +108,7 @@ class StagingArea:
     async def publish_below(self, prefix: str) -> None:
         """Publish everything whose ident begins with ``prefix``; raises the first failure, after trying all."""
         failed: list[ZarrfsError] = []
-        for staged in list(self.unpublished_below(prefix)):
+        for staged in [each for each in self.unpublished_below(prefix) if not each.is_lost]:
             try:
                 await staged.publish_now()
             except ZarrfsError as error:
@@ -180,8 +180,7 @@ class StagingArea:
 
     def publishing(self, ident: str) -> Content | None:
         """The content of ``ident``, if that is what is being published now."""
-        staged = self._staged.get(ident)
-        return staged.content if staged is not None and staged.state is State.PUBLISHING else None
+        return staged.content if (staged := self._staged.get(ident)) and staged.state is State.PUBLISHING else None
 
     @asynccontextmanager
     async def renaming(self, ident: str, content: Content) -> AsyncIterator[None]:
@@ -195,21 +194,22 @@ class StagingArea:
         """Something was moved: every file is called as what it stands for is called now (`Content.follow`)."""
         for staged in self._all():
             staged.content.follow()
-        self._staged = {staged.content.ident: staged for staged in self._staged.values()}
+        for ident in [ident for ident, staged in self._staged.items() if staged.content.ident != ident]:
+            self._put(self._staged.pop(ident))
 
     def lost_below(self, prefix: str) -> None:
         """The folder in which these are was erased, through whatever view: there is no place any more where they could be published."""
-        for staged in self.unpublished_below(prefix):
+        for staged in [staged for staged in self._all() if staged.content.ident.startswith(prefix)]:
             staged.lost = True
+            self.supersede(staged)
 
     def rekey(self, ident: str, content: Content) -> None:
         """The file called ``ident`` is now ``content``'s (after a rename; what was at the new name is detached already)."""
         if (staged := self._staged.pop(ident, None)) is not None:
-            staged.content = content
             # Its handles read it where it is now.
+            staged.content, staged.lost = content, False
             staged.epoch += 1
-            staged.lost = False
-            self._staged[content.ident] = staged
+            self._put(staged)
 
     def rekey_below(self, prefix: str, moved: Callable[[Content], Content]) -> None:
         """Every file whose ident begins with ``prefix`` has ``moved(its content)`` now (after a folder was renamed)."""
@@ -219,8 +219,13 @@ class StagingArea:
     def _all(self) -> list[Staged]:
         return [*self._staged.values(), *self._superseded]
 
+    def _put(self, staged: Staged) -> None:
+        if (displaced := self._staged.get(staged.content.ident)) is not None:
+            self.supersede(displaced)
+        self._staged[staged.content.ident] = staged
+
     def supersede(self, staged: Staged) -> None:
-        """The name is another file's from now on."""
+        """Whoever opens the file from now on has another `Staged`."""
         staged.superseded = True
         self.forget(staged)
         self._superseded.add(staged)

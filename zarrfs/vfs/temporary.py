@@ -121,6 +121,11 @@ class Temporaries:
         for ident in [ident for ident in self._files if ident.startswith(old)]:
             self._files[new + ident[len(old) :]] = self._files.pop(ident)
 
+    def remove_below(self, prefix: str) -> None:
+        """The folder whose idents begin with ``prefix`` is gone; whoever has one of its files open keeps it."""
+        for ident in [ident for ident in self._files if ident.startswith(prefix)]:
+            self.remove(ident)
+
     def put(self, ident: str, value: _Value) -> None:
         """There is a temporary file ``ident`` that holds ``value``, which is the table's from now on."""
         self.remove(ident)

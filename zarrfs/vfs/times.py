@@ -35,6 +35,11 @@ class KeptTimes:
         """It is gone."""
         self._kept.pop(ident, None)
 
+    def forget_below(self, prefix: str) -> None:
+        """The folder whose idents begin so is gone."""
+        for ident in [ident for ident in self._kept if ident.startswith(prefix)]:
+            del self._kept[ident]
+
     def move(self, old: str, new: str) -> None:
         """The file, or the folder and all below it, is called ``new`` now."""
         self._kept.pop(new, None)

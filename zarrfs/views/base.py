@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from zarrfs.arrays.reader import StartSoon
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.keys import Key, Prefix
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.stores.base import Change, Store
+from zarrfs.vfs.content import Content
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
-from zarrfs.vfs.temporary import Temporaries
+from zarrfs.vfs.temporary import Temporaries, TemporaryContent
 from zarrfs.vfs.times import KeptTimes
 from zarrfs.views.extended_attributes import NodeAttributes
 
@@ -56,6 +57,25 @@ class ViewContext:
     def __post_init__(self) -> None:
         self.temporaries = Temporaries(self.staging)
 
+    def follow_names(self, old: str, new: str) -> None:
+        """What is in this mount only and has an ident that begins with ``old`` has one that begins with ``new`` now."""
+
+        def followed(content: Content) -> Content:
+            # The very same: what is staged is published through it.
+            if isinstance(content, TemporaryContent):
+                content.ident = new + content.ident[len(old) :]
+            return content
+
+        self.staging.rekey_below(old, followed)
+        self.temporaries.move_below(old, new)
+        self.times.move(old, new)
+
+    def lose_names(self, prefix: str) -> None:
+        """The folder whose idents begin so is gone: nothing that is staged in it is published any more."""
+        self.staging.lost_below(prefix)
+        self.temporaries.remove_below(prefix)
+        self.times.forget_below(prefix)
+
     async def flush_queued(self, place: Key | Prefix) -> None:
         """Store what was written to chunks and waits for this key, or for those below this prefix, for who looks at them there. Where it
         cannot be stored (a shard may be broken, and about to be replaced) it goes on waiting."""
@@ -70,6 +90,18 @@ class ViewContext:
     def writable(self) -> bool:
         """Whether anything can be written."""
         return self.store.writable
+
+
+NamedEntry = tuple[tuple[str, ...], bool]
+"""Names from a view's root down, and whether it is a folder."""
+
+
+def path_of(place: Prefix) -> NodePath | None:
+    """The node whose folder this is where each lies in one of its name; None where none can."""
+    try:
+        return NodePath(f"/{place[:-1]}")
+    except NameInvalid:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +128,15 @@ class View(abc.ABC):
     def follow(self, old: Prefix, new: Prefix) -> None:
         """Everything below ``old`` lies below ``new`` now, by whatever view: what the view keeps by name has other names. Called between
         two awaits, before `affected`."""
+
+    def lost(self, place: Prefix) -> Iterable[NamedEntry]:
+        """The node whose folder is ``place`` is gone, and all below it, by whatever view: so is what the view keeps by name there. The
+        entries that it had. Called between two awaits."""
+        return ()
+
+    def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
+        """The entries that stand for what lies there, as far as any do."""
+        return ()
 
     def left(self) -> Iterable[str]:
         """Idents of files that somebody wrote and that are in this mount only: when it ends, they are gone."""

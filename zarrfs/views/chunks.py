@@ -110,9 +110,9 @@ class ChunksDocument(NodeDocument):
     async def erase(self) -> None:
         """unlink(2): the attributes are emptied; of the other documents only the name goes."""
         if self.name == ZATTRS and not self._leaves:
-            node = await self._found()
-            if node is not None and node.attributes:
-                await self._change_attributes(node, {})
+            async with self._editing() as node:
+                if node.attributes:
+                    await self._change_attributes(node, {})
         await super().erase()
 
     async def _change_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:

@@ -192,7 +192,7 @@ class ArrayContents(FolderContents):
         but in an array that was made here only where there are some: ``cp -r`` makes each folder, and cannot stand one that is there."""
         if not self._form.state.is_made_array(self._path):
             return True
-        if any(True for _ in self._context.staging.unpublished_below(self._form.ident(self._path, inside))):
+        if any(not each.is_lost for each in self._context.staging.unpublished_below(self._form.ident(self._path, inside))):
             return True
         if self._has_own_keys:
             return await self._holds_any(inside)
@@ -242,7 +242,7 @@ class ArrayContents(FolderContents):
         files: dict[str, Staged] = {}
         folders = set()
         for staged in self._context.staging.unpublished_below(here):
-            if not isinstance(staged.content, TemporaryContent):
+            if not isinstance(staged.content, TemporaryContent) and not staged.is_lost:
                 name, slash, _ = staged.content.ident[len(here) :].partition("/")
                 if slash:
                     folders.add(name)

@@ -4,7 +4,8 @@ same. What that means is the view's business."""
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 
 from zarrfs import threads
 from zarrfs.dialects.documents import parse_object
@@ -29,9 +30,20 @@ class NodeDocument(DocumentContent):
         self._state = form.state
         self._context = form.context
         self._leaves = leaves
+        self._place = form.context.hierarchy.live.places.at(path)
+        self._live = form.context.hierarchy.live.at(path)
         self.path = path
         self.name = name
         self.ident = form.ident(path, name)
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._place.why_gone is not None or (self._live is not None and self._live.why_gone is not None)
+
+    def follow(self) -> None:
+        if self._place.path != self.path:
+            self.path = self._place.path
+            self.ident = self._form.ident(self.path, self.name)
 
     @abc.abstractmethod
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
@@ -51,13 +63,14 @@ class NodeDocument(DocumentContent):
 
     async def publish(self, data: Buffer) -> None:
         written = bytes(data)
-        await self.change(await self._node(), written)
-        self._state.show(self.ident)
-        if self.name == self._form.group_document:
-            self._state.filled(self.path)
-        made = await self._made()
-        if await threads.cpu(len(written), self.says_the_same, made, written):
-            self._state.wrote(self.ident, made, written)
+        async with self._editing() as node:
+            await self.change(node, written)
+            self._state.show(self.ident)
+            if self.name == self._form.group_document:
+                self._state.filled(self.path)
+            made = await self._made()
+            if await threads.cpu(len(written), self.says_the_same, made, written):
+                self._state.wrote(self.ident, made, written)
         if self.name == self._form.array_document:
             await chunks_from_undecided(self._form, self.path)
 
@@ -79,15 +92,42 @@ class NodeDocument(DocumentContent):
             except StoreUnsupported:
                 return
 
-    def moved(self, path: NodePath) -> NodeDocument:
-        return type(self)(self._form, path, self.name)
-
     def leaving(self) -> NodeDocument:
         return type(self)(self._form, self.path, self.name, leaves=True)
 
+    @asynccontextmanager
+    async def _editing(self) -> AsyncIterator[ArrayNode | GroupNode]:
+        """Around what changes the node, which is there, and stays where it is. Raises `StaleEntry`."""
+        hierarchy = self._context.hierarchy
+        async with self._context.editor.several(), hierarchy.live.staying(self._place):
+            # Its publisher was told of a move with all others.
+            self.follow()
+            if self._live is not None:
+                await self._live.confirm()
+            node = await self._node()
+            turning = hierarchy.live.turning
+            turns = isinstance(node, GroupNode) and self.path not in turning
+            if turns:
+                turning.add(self.path)
+            try:
+                yield node
+                if turns:
+                    # It is an array from here on for everybody else, too.
+                    await hierarchy.node(self.path)
+            finally:
+                if turns:
+                    turning.discard(self.path)
+
     async def _found(self) -> ArrayNode | GroupNode | None:
+        self._check()
         node = await self._context.hierarchy.node(self.path)
+        self._check()
         return node if isinstance(node, ArrayNode | GroupNode) else None
+
+    def _check(self) -> None:
+        self._place.check()
+        if self._live is not None:
+            self._live.check()
 
     async def _node(self) -> ArrayNode | GroupNode:
         node = await self._found()

@@ -56,12 +56,18 @@ class NodeFolder(Directory):
     def __init__(self, form: ViewFormat, path: NodePath) -> None:
         self.form = form
         self.state = form.state
-        self.path = path
+        self._place = form.context.hierarchy.live.places.at(path)
         self._live: LiveNode | None = None
         self._context = form.context
         self._temporaries = form.context.temporaries
 
+    @property
+    def path(self) -> NodePath:
+        """Where its node is now: who stands in the folder of a node stays in it, wherever it goes."""
+        return self._place.path
+
     async def attributes(self) -> Attributes:
+        await self._know_array()
         return Attributes(True, mtime_ns=await folder_mtime_ns(self.form, self.path), writable=self._context.writable)
 
     async def set_mtime(self, mtime_ns: int) -> None:
@@ -246,33 +252,30 @@ class NodeFolder(Directory):
         if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
             raise AcrossViews(f"{folder.path} is no node that could be renamed", key=path)
         await self._context.editor.check_rename(folder.path, path)
-        staging = self._context.staging
-        old, new = folder.ident(""), self.form.ident(path, "")
-        await staging.publish_below(old)
         if isinstance(target, NodeFolder):
             await target.erase()
         await groups_from_undecided(self.form, path.parent)
-        moving = self.state.moving(folder.path, path)
+        # What is staged, or kept by name, goes with it, as when it is renamed through another view.
         await self._context.editor.rename(folder.path, path)
-        staging.rekey_below(old, lambda content: self._moved(content, folder.path, path))
-        self._temporaries.move_below(old, new)
-        self._context.times.move(old, new)
-        self.state.moved(folder.path, moving)
-
-    def _moved(self, content: Content, old: NodePath, new: NodePath) -> Content:
-        if isinstance(content, NodeContent):
-            return content.moved(NodePath(new + content.path[len(old) :]))
-        return self._temporaries.content(self.form.ident(new, "") + content.ident[len(self.form.ident(old, "")) :])
 
     async def _kind(self) -> FolderContents:
-        """What it is now: who stands in the folder of an array stays in it, wherever it goes."""
-        if self._live is not None:
-            self._live.check()
-            self.path = self._live.path
+        """What it is now. Raises `StaleEntry` where its node is gone, whatever is there instead."""
+        self._place.check()
         kind = await self._found()
         if isinstance(kind, ArrayContents) and not kind.inside:
+            # As long as it is in use its documents are compared.
             self._live = kind.live
+        self._place.check()
         return kind
+
+    async def _know_array(self) -> None:
+        """Somebody may stand here from now on: an array is in use by that."""
+        self._place.check()
+        if self._live is None and not is_part_of_key(self.path.name):
+            node = await self._context.hierarchy.node(self.path)
+            opened = await self._context.hierarchy.array(self.path) if isinstance(node, ArrayNode) else None
+            self._live = opened.live if opened is not None else None
+            self._place.check()
 
     async def _found(self) -> FolderContents:
         if self.form.folders and (array := await self._array_around()) is not None:

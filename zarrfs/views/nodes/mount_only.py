@@ -21,9 +21,6 @@ from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.views.group_directory import node_ident
 
-Moving = tuple[set[NodePath], set[NodePath], set[NodePath]]
-"""Folders that wait, those of which nobody said what they are, and arrays that were made."""
-
 _REMEMBERED = 1000
 _TEXT_NBYTES = 64 * 1024
 
@@ -174,30 +171,29 @@ class MountOnly:
         """Nodes whose idents begin with ``prefix`` are gone, or others."""
         for paths in (self._new, self._unwritten, self._made_arrays):
             paths -= {path for path in paths if self.ident(path, "").startswith(prefix)}
-        for folder in [each for each in self._waiting if self.ident(each, "").startswith(prefix)]:
-            del self._waiting[folder]
+        for path in [each for paths in self._waiting.values() for each in paths if self.ident(each, "").startswith(prefix)]:
+            self.done_waiting(path)
         for table in (self._hidden, self._written):
             for document in [each for each in table if each.startswith(prefix)]:
                 del table[document]
 
-    def moving(self, old: NodePath, new: NodePath) -> Moving:
-        """What waits in the folder of ``old``, as it is to be called when that of ``new`` is what it is called: for `moved`. Asked for
-        before, since news of the change make it forgotten."""
+    def moved(self, old: NodePath, new: NodePath) -> None:
+        """The folder of ``old`` is that of ``new`` now, with all that is in it."""
 
         def called(paths: Iterable[NodePath]) -> set[NodePath]:
             return {NodePath(new + each[len(old) :]) for each in paths if each == old or each.startswith(old + "/")}
 
-        return (
-            called(each for paths in self._waiting.values() for each in paths),
-            called(self._unwritten),
-            called(self._made_arrays),
-        )
-
-    def moved(self, old: NodePath, moving: Moving) -> None:
-        """The folder of ``old`` has another name now."""
-        self.forget_below(self.ident(old, ""))
-        waiting, unwritten, made_arrays = moving
+        kinds = self._new, self._unwritten, self._made_arrays
+        moved = [called(paths) for paths in kinds]
+        waiting = called(each for paths in self._waiting.values() for each in paths)
+        before, after = self.ident(old, ""), self.ident(new, "")
+        hidden = {after + each[len(before) :]: made for each, made in self._hidden.items() if each.startswith(before)}
+        written = {after + each[len(before) :]: known for each, known in self._written.items() if each.startswith(before)}
+        self.forget_below(before)
+        self.forget_below(after)
+        for paths, more in zip(kinds, moved, strict=True):
+            paths |= more
         for each in waiting:
             self.wait(each)
-        self._unwritten |= unwritten
-        self._made_arrays |= made_arrays
+        self._hidden |= hidden
+        self._written |= written

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from zarrfs.hierarchy.node_changes import NodeChange
-from zarrfs.keys import ROOT
+from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.stores.base import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.node import Directory
-from zarrfs.views.base import Affected, View
+from zarrfs.views.base import Affected, NamedEntry, View, path_of
 from zarrfs.views.nodes.folder import NodeFolder
 from zarrfs.views.nodes.view_format import ViewFormat
 
@@ -27,7 +27,7 @@ class NodeView(View):
         form = self._form
         forgotten = None
         for node in nodes:
-            folder = tuple(names.name_of(part) for part in node.path[1:].split("/") if part)
+            folder = _names(node.path)
             if node.coords is not None:
                 keys = form.known_keys(node.path)
                 if keys is None:
@@ -47,6 +47,22 @@ class NodeView(View):
                 for document in form.documents:
                     yield Affected((*folder, document), gone=True, content=change.kind != "times")
 
+    def follow(self, old: Prefix, new: Prefix) -> None:
+        before, after = path_of(old), path_of(new)
+        if before is not None and after is not None:
+            self._form.context.follow_names(self._form.ident(before, ""), self._form.ident(after, ""))
+            self._form.state.moved(before, after)
+
+    def lost(self, place: Prefix) -> Iterable[NamedEntry]:
+        if (path := path_of(place)) is not None:
+            self._form.context.lose_names(self._form.ident(path, ""))
+            self._form.state.forget_below(self._form.ident(path, ""))
+        return self.names_of(place)
+
+    def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
+        path = path_of(place)
+        return [] if path is None else [(_names(path), True)]
+
     def left(self) -> Iterable[str]:
         # What is copied in of an ignored document (a consolidated copy) says nothing that its nodes do not say.
         return [
@@ -54,3 +70,7 @@ class NodeView(View):
             for each in self._form.context.temporaries.left()
             if each.startswith(f"{self._form.view}/") and each.rpartition("/")[2] not in self._form.ignored
         ]
+
+
+def _names(path: NodePath) -> tuple[str, ...]:
+    return tuple(names.name_of(part) for part in path[1:].split("/") if part)

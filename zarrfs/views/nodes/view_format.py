@@ -30,10 +30,6 @@ class NodeContent(WholeContent):
     verbatim = False
     path: NodePath
 
-    @abc.abstractmethod
-    def moved(self, path: NodePath) -> NodeContent:
-        """The same of the node that is called ``path`` now."""
-
 
 class DocumentContent(NodeContent):
     """A document of a node."""

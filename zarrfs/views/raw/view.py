@@ -30,7 +30,7 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, no_such_entry
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
-from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
+from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin
 from zarrfs.views.raw.value import VIEW, RawValue, ident, names_of
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,9 @@ class RawView(View):
 
     def follow(self, old: Prefix, new: Prefix) -> None:
         _follow(self._context, old, new)
+
+    def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
+        return [(names_of(place), True)]
 
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         if change.waits:

@@ -23,7 +23,7 @@ from zarrfs.errors import (
     StoreReadOnly,
 )
 from zarrfs.hierarchy.node_changes import NodeChange
-from zarrfs.keys import ROOT, NodePath
+from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Change
@@ -34,7 +34,7 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, no_such_entry
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryFile, is_temporary
-from zarrfs.views.base import Affected, View, ViewContext, ViewPlugin
+from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin, path_of
 from zarrfs.views.extended_attributes import BECOMING
 from zarrfs.views.group_directory import Child, GroupDirectory, child_path, made_name, node_ident
 from zarrfs.views.whole_array.array_file import WholeArrayContent, layout_of
@@ -52,11 +52,44 @@ class WholeArrayView(View):
 
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         for node in nodes:
-            *folder, name = [names.name_of(part) for part in node.path[1:].split("/")]
-            stem = self._context.store_name if node.path == ROOT else name
-            yield Affected((*folder, made_name(stem, self._container.suffix)), gone=node.coords is None)
+            file, folder = self._names(node.path)
+            yield Affected(file, gone=node.coords is None)
             if node.coords is None and node.path != ROOT:
-                yield Affected((*folder, name), gone=True)
+                yield Affected(folder, gone=True)
+
+    def follow(self, old: Prefix, new: Prefix) -> None:
+        before, after = path_of(old), path_of(new)
+        if before is not None and after is not None:
+            for was, is_now in zip(self._idents(before), self._idents(after), strict=True):
+                if was.endswith("/"):
+                    self._context.follow_names(was, is_now)
+                else:
+                    self._context.times.move(was, is_now)
+
+    def lost(self, place: Prefix) -> Iterable[NamedEntry]:
+        if (path := path_of(place)) is not None:
+            file, folder = self._idents(path)
+            self._context.lose_names(folder)
+            staged = self._context.staging.get(file)
+            if staged is None or staged.is_lost:
+                self._context.times.forget(file)
+            if staged is not None and staged.is_lost:
+                self._context.staging.supersede(staged)
+        return self.names_of(place)
+
+    def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
+        path = path_of(place)
+        return [] if path is None else zip(self._names(path), (False, True), strict=True)
+
+    def _names(self, path: NodePath) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of the file that a node has where it is an array, and of the folder where it is a group."""
+        *above, name = [names.name_of(part) for part in path[1:].split("/")]
+        stem = self._context.store_name if path == ROOT else name
+        return (*above, made_name(stem, self._container.suffix)), (*above, name)
+
+    def _idents(self, path: NodePath) -> tuple[str, str]:
+        file, folder = self._names(path)
+        return "/".join((self._container.name, *file)), "/".join((self._container.name, *folder, ""))
 
 
 class WholeArrayGroup(GroupDirectory):
@@ -64,14 +97,22 @@ class WholeArrayGroup(GroupDirectory):
 
     def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
         super().__init__(context, path)
+        self._place = context.hierarchy.live.places.at(path)
         self.container = container
         self.view = container.name
         self.suffixes = (container.suffix, *super().suffixes)
 
+    def _stand(self) -> None:
+        """Be where the group is now. Raises `StaleEntry` where it is gone, whatever is there instead."""
+        self._place.check()
+        self.path = self._place.path
+
     async def attributes(self) -> Attributes:
+        self._stand()
         return replace(await super().attributes(), writable=self._writable)
 
     async def lookup(self, name: str) -> Node:
+        self._stand()
         temporary = self.context.temporaries.get(self._ident(name))
         if temporary is not None:
             return temporary
@@ -86,10 +127,12 @@ class WholeArrayGroup(GroupDirectory):
         return await super().lookup(name)
 
     async def extended_attributes(self) -> ExtendedAttributes | None:
+        self._stand()
         node = await self.context.hierarchy.node(self.path)
         return None if node is None else self.context.node_attributes.of(node)
 
     async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
+        self._stand()
         if self.context.temporaries.get(self._ident(name)) is not None:
             return BECOMING
         array = await self._array_called(name)
@@ -101,6 +144,7 @@ class WholeArrayGroup(GroupDirectory):
         return await node.extended_attributes()
 
     async def entries(self) -> AsyncIterator[Entry]:
+        self._stand()
         staged = self._staged_new()
         async for entry in super().entries():
             staged.pop(entry[0], None)
@@ -137,6 +181,7 @@ class WholeArrayGroup(GroupDirectory):
     # --- change -------------------------------------------------------------------------------------------------------------
 
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
+        self._stand()
         self._require_writable()
         if await find(self, name) is not None:
             raise EntryExists(f"{name!r} is there already", key=name)
@@ -146,6 +191,7 @@ class WholeArrayGroup(GroupDirectory):
         return file, await file.create(flags)
 
     async def mkdir(self, name: str) -> Directory:
+        self._stand()
         self._require_writable()
         path = child_path(self.path, name)
         if await find(self, name) is not None:
@@ -155,6 +201,7 @@ class WholeArrayGroup(GroupDirectory):
         return WholeArrayGroup(self.context, path, self.container)
 
     async def unlink(self, name: str) -> None:
+        self._stand()
         node = await self.lookup(name)
         if isinstance(node, Directory):
             raise IsADirectory(f"{name!r} is a folder", key=name)
@@ -168,6 +215,7 @@ class WholeArrayGroup(GroupDirectory):
         await self._erase(node)
 
     async def rmdir(self, name: str) -> None:
+        self._stand()
         node = await self.lookup(name)
         if not isinstance(node, WholeArrayGroup):
             raise NotADirectory(f"{name!r} is a file", key=name)
@@ -176,8 +224,10 @@ class WholeArrayGroup(GroupDirectory):
         await self.context.editor.erase(node.path)
 
     async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
+        self._stand()
         if not isinstance(new_directory, WholeArrayGroup) or new_directory.container is not self.container:
             raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
+        new_directory._stand()
         self._require_writable()
         node = await self.lookup(name)
         target = await find(new_directory, new_name)
@@ -207,7 +257,6 @@ class WholeArrayGroup(GroupDirectory):
         if (staged := staging.get(file.ident)) is not None:
             await staged.publish_now()
         async with staging.renaming(file.ident, new), staging.unnaming(new.ident):
-            self.context.times.move(file.ident, new.ident)
             await self.context.editor.rename(old.path, new.path, over=target is not None)
 
     async def _rename_group(self, node: WholeArrayGroup, target: Node | None, new: NodePath) -> None:
@@ -221,15 +270,6 @@ class WholeArrayGroup(GroupDirectory):
             raise NotADirectory(f"{new} is a file", key=new)
         # What is written to files in it goes with it.
         await self.context.editor.rename(node.path, new)
-        moved = WholeArrayGroup(self.context, new, self.container)
-        self.context.staging.rekey_below(node._ident(""), lambda content: self._moved(content, node.path, new))
-        self.context.temporaries.move_below(node._ident(""), moved._ident(""))
-
-    def _moved(self, content: Content, old: NodePath, new: NodePath) -> Content:
-        if isinstance(content, WholeArrayContent):
-            return WholeArrayContent(self.context, NodePath(new + content.path[len(old) :]), self.container)
-        content.ident = node_ident(self.container.name, new, "") + content.ident[len(node_ident(self.container.name, old, "")) :]
-        return content
 
     async def _erase(self, file: StagedFile) -> None:
         async with self.context.staging.unnaming(file.ident):
@@ -293,6 +333,7 @@ class WholeArrayGroup(GroupDirectory):
         return {name: one for name, one in found.items() if isinstance(one.content, WholeArrayContent)}
 
     async def _require_empty(self) -> None:
+        self._stand()
         async for name, *_ in self.entries():
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {name!r}", key=self.path)
 

@@ -1,0 +1,92 @@
+"""Folders of nodes are the same object wherever they are moved to, and another one where something else comes to be."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import trio
+from trio.testing import trio_test
+
+from tests.support.arrays import Example, reading, store_of
+from zarrfs.errors import StaleEntry
+from zarrfs.hierarchy.places import Places
+from zarrfs.keys import ROOT, NodePath, Prefix
+
+A = Example((4,), (2,))
+
+
+def test_what_is_moved_takes_along_what_lies_below_it_and_no_more() -> None:
+    places = Places()
+    group, inner, beside = (places.at(NodePath(path)) for path in ("/g", "/g/a/b", "/ga"))
+    replaced = places.at(NodePath("/h/a"))
+    places.moved(NodePath("/g"), NodePath("/h"))
+    assert [each.path for each in (group, inner, beside)] == ["/h", "/h/a/b", "/ga"]
+    assert places.at(NodePath("/h/a/b")) is inner and places.at(NodePath("/g")) is not group
+    inner.check()
+    with pytest.raises(StaleEntry):
+        replaced.check()
+
+
+def test_what_comes_after_one_that_ended_is_another() -> None:
+    places = Places()
+    gone, root = places.at(NodePath("/g/a")), places.at(ROOT)
+    places.ended(NodePath("/g"), "was erased")
+    places.ended(ROOT, "was erased")
+    new = places.at(NodePath("/g/a"))
+    new.check()
+    root.check()
+    with pytest.raises(StaleEntry, match="/g/a was erased"):
+        gone.check()
+    places.moved(NodePath("/g"), NodePath("/h"))
+    assert (gone.path, new.path) == ("/g/a", "/h/a")
+
+
+def test_nobody_who_holds_none_is_remembered() -> None:
+    places = Places()
+    places.at(NodePath("/g/a"))
+    gc.collect()
+    assert not places._at and not len(places._paths)
+
+
+@trio_test
+async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() -> None:
+    live = reading(await store_of(A, names=("g/a",))).hierarchy.live
+    place = live.places.at(NodePath("/g/a"))
+    order: list[str] = []
+
+    async def move() -> None:
+        async with live.changing(Prefix("g/"), Prefix("h/")):
+            order.append("moves")
+            live.moved(Prefix("g/"), Prefix("h/"))
+
+    async def write() -> None:
+        async with live.staying(place):
+            order.append(f"writes to {place.path}")
+
+    async with trio.open_nursery() as nursery:
+        async with live.staying(place):
+            nursery.start_soon(move)
+            nursery.start_soon(write)
+            await trio.testing.wait_all_tasks_blocked()
+            # Who stays may change documents that others are kept from.
+            async with live.changing(*[]):
+                order.append("stays")
+    assert order == ["stays", "moves", "writes to /h/a"]
+
+
+@trio_test
+async def test_a_document_of_a_node_that_is_erased_meanwhile_is_not_written() -> None:
+    live = reading(await store_of(A, names=("g/a",))).hierarchy.live
+    place = live.places.at(NodePath("/g/a"))
+
+    async def write() -> None:
+        with pytest.raises(StaleEntry):
+            async with live.staying(place):
+                raise AssertionError("there is nothing to write to")
+
+    async with trio.open_nursery() as nursery:
+        async with live.changing(Prefix("g/")):
+            nursery.start_soon(write)
+            await trio.testing.wait_all_tasks_blocked()
+            live.removed(NodePath("/g"))

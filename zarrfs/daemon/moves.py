@@ -1,0 +1,53 @@
+"""What a rename, or the end of a node, means in the views in which it was not made: names there are others now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from zarrfs.keys import Prefix
+from zarrfs.vfs.staging import StagingArea
+from zarrfs.views.base import View
+
+Entry = tuple[str, bool, bool, bool]
+Moved = Callable[[Iterable[tuple[str, str, bool]]], None]
+"""Called with the paths in the mount that an entry had and has now, and whether it is a folder."""
+
+
+class Moves:
+    """Of one mount. ``path_of``: where in the mount the file with an ident is."""
+
+    def __init__(self, views: Mapping[str, View], staging: StagingArea, path_of: Callable[[str], str]) -> None:
+        self._views = views
+        self._staging = staging
+        self._path_of = path_of
+
+    def follow(self, old: Prefix, new: Prefix) -> list[tuple[str, str, bool]]:
+        """Everything below ``old`` lies below ``new`` now: let every view know, and say which entries have another name by that."""
+        self._staging.follow()
+        moved = []
+        for name, view in self._views.items():
+            view.follow(old, new)
+            there = {is_folder: names for names, is_folder in view.names_of(new)}
+            for names, is_folder in view.names_of(old):
+                was = self._ident(name, names)
+                if is_folder in there and self._is_free(was, is_folder):
+                    moved.append((self._path_of(was), self._path_of(self._ident(name, there[is_folder])), is_folder))
+        return moved
+
+    def lost(self, place: Prefix) -> list[Entry]:
+        """The node whose folder this was is gone: the entries whose names are nobody's, or another's, by that."""
+        gone = []
+        for name, view in self._views.items():
+            for names, is_folder in view.lost(place):
+                ident = self._ident(name, names)
+                if self._is_free(ident, is_folder):
+                    gone.append((self._path_of(ident), True, False, True))
+        return gone
+
+    def _is_free(self, ident: str, is_folder: bool) -> bool:
+        """Whether nobody goes on under this name: who replaces an array keeps that of its file."""
+        return is_folder or self._staging.get(ident) is None
+
+    @staticmethod
+    def _ident(view: str, names: tuple[str, ...]) -> str:
+        return "/".join((view, *names))

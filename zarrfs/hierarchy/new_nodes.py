@@ -1,0 +1,210 @@
+"""Where nodes can be made, of which layout they are there, and how their documents get there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from zarrfs.arrays.concurrency import has_any
+from zarrfs.dialects.base import Layout
+from zarrfs.errors import EntryExists, MetadataError, NotADirectory, StoreUnsupported
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
+from zarrfs.hierarchy.intents import erase_in_steps
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.stored_documents import holds_only_chunks
+from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.model.metadata import ArrayNode, GroupNode
+from zarrfs.stores.base import Store
+
+# How many nodes without documents are looked below for one that tells the dialect of a store.
+_SEARCHED = 1000
+ERASED_AT_ONCE = 1000
+"""Keys that are erased in one step."""
+
+
+class NewNodes:
+    """Nodes to be made in ``store``. ``new_dialect``: that of the first node of a store that has none. Those who change something follow
+    one another (`zarrfs.hierarchy.edits`)."""
+
+    def __init__(self, hierarchy: Hierarchy, store: Store, copies: ConsolidatedCopies, *, new_dialect: str) -> None:
+        self._hierarchy = hierarchy
+        self._store = store
+        self._copies = copies
+        self._new_dialect = new_dialect
+
+    async def layout_for(self, path: NodePath) -> Layout:
+        """The layout that a new node at ``path`` belongs to: that of the node itself where there is one, else of the nearest group
+        above that has documents; below groups that have none, of the nodes beside it; in a store without nodes, the new dialect's."""
+        layouts = {layout.dialect.name: layout for layout in await self._hierarchy.layouts(path)}
+        owner = next((layout for layout in layouts.values() if not layout.per_node), None)
+        for each in (path, *reversed(tuple(path.ancestors()))):
+            node = await self._hierarchy.node(each)
+            if node is not None and not is_implicit(node) and node.dialect in layouts:
+                return layouts[node.dialect]
+        if owner is not None:
+            return owner
+        name = await self._dialect_beside(path, layouts)
+        layout = layouts.get(name) if name is not None else self._hierarchy.new_layout(self._new_dialect)
+        if layout is None:
+            raise MetadataError(f"{path}: no node of {self._new_dialect} can be made in this store", key=path)
+        return layout
+
+    async def hidden_keys(self, path: NodePath) -> list[str]:
+        """What the store has where the group at ``path`` and its members are, beside its own documents, if it has no members."""
+        layout = await self.layout_for(path)
+        own: set[str] = set(layout.document_keys(path))
+        places = layout.listing_prefixes(path)
+        if begins_at(layout, path):
+            places = (path.prefix,)
+            own = {*layout.dialect.root_keys(path.prefix), *map(path.prefix.child, layout.own_names)}
+        found: list[str] = []
+        for prefix in places:
+            async for name, is_prefix, _, _ in self._store.list_dir(prefix):
+                if (prefix.child(name) if is_prefix else prefix.key(name)) not in own:
+                    found.append(name)
+        return found
+
+    async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
+        """The dialect, of those ``known`` there, of the first node with documents that is found under groups without: under that which
+        is nearest to ``path`` where there is one, else further up; None where there is none."""
+        searched: set[NodePath] = set()
+        count = 0
+        for above in (path, *reversed(tuple(path.ancestors()))):
+            pending = [above] if await self._hierarchy.node(above) is not None else []
+            while pending and count < _SEARCHED:
+                here = pending.pop(0)
+                if here in searched:
+                    continue
+                searched.add(here)
+                async for _, node in self._hierarchy.children(here):
+                    count += 1
+                    if not is_implicit(node) and node.dialect in known:
+                        return node.dialect
+                    if isinstance(node, GroupNode) and node.dialect in known:
+                        pending.append(node.path)
+        return None
+
+    async def check(self, layout: Layout, path: NodePath) -> None:
+        """Raise `NotADirectory`, `NameInvalid` or `EntryExists` where no node can be made at ``path``, whatever lies there."""
+        for above in path.ancestors():
+            node = await self._hierarchy.node(above)
+            if node is not None and not isinstance(node, GroupNode):
+                raise NotADirectory(f"{above} is no group: nothing can be made in it", key=path)
+            if node is None:
+                layout.check_name(above.name)
+        if path != ROOT:
+            layout.check_name(path.name)
+        if layout.dialect.names_fold_case:
+            await self._check_siblings(path)
+
+    async def _check_siblings(self, path: NodePath) -> None:
+        """Raise `EntryExists` where a node on the way to ``path``, or there, would differ from one beside it in case alone."""
+        for each in (*path.ancestors(), path):
+            if each != ROOT and await self._hierarchy.node(each) is None:
+                async for name, _ in self._hierarchy.children(each.parent):
+                    if name.lower() == each.name.lower():
+                        raise EntryExists(f"{each} would differ from its sibling {name!r} in case alone", key=path)
+
+    async def check_free(self, node: GroupNode | ArrayNode) -> None:
+        """Raise `EntryExists` where documents are there (asked of the store itself), or an array would lie over other nodes."""
+        for layout in await self._hierarchy.layouts(node.path):
+            if await self._hierarchy.is_described(node.path, layout):
+                raise EntryExists(f"there is a node at {node.path} already", key=node.path)
+        if isinstance(node, ArrayNode):
+            if self._hierarchy.live.at(node.path) is not None:
+                raise EntryExists(f"{node.path} is in use, and its documents may be back soon", key=node.path)
+            if await has_any(self._hierarchy.children(node.path)):
+                raise EntryExists(f"other nodes lie below {node.path}", key=node.path)
+
+    async def clear(self, layout: Layout, node: GroupNode | ArrayNode, chunks: Collection[Key] = ()) -> None:
+        """Chunks that others left behind at a path where no array is belong to nobody: whatever is made there starts without."""
+        if not self._store.listable:
+            return
+        if isinstance(node, ArrayNode):
+            encoding, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
+            start = len(node.chunk_prefix)
+            left = [
+                key
+                async for key in self._store.list_prefix(node.chunk_prefix)
+                if key not in chunks and encoding.decode(key[start:], ndim) is not None
+            ]
+            for first in range(0, len(left), ERASED_AT_ONCE):
+                await self._store.erase_values(left[first : first + ERASED_AT_ONCE])
+        else:
+            for prefix in layout.listing_prefixes(node.path):
+                if await holds_only_chunks(self._store, prefix):
+                    await erase_in_steps(self._store, prefix)
+
+    async def make_parents(self, layout: Layout, path: NodePath) -> None:
+        """Make the groups above ``path`` that the dialect demands."""
+        for above in layout.required_groups(path):
+            node = await self._hierarchy.node(above)
+            if any(begins_at(other, above) for other in await self._hierarchy.layouts(above) if other.dialect != layout.dialect):
+                # The root of another hierarchy is a group in any case, and its entry point may be called as this group's document.
+                continue
+            if node is None or is_implicit(node):
+                await self.place(layout, GroupNode(path=above, dialect=layout.dialect.name))
+
+    async def keep_parent(self, path: NodePath) -> None:
+        """See `erase`. The root is there in any case."""
+        parent = path.parent
+        node = await self._hierarchy.node(parent)
+        if parent == ROOT or node is None or not is_implicit(node):
+            return
+        layout = await self.layout_for(path)
+        if begins_at(layout, parent):
+            # Its entry point keeps it.
+            return
+        going: set[str] = {*layout.document_keys(path), *layout.listing_prefixes(path), layout.chunk_prefix(path)}
+        if begins_at(layout, path):
+            layout, going = await self.layout_for(parent), {path.prefix}
+        for above in layout.listing_prefixes(parent):
+            async for name, is_prefix, _, _ in self._store.list_dir(above):
+                if (above.child(name) if is_prefix else above.key(name)) not in going:
+                    return
+        await self.make_parents(layout, parent)
+        await self.place(layout, GroupNode(path=parent, dialect=layout.dialect.name))
+
+    # --- documents ----------------------------------------------------------------------------------------------------------
+
+    async def place(self, layout: Layout, node: GroupNode | ArrayNode, *, over: bool = False) -> None:
+        """Write a node's documents. Others of the same layout that lie there do not belong to it: they go first, or, where they are
+        those of a node that is replaced (``over``), last."""
+        if isinstance(node, GroupNode) and not layout.dialect.has_groups and not node.attributes:
+            await self._place_folder(layout, node)
+            return
+        written = layout.format(node)
+        stale = [key for key in await self._hierarchy.documents(layout.document_keys(node.path)) if key not in written]
+        if not over:
+            await self._store.erase_values(stale)
+        await self.place_entry(layout)
+        for key, value in written.items():
+            await self._store.set(key, value)
+        if over:
+            await self._store.erase_values(stale)
+        for prefix in layout.kept_prefixes(node):
+            with suppress(StoreUnsupported):
+                await self._store.make_prefix(prefix)
+        documents = await self._hierarchy.documents(layout.consolidated_keys(node.path))
+        await self._copies.store_changed(documents, layout.copies_with, [node.path], documents | written)
+
+    async def place_entry(self, layout: Layout) -> None:
+        """Documents of the hierarchy itself come before those of its first node."""
+        entry = layout.entry_documents()
+        there = await self._hierarchy.documents(entry)
+        for key, value in entry.items():
+            if key not in there:
+                await self._store.set(key, value)
+
+    async def _place_folder(self, layout: Layout, group: GroupNode) -> None:
+        """Make a group of a dialect that has none: an empty folder of the store, or of the mount."""
+        try:
+            for prefix in layout.kept_prefixes(group):
+                await self._store.make_prefix(prefix)
+        except StoreUnsupported:
+            self._hierarchy.empty_groups.keep(group.path)
+
+
+def begins_at(layout: Layout, path: NodePath) -> bool:
+    """Whether ``path`` is the root of a hierarchy that has an entry point."""
+    return not layout.per_node and layout.prefix == path.prefix
