@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -91,9 +92,11 @@ class ArrayReader:
 
     def __init__(self, array: Array, pool: ReaderPool) -> None:
         self.array = array
+        # Of the same chunks, in other shapes.
+        self.earlier: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
         self._pool = pool
-        self._itemsize = array.metadata.data_type.itemsize
         metadata = array.metadata
+        self._itemsize = metadata.data_type.itemsize
         self._slab_grid = SlabGrid(metadata.shape, metadata.chunk_grid, self._itemsize, pool.slab_nbytes)
         self._handles = 0
         self._valid_until = float("-inf")
@@ -132,7 +135,7 @@ class ArrayReader:
         return await self._pool.cache.get((self.array.serial, coords), read, generation)
 
     def discard(self, coords: Coords | None = None) -> None:
-        """Forget what was decoded of one chunk, or of all."""
+        """Forget what was decoded of one chunk, or of all, here and in `earlier`."""
         serial = self.array.serial
         self._pool.cache.discard(serial, coords)
         if coords is None:
@@ -140,6 +143,8 @@ class ArrayReader:
             self._pool.slabs.discard(serial)
         elif self.array.has(coords):
             self._pool.slabs.discard(serial, self._slab_grid.row_of(coords) // self._slab_grid.rows_per_slab)
+        for each in self.earlier:
+            each.discard(coords)
 
     async def read(self, offset: int, size: int, position: Position) -> Buffer:
         """``size`` bytes from byte ``offset`` of the elements; the caller has clamped both to the array.

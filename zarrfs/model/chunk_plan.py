@@ -34,6 +34,10 @@ class Box:
         """Number of elements."""
         return math.prod(self.shape)
 
+    def is_within(self, shape: Shape) -> bool:
+        """Whether an array of ``shape`` has all of them."""
+        return all(start + extent <= length for start, extent, length in zip(self.origin, self.shape, shape, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkProjection:

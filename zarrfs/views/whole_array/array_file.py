@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.position import Position
 from zarrfs.containers.base import Container, FileLayout, Literal
 from zarrfs.errors import NotRepresentable, StaleEntry
 from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.model.chunk_plan import ChunkPlan
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
@@ -73,7 +76,8 @@ class WholeArrayContent(Content):
             return None
         layout = layout_of(self.container, opened.array.metadata)
         changed_ns = await self.mtime_ns(layout.size)
-        return _ArraySnapshot(opened, layout, Attributes(False, layout.size, changed_ns, writable=self.is_writable))
+        attributes = Attributes(False, layout.size, changed_ns, writable=self.is_writable)
+        return _ArraySnapshot(self._context.hierarchy, opened, layout, attributes)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         if empty:
@@ -124,18 +128,32 @@ class WholeArrayContent(Content):
 
 
 class _ArraySnapshot(Snapshot):
-    """The array as its metadata is now. Its elements are those of the moment at which they are read, chunk by chunk."""
+    """The array as its metadata is now. Its elements are those of the moment at which they are read, chunk by chunk. When it is resized,
+    the elements that it still has are read on in the layout that the file was opened in."""
 
-    def __init__(self, opened: OpenArray, layout: FileLayout, attributes: Attributes) -> None:
+    def __init__(self, hierarchy: Hierarchy, opened: OpenArray, layout: FileLayout, attributes: Attributes) -> None:
+        self._hierarchy = hierarchy
         self._opened = opened
+        self._resized: OpenArray | None = None
         self._layout = layout
         self._position: Position | None = None
         self.attributes = attributes
 
     async def read(self, offset: int, size: int) -> Buffer:
-        self._opened.live.check()
-        if self._opened.superseded:
-            raise StaleEntry(f"the metadata of {self._opened.array.path} changed: open the file again", key=self._opened.array.path)
+        live = self._opened.live
+        while True:
+            live.check()
+            if live.is_unread:
+                await self._hierarchy.array(live.path)
+            layouts = live.layouts
+            if self._opened.superseded:
+                await self._require_inside(offset, size)
+            data = await self._read(offset, size)
+            # What was read may have been outside by then.
+            if live.layouts == layouts:
+                return data
+
+    async def _read(self, offset: int, size: int) -> Buffer:
         if self._position is None:
             self._position = self._opened.reader.opened()
         pieces: list[Buffer] = []
@@ -149,6 +167,27 @@ class _ArraySnapshot(Snapshot):
                 return piece
             pieces.append(bytes(piece))
         return b"".join(pieces)
+
+    async def _require_inside(self, offset: int, size: int) -> None:
+        """Raise `StaleEntry` unless the array still has all elements of which this is a part."""
+        before = self._opened
+        # Held, so that news of its chunks come to its earlier readers, too.
+        now = self._resized = await self._hierarchy.array(before.live.path)
+        metadata = before.array.metadata
+        if now is not None and now.live is before.live and is_resized(before.array.node, now.array.node):
+            shape, itemsize = now.array.metadata.shape, metadata.data_type.itemsize
+            ranges = (
+                (extent.start + start, extent.start + start + nbytes)
+                for extent, start, nbytes in self._layout.parts(offset, size)
+                if not isinstance(extent, Literal)
+            )
+            plans = (
+                ChunkPlan(metadata.shape, metadata.chunk_grid, begin // itemsize, -(-end // itemsize)) for begin, end in ranges
+            )
+            if all(box.is_within(shape) for plan in plans for box in plan.boxes()):
+                return
+        path = before.live.path
+        raise StaleEntry(f"{path} was resized, and has no such elements any more: open the file again", key=path)
 
     async def aclose(self) -> None:
         position, self._position = self._position, None
