@@ -19,6 +19,7 @@ import trio
 from zarrfs.errors import NodeMoving, StaleEntry, StoreTimeout
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.base import presupposing
 from zarrfs.stores.locks import LockTable
 
 _FENCED_SECONDS = 1.0
@@ -63,6 +64,11 @@ class LiveNode:
         self._changers = 0
         self._turn = trio.Event()
 
+    @property
+    def folder(self) -> Prefix | None:
+        """What has to be there, where a store has folders, for anything of it to be stored; None where that is not known."""
+        return None
+
     # --- for who reads and publishes -----------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -102,7 +108,8 @@ class LiveNode:
         try:
             if not nested:
                 await self._confirm_now(self)
-            yield
+            with presupposing(self.folder):
+                yield
         finally:
             hold.over = True
             _holds.reset(token)

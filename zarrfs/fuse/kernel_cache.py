@@ -29,7 +29,7 @@ class KernelCache:
         self.epoch = 0
         """Counts changes: it is what it was while nothing changed."""
         self.names_changed = False
-        """Whether names were found to be others' since somebody last set this to False."""
+        """Whether the kernel was told to forget a name since somebody last set this to False."""
 
     def seconds(self, epoch: int) -> tuple[float, float]:
         """How long the attributes of a folder may be kept that were asked for at ``epoch``, and how long a name and those of a file."""
@@ -79,9 +79,9 @@ class KernelCache:
             inode.stamp = 0
             superseded = superseded or (behind and not known and not inode.open_handles and _is_one_value(inode.node))
             if (gone or superseded) and inode.parent is not None:
+                self.names_changed = True
                 self._notifier.entry(inode.parent.ino, inode.name)
             if superseded:
-                self.names_changed = self.names_changed or gone
                 self._inodes.vanished(inode)
             elif inode.node is None or isinstance(inode.node, File):
                 self._notifier.inode(inode.ino, attributes_only=known)

@@ -45,6 +45,12 @@ class LiveArray(LiveNode):
         self._readers: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
 
     @property
+    def folder(self) -> Prefix | None:
+        # Of one that is being made, that of its group.
+        folder = self.document.parent if self.document is not None else None
+        return folder if folder and self.chunk_prefix.startswith(folder) else None
+
+    @property
     def opened(self) -> OpenArray | None:
         """The array as its documents are now, if anybody holds that."""
         return self._opened() if self._opened is not None else None

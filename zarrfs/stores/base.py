@@ -18,8 +18,9 @@ new value of that key, never a mix, and so does whoever looks at the backend aft
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -38,6 +39,26 @@ class KeyStat(NamedTuple):
     size: int
     mtime_ns: int | None
     generation: Generation
+
+
+_presupposed: ContextVar[Prefix | None] = ContextVar("zarrfs_presupposed_prefix", default=None)
+
+
+@contextmanager
+def presupposing(prefix: Prefix | None) -> Iterator[None]:
+    """Within, a value that is set below ``prefix`` is part of what is there. Where a backend has folders, and this one is gone, the set
+    does not make it, and raises `StaleEntry`; elsewhere a prefix is there through its keys alone. It belongs to the task that sets, as
+    `zarrfs.durability` does, and to the tasks and threads that this starts."""
+    token = _presupposed.set(prefix)
+    try:
+        yield
+    finally:
+        _presupposed.reset(token)
+
+
+def presupposed() -> Prefix | None:
+    """The prefix of the body of `presupposing` that the caller is in."""
+    return _presupposed.get()
 
 
 # How often a value is asked for that is replaced each time between two requests.

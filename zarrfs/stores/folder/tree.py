@@ -43,6 +43,7 @@ from zarrfs.stores.folder.calls import (
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
 from zarrfs.stores.folder.names import Parts, generation_of, path_of
+from zarrfs.stores.folder.presupposed import demand_presupposed
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.os_errors import ABSENT
 
@@ -111,9 +112,10 @@ class FolderTree:
         name = parts[depth]
         try:
             return os.open(name, flags, dir_fd=above)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if not make:
                 raise
+            demand_presupposed(parts, depth, error)
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 self.notice(above, name)
