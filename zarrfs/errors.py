@@ -190,6 +190,10 @@ class DirectoryNotEmpty(TreeError):
     """Only an empty directory can be removed or replaced."""
 
 
+class HiddenKeys(DirectoryNotEmpty):
+    """A folder that looks empty, below which the store holds something that the view does not show."""
+
+
 class NameInvalid(TreeError):
     """A name that this place of the tree can never hold."""
 

@@ -66,9 +66,9 @@ async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() ->
 
     async with trio.open_nursery() as nursery:
         async with live.staying(place):
-            nursery.start_soon(move)
-            nursery.start_soon(write)
-            await trio.testing.wait_all_tasks_blocked()
+            for task in (move, write):
+                nursery.start_soon(task)
+                await trio.testing.wait_all_tasks_blocked()
             # Who stays may change documents that others are kept from.
             async with live.changing(*[]):
                 order.append("stays")

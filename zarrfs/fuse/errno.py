@@ -63,6 +63,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.NotADirectory: errno.ENOTDIR,
     errors.IsADirectory: errno.EISDIR,
     errors.DirectoryNotEmpty: errno.ENOTEMPTY,
+    errors.HiddenKeys: errno.ENOTEMPTY,
     errors.NameInvalid: errno.EINVAL,
     errors.NameTooLong: errno.ENAMETOOLONG,
     errors.NotPermitted: errno.EPERM,
@@ -76,6 +77,9 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
 
 # What a program meets in daily life; anything else is logged, because somebody may have lost something.
 QUIET = frozenset({errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EXDEV, errno.EPERM, errno.EROFS})
+
+# But what nobody can see from the errno alone is told.
+TOLD = (errors.HiddenKeys,)
 
 
 def errno_of(error: errors.ZarrfsError) -> int:

@@ -16,7 +16,7 @@ import pyfuse3
 import trio
 
 from zarrfs.errors import ZarrfsError
-from zarrfs.fuse.errno import QUIET, errno_of
+from zarrfs.fuse.errno import QUIET, TOLD, errno_of
 from zarrfs.in_flight import InFlight
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
             number = errno_of(error)
             if (name, number) in _TRIED_AGAIN:
                 log.debug("%s: %s: the kernel looks it up again", name, error)
-            elif number not in QUIET:
+            elif number not in QUIET or isinstance(error, TOLD):
                 log.warning("%s: %s (%s)", name, error, errno.errorcode[number], extra=_about(name, error))
                 self.report(name, error)
             raise pyfuse3.FUSEError(number) from error

@@ -216,8 +216,8 @@ class Session:
         await self.notifier.drained()
 
     async def tell_names(self) -> None:
-        """Return when the kernel has forgotten the names, in other folders than those that it has locked, that may be others' now: by such
-        a name a program would change what it does not mean. Not much later, whatever keeps the kernel."""
+        """Return when the kernel has forgotten the names, in other folders than those that it has locked, that may be others' now: by
+        such a name a program would change what it does not mean. Not much later, whatever keeps the kernel."""
         if self.kernel_cache.names_changed:
             self.kernel_cache.names_changed = False
             with trio.move_on_after(_NAMES_PATIENCE):

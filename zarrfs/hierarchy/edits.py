@@ -64,9 +64,9 @@ class NodeEditor:
         """See `NewNodes.layout_for`."""
         return await self._new.layout_for(path)
 
-    async def hidden_keys(self, path: NodePath) -> list[str]:
-        """See `NewNodes.hidden_keys`."""
-        return await self._new.hidden_keys(path)
+    async def require_nothing_hidden(self, path: NodePath) -> None:
+        """See `NewNodes.require_nothing_hidden`."""
+        await self._new.require_nothing_hidden(path)
 
     async def create(self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = ()) -> None:
         """Make a new node of the dialect that `layout_for` gives, with the groups above it that the dialect demands. ``chunks``: keys of

@@ -7,12 +7,13 @@ from contextlib import suppress
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import EntryExists, MetadataError, NotADirectory, StoreUnsupported
+from zarrfs.errors import EntryExists, HiddenKeys, MetadataError, NotADirectory, StoreUnsupported
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
+from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.intents import erase_in_steps
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.stored_documents import holds_only_chunks
-from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.stores.base import Store
 
@@ -49,20 +50,18 @@ class NewNodes:
             raise MetadataError(f"{path}: no node of {self._new_dialect} can be made in this store", key=path)
         return layout
 
-    async def hidden_keys(self, path: NodePath) -> list[str]:
-        """What the store has where the group at ``path`` and its members are, beside its own documents, if it has no members."""
-        layout = await self.layout_for(path)
-        own: set[str] = set(layout.document_keys(path))
-        places = layout.listing_prefixes(path)
+    async def require_nothing_hidden(self, path: NodePath) -> None:
+        """Raise `HiddenKeys` where the store holds something below the node at ``path``, of which nothing is shown any more."""
+        node, layout = await self._hierarchy.node(path), await self.layout_for(path)
+        layouts = await self._hierarchy.layouts(path)
+        own: set[str] = {key for each in layouts for key in (*each.document_keys(path), *each.consolidated_keys(path))}
+        own.update(layout.dialect.root_keys(path.prefix))
+        places: tuple[Prefix, ...] = (*layout.listing_prefixes(path), layout.chunk_prefix(path))
         if begins_at(layout, path):
             places = (path.prefix,)
-            own = {*layout.dialect.root_keys(path.prefix), *map(path.prefix.child, layout.own_names)}
-        found: list[str] = []
-        for prefix in places:
-            async for name, is_prefix, _, _ in self._store.list_dir(prefix):
-                if (prefix.child(name) if is_prefix else prefix.key(name)) not in own:
-                    found.append(name)
-        return found
+            own.update(map(path.prefix.child, layout.own_names))
+        if node is not None and (found := await hidden_keys(self._store, node, dict.fromkeys(places), own)):
+            raise HiddenKeys(f"{path} is not empty: the store holds {found[0]!r} there, which is not shown", key=path)
 
     async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
         """The dialect, of those ``known`` there, of the first node with documents that is found under groups without: under that which

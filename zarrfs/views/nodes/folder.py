@@ -173,18 +173,19 @@ class NodeFolder(Directory):
     async def erase(self) -> None:
         """Erase the node, if nothing is left in the folder that somebody put there. Raises `DirectoryNotEmpty`.
 
-        The document that comes with the folder of a group goes with it, as long as it says nothing else, and the store has nothing
-        there that is not shown.
+        The document that comes with the folder of a group goes with it, as long as it says nothing else. What the store has there that is
+        not shown stays, and with it the folder.
         """
         kind = await self._kind()
         left = [name async for name, *_ in self.entries()]
         if left == [self.form.group_document] and isinstance(kind, GroupContents) and self.form.is_hollow(kind.node):
-            left = await self._context.editor.hidden_keys(self.path)
+            left = []
         if left:
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {left[0]!r}", key=self.path)
         if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
             self.state.done_waiting(self.path)
             return
+        await self._context.editor.require_nothing_hidden(self.path)
         await self._context.editor.erase(self.path)
         self.state.forget_below(self.ident(""))
 

@@ -336,6 +336,7 @@ class WholeArrayGroup(GroupDirectory):
         self._stand()
         async for name, *_ in self.entries():
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {name!r}", key=self.path)
+        await self.context.editor.require_nothing_hidden(self.path)
 
 
 class WholeArrayRoot(WholeArrayGroup):

@@ -1,0 +1,46 @@
+"""What the store holds below a node and nobody is shown: no document, no chunk, and of no node there.
+
+Who removes a folder, or renames another over it, has seen that it is empty; what he was not shown is not his to erase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable
+
+from zarrfs.keys import Prefix
+from zarrfs.model.metadata import ArrayNode, Node
+from zarrfs.stores.base import Store
+
+
+async def hidden_keys(store: Store, node: Node, places: Iterable[Prefix], own: Collection[str]) -> list[str]:
+    """Names in ``places``, the folders of ``node``, of what holds such keys; at least one where there is any. ``own``: keys and prefixes
+    that are the node's; of a group, which has no members, nothing else is."""
+    found: list[str] = []
+    for place in places:
+        if isinstance(node, ArrayNode):
+            found += [key async for key in _apart_from_chunks(store, place, node, own)]
+            continue
+        async for name, is_prefix, _, _ in store.list_dir(place):
+            if is_prefix:
+                is_hidden = place.child(name) not in own and await _holds_any(store, place.child(name))
+            else:
+                is_hidden = place.key(name) not in own
+            if is_hidden:
+                found.append(name)
+    return found
+
+
+async def _apart_from_chunks(store: Store, place: Prefix, node: ArrayNode, own: Collection[str]) -> AsyncIterator[str]:
+    keys, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
+    async for key in store.list_prefix(place):
+        is_chunk = key.startswith(node.chunk_prefix) and keys.decode(key[len(node.chunk_prefix) :], ndim) is not None
+        if key not in own and not is_chunk:
+            yield key[len(place) :]
+            return
+
+
+async def _holds_any(store: Store, prefix: Prefix) -> bool:
+    """Whether there is any key, and not only folders."""
+    async for _ in store.list_prefix(prefix):
+        return True
+    return False
