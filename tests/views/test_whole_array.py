@@ -166,17 +166,32 @@ async def test_an_undefined_fill_value_is_zero() -> None:
         assert (await load(tree, "npy/a.npy")).tolist() == [0, 0, 0x04030201]
 
 
+@pytest.mark.parametrize(
+    ("shape", "chunks", "inside", "outside"),
+    [
+        ((8,), (2,), (0, 136), None),
+        ((2,), (2,), (0, 132), (128, 6)),
+        ((3,), (2,), (130, 4), (134, 1)),
+        ((4,), (4,), None, (0, 136)),
+    ],
+    ids=["grown", "shrunk", "shrunk within a chunk", "other chunks"],
+)
 @trio_test
-async def test_a_reader_of_an_array_whose_metadata_changed_is_told() -> None:
+async def test_a_reader_of_an_array_whose_metadata_changed_has_what_is_still_there(
+    shape: tuple[int, ...], chunks: tuple[int, ...], inside: tuple[int, int] | None, outside: tuple[int, int] | None
+) -> None:
     async with tree_over(await store_with(Example((4,), (2,)).values("a"))) as tree:
         file = await walk(tree, "npy/a.npy")
         assert isinstance(file, File)
         handle = await file.open(READ_ONLY)
-        await handle.read(0, 136)
-        await tree.store.set(Key("a/.zarray"), array_document((8,), (2,), "<i2", fill_value=7))
-        assert (await load(tree, "npy/a.npy")).shape == (8,)
-        with pytest.raises(StaleEntry):
-            await handle.read(0, 136)
+        whole = bytes(await handle.read(0, 136))
+        await tree.store.set(Key("a/.zarray"), array_document(shape, chunks, "<i2", fill_value=7))
+        if inside is not None:
+            assert await handle.read(*inside) == whole[inside[0] : sum(inside)]
+            assert (await load(tree, "npy/a.npy")).shape == shape
+        if outside is not None:
+            with pytest.raises(StaleEntry):
+                await handle.read(*outside)
         await handle.release()
 
 

@@ -145,6 +145,7 @@ class _ArraySnapshot(Snapshot):
             live.check()
             if live.is_unread:
                 await self._hierarchy.array(live.path)
+                live.check()
             layouts = live.layouts
             if self._opened.superseded:
                 await self._require_inside(offset, size)
