@@ -22,7 +22,7 @@ from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.hierarchy.places import Place, Places
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
-from zarrfs.stores.base import Generation, Store
+from zarrfs.stores.base import Anchor, Generation, Store
 
 # Editors truncate a document before they write it.
 _DOUBT_SECONDS = 1.0
@@ -39,6 +39,8 @@ class LiveArray(LiveNode):
         super().__init__(path, chunk_prefix, confirm_now)
         self.document: Key | None = None
         self.generation: Generation | None = None
+        self.anchor: Anchor | None = None
+        """Its folder, since somebody began to write to it."""
         self.is_unread = False
         """Whether what says what it is was changed, and not read since."""
         self._opened: weakref.ref[OpenArray] | None = None
@@ -235,7 +237,7 @@ class LiveNodes:
             live.layouts += 1
             live.opened = opened = None
         self.say(live, said)
-        return opened
+        return opened if live.why_gone is None else None
 
     async def confirm(self, live: LiveNode) -> bool:
         """See `zarrfs.arrays.live_node.Confirm`. Where its documents cannot be read, or are not there while something is, they may be
@@ -244,6 +246,7 @@ class LiveNodes:
         if live.document is not None:
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
+                self.hold(live)
                 return True
         give_up = trio.current_time() + _DOUBT_SECONDS
         while True:
@@ -258,6 +261,13 @@ class LiveNodes:
                     f"the documents of {live.path} are not there, or cannot be read, but its folder is", key=live.path
                 )
             await trio.sleep(_DOUBT_SECONDS / 20)
+
+    def hold(self, live: LiveArray) -> None:
+        """Somebody writes to an array: from now on one that comes to be in its folder's place is another, however equal. Raises
+        `StaleEntry`."""
+        live.check()
+        if live.folder is not None and (live.anchor is None or not live.anchor.holds):
+            live.anchor = self._store.anchor(live.folder)
 
     async def _confirm_making(self, live: LiveNode) -> bool:
         live.check()
@@ -353,7 +363,8 @@ class LiveNodes:
             yield
 
     def say(self, node: LiveArray, said: Said) -> None:
-        """What says what ``node`` is."""
+        """What says what ``node`` is, now that it was read: another document in another folder is another array's, however equal."""
+        is_new = said[1] != node.generation
         if node.document is not None and self._by_document.get(node.document) is node:
             del self._by_document[node.document]
         node.document, node.generation = said
@@ -362,6 +373,8 @@ class LiveNodes:
             self._by_document[node.document] = node
         if not node.is_said_at(node.path.prefix):
             self._apart.add(node)
+        if is_new and node.anchor is not None and node.folder is not None and not node.anchor.is_at(node.folder):
+            self._end(node, "was replaced by another array")
 
     def _end(self, node: LiveArray, why: str) -> None:
         self.changes += 1

@@ -111,7 +111,7 @@ class Hierarchy:
     async def is_current(self, opened: OpenArray) -> bool:
         """Whether the documents of an array still say what they said when it was handed out. Raises `StaleEntry` where it is gone, and
         `NodeInDoubt` where nobody can tell."""
-        opened.live.check()
+        self.live.hold(opened.live)
         known = self._known.get(opened.live.path)
         if known is None or known.opened is not opened or not self._counts(opened.live.path, known):
             await self.live.confirm(opened.live)

@@ -93,6 +93,19 @@ class Change:
         return isinstance(self.place, Prefix)
 
 
+class Anchor(abc.ABC):
+    """A folder as it was when `Store.anchor` was asked for it, wherever it is. What it holds of the backend is given up with it."""
+
+    @property
+    @abc.abstractmethod
+    def holds(self) -> bool:
+        """Whether it can tell: a backend may give it up for others."""
+
+    @abc.abstractmethod
+    def is_at(self, prefix: Prefix) -> bool:
+        """Whether it is what lies there; True where it can no longer tell. Does not wait."""
+
+
 class WouldWait(Exception):
     """The answer is not at hand: ask the form of the operation that can wait."""
 
@@ -328,6 +341,11 @@ class Store(abc.ABC):
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""
+        return None
+
+    def anchor(self, prefix: Prefix) -> Anchor | None:
+        """What tells the folder ``prefix`` from one that comes to be in its place, where the backend has folders, and can do that at
+        once. This fallback has none."""
         return None
 
     def part_of(self, place: Key | Prefix) -> str:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Anchor, Buffer, Change, DirEntry, Generation, KeyStat, Store
 
 
 class ForwardingStore(Store):
@@ -95,6 +95,9 @@ class ForwardingStore(Store):
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         return await self.inner.prefix_mtime_ns(prefix)
+
+    def anchor(self, prefix: Prefix) -> Anchor | None:
+        return self.inner.anchor(prefix)
 
     def part_of(self, place: Key | Prefix) -> str:
         return self.inner.part_of(place)

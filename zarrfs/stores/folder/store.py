@@ -26,7 +26,8 @@ from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.spill import Buffers
-from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.base import Anchor, Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.folder.anchors import Anchors
 from zarrfs.stores.folder.changes import FolderChanges
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.lock import FolderLocks
@@ -67,6 +68,7 @@ class FolderStore(Store):
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
         self._changes = FolderChanges(self._tree, self._inline)
+        self._anchors = Anchors(self._tree)
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -263,6 +265,10 @@ class FolderStore(Store):
                     return await self._mountpoints.ask(parts, self._tree.folder_mtime_ns, self._inline.folder_mtime_ns(parts[:-1]))
                 return await self._wait([prefix], self._tree.folder_mtime_ns, parts)
 
+    def anchor(self, prefix: Prefix) -> Anchor | None:
+        parts = _parts_if_usable(prefix)
+        return self._anchors.hold(parts) if parts else None
+
     def part_of(self, place: Key | Prefix) -> str:
         """What is mounted in the folder, and may wait for a server while the folder does not."""
         parts = _parts_if_usable(place) or ()
@@ -287,6 +293,7 @@ class FolderStore(Store):
             return self._tree.free_space() if self._tree.local else await self._wait((), self._tree.free_space)
 
     async def aclose(self) -> None:
+        self._anchors.close()
         self._tree.close()
 
     # --- where to wait ------------------------------------------------------------------------------------------------------

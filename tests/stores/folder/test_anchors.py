@@ -1,0 +1,65 @@
+"""A folder that is held open is told from every other one; of descriptors no more are taken than there may be."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trio.testing import trio_test
+
+from zarrfs.keys import Prefix
+from zarrfs.stores.folder.store import FolderStore
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    yield 1024
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@trio_test
+async def test_another_folder_in_its_place_is_another(tmp_path: Path) -> None:
+    (tmp_path / "g/a").mkdir(parents=True)
+    store = FolderStore(str(tmp_path))
+    anchor = store.anchor(Prefix("g/a/"))
+    assert anchor is not None and anchor.holds and anchor.is_at(Prefix("g/a/"))
+    (tmp_path / "g").rename(tmp_path / "h")
+    assert not anchor.is_at(Prefix("g/a/")) and anchor.is_at(Prefix("h/a/"))
+    shutil.rmtree(tmp_path / "h")
+    for _ in range(20):
+        # ext4 gives the next folder the same inode number.
+        (tmp_path / "g/a").mkdir(parents=True)
+        assert not anchor.is_at(Prefix("g/a/"))
+        shutil.rmtree(tmp_path / "g")
+    assert store.anchor(Prefix("g/a/")) is None and store.anchor(Prefix("")) is None
+    await store.aclose()
+
+
+@trio_test
+async def test_few_are_held_and_none_that_nobody_has(tmp_path: Path, few_descriptors: int) -> None:
+    store = FolderStore(str(tmp_path))
+    for number in range(1000):
+        (tmp_path / str(number)).mkdir()
+    before = descriptors()
+    anchors = [store.anchor(Prefix(f"{number % 1000}/")) for number in range(10_000)]
+    assert descriptors() - before <= few_descriptors // 8
+    assert all(anchor is not None for anchor in anchors)
+    held = [anchor for anchor in anchors if anchor is not None and anchor.holds]
+    assert held == anchors[-len(held) :] and held
+    # Of one that was given up nobody can tell any more.
+    assert anchors[0] is not None and not anchors[0].holds and anchors[0].is_at(Prefix("7/"))
+    del anchors, held
+    gc.collect()
+    assert descriptors() == before
+    await store.aclose()

@@ -1,0 +1,95 @@
+"""Folders that are held open, so that one that comes to be in the place of another is told from it: the file system may give it the same
+inode number at once, but not while somebody has the first one open.
+
+Each takes a descriptor, of which a process has few: the one that was asked for longest ago is given up for the next.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import OrderedDict
+
+from zarrfs.keys import Prefix
+from zarrfs.stores.base import Anchor
+from zarrfs.stores.folder.names import Parts, parts_of
+from zarrfs.stores.folder.tree import FolderTree
+
+_PART_OF_DESCRIPTORS = 8
+_MOST = 1024
+
+
+class Anchors:
+    """Those of one tree."""
+
+    def __init__(self, tree: FolderTree) -> None:
+        self._tree = tree
+        self._fds: OrderedDict[int, int] = OrderedDict()
+        self._last = 0
+
+    def hold(self, parts: Parts) -> FolderAnchor | None:
+        """One of a folder of this machine; None where it is not there, or may not be opened."""
+        fd = self._opened(parts)
+        if fd is None:
+            return None
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        while len(self._fds) >= max(1, min(_MOST, soft // _PART_OF_DESCRIPTORS)):
+            os.close(self._fds.popitem(last=False)[1])
+        self._last += 1
+        self._fds[self._last] = fd
+        return FolderAnchor(self, self._last)
+
+    def is_held(self, number: int) -> bool:
+        """Whether it was not given up for others."""
+        return number in self._fds
+
+    def is_at(self, number: int, parts: Parts) -> bool:
+        """Whether it is what lies there, as far as anybody can tell."""
+        held = self._fds.get(number)
+        if held is None:
+            return True
+        there = self._opened(parts)
+        if there is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(held), os.fstat(there))
+        finally:
+            os.close(there)
+
+    def let_go(self, number: int) -> None:
+        """Nobody asks for it any more."""
+        fd = self._fds.pop(number, None)
+        if fd is not None:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Let go of all."""
+        for number in list(self._fds):
+            self.let_go(number)
+
+    def _opened(self, parts: Parts) -> int | None:
+        if not self._tree.local or self._tree.mounts.over(parts) is not None:
+            # Opening it might wait for a server.
+            return None
+        try:
+            return self._tree.open_folder(parts)
+        except OSError:
+            return None
+
+
+class FolderAnchor(Anchor):
+    """Held open for as long as there is this object."""
+
+    def __init__(self, anchors: Anchors, number: int) -> None:
+        self._anchors = anchors
+        self._number = number
+
+    @property
+    def holds(self) -> bool:
+        return self._anchors.is_held(self._number)
+
+    def is_at(self, prefix: Prefix) -> bool:
+        return self._anchors.is_at(self._number, parts_of(prefix))
+
+    def __del__(self) -> None:
+        self._anchors.let_go(self._number)
