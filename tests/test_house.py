@@ -24,7 +24,7 @@ HOUSE = """
     daemon          everything below
     lifecycle       options own_files
     options         own_files
-    fuse            vfs in_flight
+    fuse            vfs in_flight memory
     views           vfs hierarchy arrays containers dialects model stores.base memory threads registry
     vfs             memory threads durability
     hierarchy       arrays dialects codecs model stores.base threads fences registry
@@ -62,7 +62,7 @@ def layers(text: str) -> dict[str, set[str]]:
 LAYERS = layers(HOUSE)
 
 # What stands between pyfuse3 and the rest of fuse/, which knows nothing of it.
-ADAPTER = {"fuse.kernel", "fuse.operations", "fuse.xattrs", "fuse.translation", "fuse.guard"}
+ADAPTER = {"fuse.kernel", "fuse.operations", "fuse.xattrs", "fuse.translation", "fuse.guard", "fuse.workers"}
 
 # Modules of other distributions, and of the standard library, that have one home.
 HOMES = {
@@ -93,7 +93,7 @@ HOMES = {
         "vfs.spill_buffer",
         "memory.spill",
     },
-    "ctypes": {"daemon.malloc", "codecs", "stores", "lifecycle.umount2", "lifecycle.as_owner"},
+    "ctypes": {"daemon.malloc", "codecs", "stores", "lifecycle.umount2", "lifecycle.as_owner", "lifecycle.watcher"},
     "mmap": {"memory", "arrays.slab_pool", "arrays.spill_file", "arrays.dirty_chunks"},
     "threading": {
         "memory.disposal",

@@ -119,3 +119,25 @@ def test_at_the_end_nobody_waits_for_what_is_left(kernel: Kernel) -> None:
 
     main()
     assert len(kernel.told) == 1
+
+
+@pytest.mark.logs("telling the kernel of a change failed")
+def test_an_error_costs_no_other_notice(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Kernel):
+        def invalidate_entry(self, parent: int, name: str) -> None:
+            raise MemoryError
+
+    failing = Failing()
+
+    @trio_test
+    async def main() -> None:
+        notifier = Notifier(failing)
+        notifier.start()
+        notifier.entry(1, "a")
+        notifier.inode(2)
+        await notifier.drained()
+        notifier.stop()
+
+    main()
+    assert failing.told == [(2, False)]
+    assert "telling the kernel of a change failed" in caplog.text

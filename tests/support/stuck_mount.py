@@ -1,14 +1,16 @@
 """The daemon in the foreground, over a store that sticks for ever at one point of its life.
 
-    python stuck_mount.py CONFIG WHERE    # the MountConfig as JSON; "read", "close", "thread" or "lock"
+    python stuck_mount.py CONFIG WHERE    # the MountConfig as JSON; "read", "self", "close", "thread" or "lock"
 
-"read": what is read never comes, and there is no deadline. "close": the store cannot be closed. "thread": a task in the background waits
-for a thread that never ends. "lock": what is staged waits for a lock that nobody lets go of. Prints a line on stdout when the mount
+"read": what is read never comes, and there is no deadline. "self": nor does it for a thread of the daemon itself, which waits in the
+kernel then; SIGUSR2 has the main thread fail in the middle of whatever it does. "close": the store cannot be closed. "thread": a task in
+the background waits for a thread that never ends. "lock": what is staged waits for a lock that nobody lets go of. Prints a line on stdout when the mount
 answers. What the end of a mount is given beyond ``timeout`` is one second here.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -33,7 +35,11 @@ class StuckStore(InterruptedStore):
         self._where = where
 
     async def interrupt(self, operation: str, place: str) -> None:
-        if self._where == "read" and operation in ("get", "get_partial_values", "get_with_stat") and place.endswith("0.0"):
+        if (
+            self._where in ("read", "self")
+            and operation in ("get", "get_partial_values", "get_with_stat")
+            and place.endswith("0.0")
+        ):
             await trio.sleep_forever()
 
     async def aclose(self) -> None:
@@ -44,6 +50,10 @@ class StuckStore(InterruptedStore):
 
 async def _in_a_thread() -> None:
     await trio.to_thread.run_sync(threading.Event().wait)
+
+
+def _fail(number: int, frame: object) -> None:
+    raise MemoryError
 
 
 def main(config_json: str, where: str) -> int:
@@ -65,9 +75,16 @@ def main(config_json: str, where: str) -> int:
                 await trio.sleep_forever()
             return await super().publish_all()
 
+    def ready() -> None:
+        if where == "self":
+            threading.Thread(target=Path(config.mountpoint, "raw/a/0.0").read_bytes, name="self", daemon=True).start()
+        print("mounted", flush=True)
+
+    if where == "self":
+        signal.signal(signal.SIGUSR2, _fail)
     serve.open_store = open_stuck
     serve.MountTree = StuckTree  # type: ignore[misc]
-    return trio.run(serve.serve, config, lambda: print("mounted", flush=True), log_file.log.info, 0.1)
+    return trio.run(serve.serve, config, ready, log_file.log.info, 0.1)
 
 
 if __name__ == "__main__":

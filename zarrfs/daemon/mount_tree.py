@@ -27,6 +27,7 @@ from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.daemon.malloc import give_freed_memory_back
 from zarrfs.daemon.moves import Moved, Moves
 from zarrfs.daemon.slices import Slices, Work
+from zarrfs.daemon.tasks import Tasks
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
@@ -81,7 +82,8 @@ class MountTree:
         self.observed = ObservedStore(store)
         noted = NotedStore(self.observed)
         self.store_operations = noted.operations
-        timely = DeadlineStore(noted, config.timeout, nursery)
+        tasks = Tasks(nursery)
+        timely = DeadlineStore(noted, config.timeout, tasks)
         whole: Store = ReadOnlyStore(timely) if config.read_only or not store.writable else timely
         self.store: Store = WithoutApart(whole)
         self.intents = Intents(whole)
@@ -92,8 +94,8 @@ class MountTree:
         self.on_moved: Moved = lambda entries: None
         self.watched = False
         self._is_over = False
-        self.slices = Slices(nursery.start_soon)
-        self._nursery = nursery
+        self.slices = Slices(tasks.start_soon)
+        self._tasks = tasks
         self._to_look_at: dict[NodePath, None] = {}
         self._is_looking = False
         self._errors = RecentErrors()
@@ -106,7 +108,7 @@ class MountTree:
         configure(spill, max(1 << 20, limit // _LARGE))
         self._cache = ChunkCache(limit // 4, budget)
         slabs = SlabPool(limit // 2, self.counters, spill, budget.share(limit // 2))
-        self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=nursery.start_soon)
+        self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon)
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
             durable=config.durable,
@@ -119,7 +121,7 @@ class MountTree:
             delay=config.shard_delay,
             budget=self.staging.room.budget,
             directory=spill,
-            start_soon=nursery.start_soon,
+            start_soon=tasks.start_soon,
             told=self._on_waiting,
             on_failure=lambda key, error: self.report("publish", error),
             on_loss=self._on_loss,
@@ -139,7 +141,7 @@ class MountTree:
             hierarchy=self.hierarchy,
             editor=NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect)),
             new_arrays=NewArrays(chunks=config.new_chunks, codecs=config.new_codecs),
-            start_soon=nursery.start_soon,
+            start_soon=tasks.start_soon,
             staging=self.staging,
             store_name=store_name(config.store),
             fill=config.fill,
@@ -161,11 +163,11 @@ class MountTree:
         )
         self.observed.subscribe(self._on_change)
         if config.watch:
-            nursery.start_soon(self.observed.follow, self._on_watched)
+            tasks.keep(self.observed.follow, self._on_watched)
 
     def _tidy(self) -> None:
         """Much memory was freed: what the C library keeps of it goes back to the system."""
-        self._nursery.start_soon(threads.io, give_freed_memory_back)
+        self._tasks.start_soon(threads.io, give_freed_memory_back)
 
     def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
         """What ``.zarrfs/`` holds. ``more`` adds to ``stats`` or ``config`` what the caller knows."""
@@ -353,19 +355,21 @@ class MountTree:
         self._to_look_at.update((node.path, None) for node in nodes.nodes if self.hierarchy.live.at(node.path) is not None)
         if self._to_look_at and not self._is_looking:
             self._is_looking = True
-            self._nursery.start_soon(self._look_again)
+            self._tasks.start_soon(self._look_again)
 
     async def _look_again(self) -> None:
-        while self._to_look_at:
-            await trio.lowlevel.checkpoint()
-            top, _ = self._to_look_at.popitem()
-            for path in self.hierarchy.open_below(top):
-                try:
-                    await self.hierarchy.node(path)
-                except ZarrfsError as error:
-                    log.debug("%s could not be looked at again: %s", path, error)
+        try:
+            while self._to_look_at:
                 await trio.lowlevel.checkpoint()
-        self._is_looking = False
+                top, _ = self._to_look_at.popitem()
+                for path in self.hierarchy.open_below(top):
+                    try:
+                        await self.hierarchy.node(path)
+                    except ZarrfsError as error:
+                        log.debug("%s could not be looked at again: %s", path, error)
+                    await trio.lowlevel.checkpoint()
+        finally:
+            self._is_looking = False
 
     def _affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterator[tuple[str, bool, bool, bool]]:
         for name, view in self._views.items():

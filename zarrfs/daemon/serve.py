@@ -19,9 +19,10 @@ from zarrfs.daemon.malloc import keep_freed_memory
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.daemon.shutdown import EVERY, Say, Shutdown
 from zarrfs.daemon.systemd import NOBODY, ServiceManager
+from zarrfs.daemon.tasks import Tasks
 from zarrfs.errors import FuseUnavailable, IntentTooNew, NotPublished, ZarrfsError
 from zarrfs.fuse import kernel, requests
-from zarrfs.fuse.connection import Connection, abort
+from zarrfs.fuse.connection import Connection
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.session import Session
@@ -30,7 +31,8 @@ from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.recovery import demand_known
 from zarrfs.lifecycle import exit_report, mountpoint, openers
 from zarrfs.lifecycle.detaching import detach
-from zarrfs.lifecycle.mount_table import Mount, mount_at
+from zarrfs.lifecycle.mount_table import mount_at
+from zarrfs.lifecycle.watcher import Watcher
 from zarrfs.options import log_lines
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url, redact
@@ -71,7 +73,7 @@ async def serve(
     try:
         store.set_owner(config.uid, config.gid)
         async with trio.open_nursery() as background:
-            background.start_soon(_tell_left_out)
+            Tasks(background).keep(_tell_left_out)
             tree = await _tree(config, store, background)
             # Codec libraries are loaded by now, rather than by the first reader.
             registry.plugins("zarrfs.codecs")
@@ -193,6 +195,7 @@ async def _mounted(
         raise
     ending.mounted()
     ours = mount_at(place)
+    watcher = Watcher(ours.device) if ours is not None else None
     notifier.start()
     ending.is_bounded(lambda: ending.has_begun or (connection is not None and connection.is_gone))
 
@@ -202,18 +205,19 @@ async def _mounted(
         serving.cancel()
 
     try:
-        background.start_soon(ending.watch)
-        background.start_soon(session.reads.watch)
+        tasks = Tasks(background)
+        tasks.keep(ending.watch)
+        tasks.keep(session.reads.watch)
         background.start_soon(_announce, config, ready, manager, ending)
         if connection is not None:
-            background.start_soon(_ended_by, connection.gone, ended)
+            tasks.keep(_ended_by, connection.gone, ended)
         if ours is not None:
             detached = Detached(
                 ours.device, in_use=lambda: session.in_use, asked=lambda: session.requests.begun, say=ending.announce
             )
-            background.start_soon(_ended_by, partial(detached.unused, every), ended)
+            tasks.keep(_ended_by, partial(detached.unused, every), ended)
         with serving:
-            await kernel.serve()
+            await kernel.serve(lambda: connection is not None and connection.is_gone)
     finally:
         with trio.CancelScope(shield=True):
             # From here on nobody is told, and nobody waits for an answer.
@@ -227,13 +231,15 @@ async def _mounted(
             ending.doing = "the kernel to let go of the mount"
             if connection is not None:
                 connection.close()
-            await _let_go(notifier, ours)
+            await _let_go(notifier, watcher)
             # After a lazy umount something else may be mounted there by now.
             mounted = ours if ours is not None and mount_at(place) == ours else None
             # Root did not mount on a name that is still good (`mountpoint.held`).
             kernel.close(unmount=mounted is not None and os.geteuid() != 0)
             if mounted is not None and os.geteuid() == 0:
                 await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
+            if watcher is not None:
+                watcher.end()
     if words is not None:
         if failures:
             exit_report.write(words, exit_report.Outcome(7, _listed(failures)))
@@ -247,11 +253,11 @@ async def _ended_by(event: Callable[[], Awaitable[None]], ended: Callable[[], No
     ended()
 
 
-async def _let_go(notifier: Notifier, ours: Mount | None) -> None:
+async def _let_go(notifier: Notifier, watcher: Watcher | None) -> None:
     """A thread that waits in the kernel for an answer of ours keeps the connection, and this process beyond SIGKILL."""
-    if not notifier.has_stopped(0) and not await threads.io(notifier.has_stopped, _MOMENT) and ours is not None:
+    if not notifier.has_stopped(0) and not await threads.io(notifier.has_stopped, _MOMENT) and watcher is not None:
         log.warning("the kernel does not take a change notice: the connection is aborted")
-        abort(ours.device)
+        watcher.abort()
 
 
 def _mount(operations: Operations, config: MountConfig, place: str, writable: bool) -> Connection | None:

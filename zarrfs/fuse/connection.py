@@ -7,15 +7,12 @@ does only while one of its workers has nothing else to do.
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import stat
 from collections.abc import Callable
 
 import trio
-
-log = logging.getLogger(__name__)
 
 _DEV_FUSE = os.makedev(10, 229)
 
@@ -58,16 +55,6 @@ class Connection:
         # Whatever is opened next, the watch of a folder for one, has the same number, and others may wait for that.
         trio.lowlevel.notify_closing(self._epoll)
         self._epoll.close()
-
-
-def abort(device: str) -> None:
-    """End the connection of the mount with this ``device`` number (``0:52``), whatever waits for it; where that is allowed."""
-    path = f"/sys/fs/fuse/connections/{device.partition(':')[2]}/abort"
-    try:
-        with open(path, "w") as file:
-            file.write("1")
-    except OSError as error:
-        log.warning("%s: %s", path, error.strerror)
 
 
 def _descriptors() -> set[int]:

@@ -1,4 +1,6 @@
-"""What stands between a handler and the kernel: an error of our tree becomes its errno, anything else EIO with a traceback in the log.
+"""What stands between a handler and the kernel: an error of our tree becomes its errno, want of memory ENOMEM, anything else EIO with a
+traceback in the log. Each is told; where even that fails, the request is answered all the same: a request without an answer leaves its
+program beyond SIGKILL.
 
 When the mount has ended nobody waits for an answer: a handler that only looks is cancelled, wherever it is; one that changes something,
 or lets go of it, is not.
@@ -18,6 +20,7 @@ import trio
 from zarrfs.errors import ZarrfsError
 from zarrfs.fuse.errno import QUIET, TOLD, errno_of
 from zarrfs.in_flight import InFlight
+from zarrfs.memory.reserve import RESERVE
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +51,11 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
     only_looks = name in _ONLY_LOOKS
 
     async def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        begun = self.requests.begin(name, *args, *kwargs.values())
+        begun: int | None = None
         try:
+            # Lent while the request was taken (`zarrfs.fuse.workers`).
+            RESERVE.take()
+            begun = self.requests.begin(name, *args, *kwargs.values())
             if only_looks:
                 return await handler(self, *args, **kwargs)
             with trio.CancelScope(shield=True):
@@ -62,18 +68,40 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
             if (name, number) in _TRIED_AGAIN:
                 log.debug("%s: %s: the kernel looks it up again", name, error)
             elif number not in QUIET or isinstance(error, TOLD):
-                log.warning("%s: %s (%s)", name, error, errno.errorcode[number], extra=_about(name, error))
-                self.report(name, error)
+                _tell(self, name, error, errno.errorcode[number])
             raise pyfuse3.FUSEError(number) from error
         except Exception as error:
-            log.exception("%s failed in a way that zarrfs does not know", name, extra=_about(name, error))
-            self.report(name, error)
+            if _is_want_of_memory(error):
+                RESERVE.release()
+                _tell(self, name, error, "out of memory")
+                raise pyfuse3.FUSEError(errno.ENOMEM) from None
+            _tell(self, name, error, None)
             raise pyfuse3.FUSEError(errno.EIO) from error
         finally:
-            self.requests.end(begun)
+            if begun is not None:
+                self.requests.end(begun)
 
     functools.update_wrapper(guarded, handler)
     return guarded
+
+
+def _tell(whose: Reporting, name: str, error: Exception, what: str | None) -> None:
+    """``what``: in a word; None for what zarrfs does not know, whose traceback is logged."""
+    try:
+        if what is not None:
+            log.warning("%s: %s (%s)", name, error, what, extra=_about(name, error))
+        else:
+            log.exception("%s failed in a way that zarrfs does not know", name, extra=_about(name, error))
+        whose.report(name, error)
+    except Exception:  # noqa: BLE001 (there is no memory to tell it, and the request has to be answered)
+        RESERVE.release()
+
+
+def _is_want_of_memory(error: BaseException) -> bool:
+    """Also where a thread cannot be started: its stack has no room."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_want_of_memory, error.exceptions))
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error))
 
 
 def _about(name: str, error: Exception) -> dict[str, object]:

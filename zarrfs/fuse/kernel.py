@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyfuse3
@@ -20,6 +20,7 @@ import pyfuse3
 from zarrfs.errors import FuseUnavailable
 from zarrfs.fuse.connection import Connection
 from zarrfs.fuse.operations import Operations
+from zarrfs.fuse.workers import kept_going
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +39,9 @@ def mount(operations: Operations, mountpoint: str, options: Mapping[str, str], f
         raise FuseUnavailable(str(error)) from error
 
 
-async def serve() -> None:
-    """Answer requests until the connection is gone, or `stop` is called."""
-    with _interrupted():
+async def serve(is_over: Callable[[], bool] = lambda: False) -> None:
+    """Answer requests until the connection is gone, or `stop` is called. Until it ``is_over()``, no error ends this."""
+    with _interrupted(), kept_going(is_over):
         try:
             await pyfuse3.main()
         except* ConnectionAbortedError:

@@ -12,8 +12,10 @@ kernel knows. Who has many to give waits for `Notifier.room`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 # A kernel that does not answer by then is waiting for something else of ours; the change is then seen after the timeout of its caches.
 PATIENCE = 5.0
 _MANY = 4096
+_PAUSE = 0.05
 
 
 class Kernel(Protocol):
@@ -159,6 +162,16 @@ class Notifier:
                 notice.reached.set()
 
     def _run(self) -> None:
+        while not self._stopped:
+            try:
+                self._serve()
+            except Exception as error:  # noqa: BLE001 (without this thread no change would be seen)
+                _tell(error)
+                time.sleep(_PAUSE)
+
+    def _serve(self) -> None:
+        """Give what waits, until the end. After an error what was not given yet is lost, as after the timeout of the kernel's caches."""
+        self._under_way = 0
         while True:
             with self._changed:
                 while not self._waiting and not self._stopped:
@@ -174,7 +187,12 @@ class Notifier:
                 except (OSError, trio.RunFinishedError):
                     # The kernel has already forgotten it, which is as good.
                     pass
-                except Exception:
-                    log.exception("telling the kernel of a change failed")
+                except Exception as error:  # noqa: BLE001 (the others are given all the same)
+                    _tell(error)
                 finally:
                     self._under_way -= 1
+
+
+def _tell(error: Exception) -> None:
+    with contextlib.suppress(Exception):
+        log.error("telling the kernel of a change failed", exc_info=error)

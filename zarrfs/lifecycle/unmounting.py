@@ -19,6 +19,7 @@ from zarrfs.lifecycle.dead_mounts import PATIENCE, Life, life_of
 from zarrfs.lifecycle.detaching import Detaching, may_detach, user_of
 from zarrfs.lifecycle.exit_report import Left, Outcome
 from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at, resolved
+from zarrfs.lifecycle.watcher import how_to_abort
 
 SPARE = 30.0
 """Seconds without progress, beyond the time that one operation of the store may take, after which a daemon is not waited for any more."""
@@ -79,7 +80,7 @@ def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: floa
         try:
             detaching.end()
         except MountBusy as error:
-            raise (_silent(mountpoint) if life is Life.SILENT else _in_use(mountpoint)) from error
+            raise (_silent(mounted) if life is Life.SILENT else _in_use(mountpoint)) from error
         if daemon is None:
             unknown = life is Life.SILENT and not lazy
             return Outcome(1 if unknown else 0, f"{mountpoint} is unmounted, but its daemon {_WHY_UNKNOWN[life]}")
@@ -130,10 +131,10 @@ class _Wait:
         stays = mount_at(place) == self._mounted
         state = "still mounted" if stays else "unmounted"
         what = f"the kernel has waited for its daemon{self._daemon_named()} for {self._patience:g} s, to take what programs have written"
-        abort = f"`echo 1 > /sys/fs/fuse/connections/{self._mounted.device.partition(':')[2]}/abort`"
         # Who detaches it has what was asked for.
         return Outcome(
-            0 if lazy and not stays else 1, f"{place} is {state}, but {what}{self._and_left()}; {abort} gives that up (as root)"
+            0 if lazy and not stays else 1,
+            f"{place} is {state}, but {what}{self._and_left()}; {how_to_abort(self._mounted.device)} gives that up",
         )
 
     def _look(self) -> None:
@@ -172,10 +173,11 @@ def _in_use(mountpoint: str) -> ZarrfsError:
     return ZarrfsError(f"{mountpoint} is in use{by}: close it there, or use --lazy", key=mountpoint)
 
 
-def _silent(mountpoint: str) -> ZarrfsError:
+def _silent(mounted: Mount) -> ZarrfsError:
     # Who has asked it, this command too, cannot be called back.
     what = "is in use, at least by what waits for its daemon, which does not answer"
-    return ZarrfsError(f"{mountpoint} {what}: end that, or use --lazy", key=mountpoint)
+    how = f"{how_to_abort(mounted.device)} gives up what waits and does not end"
+    return ZarrfsError(f"{mounted.mountpoint} {what}: end that, or use --lazy; {how}", key=mounted.mountpoint)
 
 
 def _named(users: Sequence[open_by.Holder]) -> str:

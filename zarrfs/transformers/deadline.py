@@ -14,7 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -36,6 +36,13 @@ _MOST_PARTS = 100
 """Of a store, whose health is known. The parts are its author's to choose."""
 
 
+class Tasks(Protocol):
+    """What begins tasks in the background: a `trio.Nursery`, or what is like one."""
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], /, *args: Any, name: object = None) -> None:
+        """Run ``function(*args)``."""
+
+
 class DeadlineStore(TransparentStore):
     """Every operation of ``inner`` ends within ``seconds``, else `StoreTimeout`; a listing must go on at least so often. While the store
     hangs, operations fail at once.
@@ -44,7 +51,7 @@ class DeadlineStore(TransparentStore):
     under way.
     """
 
-    def __init__(self, inner: Store, seconds: float, nursery: trio.Nursery) -> None:
+    def __init__(self, inner: Store, seconds: float, nursery: Tasks) -> None:
         super().__init__(inner)
         self.seconds = seconds
         self._nursery = nursery

@@ -1,0 +1,69 @@
+"""What a handler raises becomes an errno, whatever it is, and whether or not there is memory to tell it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pyfuse3
+import pytest
+from trio.testing import trio_test
+
+from zarrfs.fuse.guard import guarded
+from zarrfs.in_flight import InFlight
+
+
+class Handlers:
+    def __init__(self, error: Exception, telling: Exception | None = None) -> None:
+        self.requests = InFlight()
+        self.reported: list[BaseException] = []
+        self._error = error
+        self._telling = telling
+
+    def report(self, where: str, error: BaseException) -> None:
+        if self._telling is not None:
+            raise self._telling
+        self.reported.append(error)
+
+    @guarded
+    async def write(self, size: int) -> int:
+        raise self._error
+
+
+@pytest.mark.logs("out of memory")
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ExceptionGroup("of a nursery", [MemoryError(), ExceptionGroup("inner", [MemoryError()])]),
+    ],
+)
+def test_want_of_memory_is_enomem(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    handlers = Handlers(error)
+
+    @trio_test
+    async def main() -> None:
+        with pytest.raises(pyfuse3.FUSEError) as raised:
+            await handlers.write(1)
+        assert raised.value.errno == errno.ENOMEM
+
+    main()
+    assert handlers.reported == [error]
+    assert not len(handlers.requests)
+    assert [each.levelno for each in caplog.records] == [logging.WARNING]
+
+
+@pytest.mark.logs("out of memory", "failed in a way")
+@pytest.mark.parametrize(("error", "number"), [(MemoryError(), errno.ENOMEM), (KeyError("k"), errno.EIO)])
+def test_who_waits_is_answered_though_nothing_can_be_told(error: Exception, number: int) -> None:
+    handlers = Handlers(error, telling=MemoryError())
+
+    @trio_test
+    async def main() -> None:
+        with pytest.raises(pyfuse3.FUSEError) as raised:
+            await handlers.write(1)
+        assert raised.value.errno == number
+
+    main()
+    assert not len(handlers.requests)

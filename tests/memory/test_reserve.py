@@ -1,0 +1,50 @@
+"""The reserve: address space that can be had when nothing else can."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from zarrfs.memory.reserve import NBYTES, Reserve, is_limited
+
+
+def _in_a_process(function: Callable[[Any], None]) -> list[Any]:
+    """What ``function`` puts into a queue, called where limits concern nobody else."""
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    process = context.Process(target=function, args=(answers,))
+    process.start()
+    found = answers.get()
+    process.join()
+    return found  # type: ignore[no-any-return]
+
+
+def _without_room(answers: Any) -> None:
+    reserve = Reserve()
+    found = [is_limited(), reserve.take()]
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used, used))
+    found += [is_limited(), Reserve().take()]
+    reserve.lend()
+    found += [reserve.is_held, bool(bytearray(NBYTES // 2)), reserve.take()]
+    answers.put(found)
+
+
+def _with_room(answers: Any) -> None:
+    reserve = Reserve()
+    reserve.take()
+    reserve.lend()
+    before = reserve.is_held
+    reserve.release()
+    answers.put([before, reserve.is_held])
+
+
+def test_it_is_there_when_there_is_no_memory_left() -> None:
+    assert _in_a_process(_without_room) == [False, True, True, False, False, True, True]
+
+
+def test_it_is_not_touched_where_memory_is_not_limited() -> None:
+    assert _in_a_process(_with_room) == [True, False]
