@@ -228,3 +228,18 @@ class LayoutChanged(StaleEntry):
 
 class ContentInvalid(TreeError):
     """What was written into a file is not something that its view can publish."""
+
+
+# --- kinds ----------------------------------------------------------------------------------------------------------------------
+
+REFUSALS: tuple[type[ZarrfsError], ...] = (
+    MetadataError,
+    ChunkEncodeError,
+    ChunkSizeMismatch,
+    KeyUnusable,
+    KeyConflict,
+    GenerationMismatch,
+    TreeError,
+    TooLarge,
+)
+"""Content that cannot be stored where it was written, whatever the store does; everything else may succeed another time."""

@@ -4,8 +4,8 @@
 
 "read": what is read never comes, and there is no deadline. "self": nor does it for a thread of the daemon itself, which waits in the
 kernel then; SIGUSR2 has the main thread fail in the middle of whatever it does. "close": the store cannot be closed. "thread": a task in
-the background waits for a thread that never ends. "lock": what is staged waits for a lock that nobody lets go of. Prints a line on stdout when the mount
-answers. What the end of a mount is given beyond ``timeout`` is one second here.
+the background waits for a thread that never ends. "lock": what is staged waits for a lock that nobody lets go of. Prints a line on stdout
+when the mount answers. What the end of a mount is given beyond ``timeout`` is one second here.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from zarrfs.daemon.malloc import give_freed_memory_back
 from zarrfs.daemon.moves import Moved, Moves
 from zarrfs.daemon.slices import Slices, Work
 from zarrfs.daemon.tasks import Tasks
-from zarrfs.errors import UsageError, ZarrfsError
+from zarrfs.errors import REFUSALS, UsageError, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.new_arrays import NewArrays
@@ -48,6 +48,7 @@ from zarrfs.transformers.noted import NotedStore
 from zarrfs.transformers.observed import ObservedStore
 from zarrfs.transformers.read_only import ReadOnlyStore
 from zarrfs.transformers.without_apart import WithoutApart
+from zarrfs.vfs.file import was_told
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.views.base import View, ViewContext, ViewPlugin, path_of
@@ -89,6 +90,7 @@ class MountTree:
         self.intents = Intents(whole)
         self.mounted_ns = time.time_ns()
         self.failures: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str]] = []
         self.on_affected: Entries | None = None
         self.on_forgotten: Forgotten | None = None
         self.on_moved: Moved = lambda entries: None
@@ -221,7 +223,8 @@ class MountTree:
         self._errors.add(where, error)
 
     async def publish_all(self) -> list[tuple[str, str]]:
-        """Publish everything that is staged; what could not be stored since the mount began, as (file, reason)."""
+        """Publish everything that is staged; what was accepted since the mount began and could not be stored, as (file, reason). What
+        was refused, and the program told so, is in `refused`."""
         for ident, error in await self.staging.publish_all():
             self._on_unpublished(ident, error)
         for key, error in await self.pending.publish_all():
@@ -243,8 +246,14 @@ class MountTree:
                 self.failures.append(left)
         return self.failures
 
+    def lost(self, path: str, error: BaseException) -> None:
+        """Bytes written to the file at ``path`` in the mount could not be taken, and nobody was told."""
+        self.failures.append((path, str(error)))
+        self.report("release", error)
+
     def _on_unpublished(self, ident: str, error: BaseException) -> None:
-        self.failures.append((ident, str(error)))
+        refused = isinstance(error, REFUSALS) and was_told(self.staging, ident)
+        (self.refused if refused else self.failures).append((ident, str(error)))
         self.report("release", error)
         if self.on_affected is not None:
             # What was staged is gone, and the kernel has pages of it.

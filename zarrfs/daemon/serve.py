@@ -48,6 +48,7 @@ READ_AHEAD_KB = 2048
 # Seconds after which a thread that computes in Python gives way to the one that answers the kernel; ten times sooner than by default.
 SWITCH_INTERVAL = 0.0005
 _NAMED = 20
+_REFUSED = "refused, as the programs that wrote it were told"
 # In one READ several chunks may be got one after the other, each within the deadline of a store operation.
 _READ_DEADLINES = 2
 # Seconds for what is nearly done, when a signal ends the mount.
@@ -87,6 +88,8 @@ async def serve(
     ending.is_over()
     if tree.failures:
         raise NotPublished(_listed(tree.failures))
+    if tree.refused:
+        say(_listed(tree.refused, _REFUSED))
     return 0
 
 
@@ -156,6 +159,8 @@ async def _mounted(
         on_error=tree.report,
         patience=_READ_DEADLINES * config.timeout,
         is_abandoned=lambda opener, path: threads.io(openers.is_abandoned, opener, path),
+        on_lost=tree.lost,
+        is_mapped=lambda opener, path: threads.io(openers.has_mapped, opener, path, abandon_on_cancel=True),
     )
     operations = Operations(
         session, ownership=Ownership.of_this_process(config.uid, config.gid, config.umask), xattrs=config.xattrs
@@ -243,6 +248,8 @@ async def _mounted(
     if words is not None:
         if failures:
             exit_report.write(words, exit_report.Outcome(7, _listed(failures)))
+        elif tree.refused:
+            exit_report.write(words, exit_report.Outcome(0, _listed(tree.refused, _REFUSED)))
         else:
             exit_report.end(words)
     return ending
@@ -272,12 +279,12 @@ def _mount(operations: Operations, config: MountConfig, place: str, writable: bo
         raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error
 
 
-def _listed(failures: list[tuple[str, str]]) -> str:
+def _listed(failures: list[tuple[str, str]], what: str = "not stored") -> str:
     """One line that names what was not stored, and why."""
     # A file that failed several times is named once, with its last reason.
     last = dict(failures)
     listed = "; ".join(f"{ident}: {reason}" for ident, reason in list(last.items())[:_NAMED])
-    return f"not stored: {listed}" + (f"; and {len(last) - _NAMED} more" if len(last) > _NAMED else "")
+    return printable(f"{what}: {listed}") + (f"; and {len(last) - _NAMED} more" if len(last) > _NAMED else "")
 
 
 async def _announce(config: MountConfig, ready: Callable[[], None], manager: ServiceManager, ending: Shutdown) -> None:

@@ -57,4 +57,6 @@ def _tell(function: object, error: Exception) -> None:
 
 
 def _name_of(function: object) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
+    # As trio names it.
+    name = getattr(function, "__qualname__", None)
+    return f"{getattr(function, '__module__', '')}.{name}" if name else repr(function)

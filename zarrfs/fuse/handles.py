@@ -13,12 +13,14 @@ _KEPT = 4096
 
 
 class OpenFile:
-    """``opener``: the thread that opened it, 0 where that is not known; ``written``: whether this descriptor has changed it."""
+    """``opener``: the thread that opened it, 0 where that is not known; ``writes``: whether it was opened to write; ``written``: whether
+    this descriptor has changed it."""
 
-    __slots__ = ("handle", "inode", "opener", "written")
+    __slots__ = ("handle", "inode", "opener", "writes", "written")
 
-    def __init__(self, inode: Inode, handle: Handle, opener: int = 0) -> None:
+    def __init__(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False) -> None:
         self.opener = opener
+        self.writes = writes
         self.inode = inode
         self.handle = handle
         self.written = False

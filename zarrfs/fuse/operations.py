@@ -258,7 +258,7 @@ class Operations(pyfuse3.Operations):
             await self.session.let_go(entry)
         if how.truncate:
             entry.stamp = 0
-            return self._opened(entry, handle, keep_cache=False, opener=ctx.pid)
+            return self._opened(entry, handle, how, keep_cache=False, opener=ctx.pid)
         try:
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
             if entry.nameless or (entry.stamp and not _is_what_was_told(handle, entry.stamp, stamp)):
@@ -272,7 +272,7 @@ class Operations(pyfuse3.Operations):
         # If it is not known which value the kernel was told of it may not have heard of a change yet, and its pages have to go. From now
         # on they are of this value, and whoever finds another one opens another file.
         known, entry.stamp = bool(entry.stamp), stamp
-        return self._opened(entry, handle, keep_cache=handle.keep_cache and known, opener=ctx.pid)
+        return self._opened(entry, handle, how, keep_cache=handle.keep_cache and known, opener=ctx.pid)
 
     @guarded
     async def create(
@@ -296,7 +296,7 @@ class Operations(pyfuse3.Operations):
             file, handle = node, await node.open(how)
         entry = self.inodes.refer(parent, text)
         self.inodes.attach(entry, file)
-        return self._opened(entry, handle, keep_cache=False, opener=ctx.pid), self._attributor.entry(
+        return self._opened(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
             entry.ino, await handle.attributes()
         )
 
@@ -309,8 +309,12 @@ class Operations(pyfuse3.Operations):
         opened = self.session.files[fh]
         opened.inode.stamp = 0
         opened.written = True
-        with self.session.reads.changing(opened.inode, opened.opener):
-            return await opened.handle.write(off, buf)
+        try:
+            with self.session.reads.changing(opened.inode, opened.opener):
+                return await opened.handle.write(off, buf)
+        except Exception as error:
+            await self.session.unheard.refused(opened, off, error)
+            raise
 
     @guarded
     async def flush(self, fh: pyfuse3.FileHandleT) -> None:
@@ -318,14 +322,16 @@ class Operations(pyfuse3.Operations):
             # The kernel takes this for "never ask again", and close(2) for success: a request less for each file that is read.
             raise pyfuse3.FUSEError(errno.ENOSYS)
         opened = self.session.files[fh]
-        await opened.handle.flush()
+        async with self.session.unheard.telling(opened):
+            await opened.handle.flush()
         self.session.forget_pages_if_superseded(opened)
         await self.session.flush_notices()
 
     @guarded
     async def fsync(self, fh: pyfuse3.FileHandleT, datasync: bool) -> None:
         opened = self.session.files[fh]
-        await opened.handle.fsync()
+        async with self.session.unheard.telling(opened):
+            await opened.handle.fsync()
         self.session.forget_pages_if_superseded(opened)
         await self.session.flush_notices()
 
@@ -367,8 +373,8 @@ class Operations(pyfuse3.Operations):
         attributes = await node.attributes()
         return self._attributor.entry(self.session.refer(parent, name, node, attributes).ino, attributes)
 
-    def _opened(self, inode: Inode, handle: Handle, *, keep_cache: bool, opener: int = 0) -> pyfuse3.FileInfo:
-        number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener))
+    def _opened(self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int = 0) -> pyfuse3.FileInfo:
+        number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener, writes=how.write))
         return pyfuse3.FileInfo(fh=number, direct_io=handle.direct, keep_cache=keep_cache)
 
 

@@ -13,6 +13,7 @@ from zarrfs.fuse.inodes import NAMELESS, Inode, InodeTable, stamp_of
 from zarrfs.fuse.kernel_cache import KernelCache
 from zarrfs.fuse.notifier import PATIENCE, Notifier
 from zarrfs.fuse.reads import IsAbandoned, Reads
+from zarrfs.fuse.unheard import IsMapped, OnLost, Unheard
 from zarrfs.in_flight import InFlight
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
 
@@ -32,7 +33,7 @@ class Session:
     ``hidden``: folders that are looked up in the root but not listed. ``timeout``: seconds that the kernel may keep names and
     attributes; longer while ``told()`` says that every change is told (`KernelCache`). ``settled()``: returns when all changes so far
     are told to `kernel_cache`. ``on_error(where, error)`` is called with every error that a user may want to look up later.
-    ``patience`` and ``is_abandoned``: see `Reads`.
+    ``patience`` and ``is_abandoned``: see `Reads`; ``on_lost`` and ``is_mapped``: see `zarrfs.fuse.unheard`.
     """
 
     def __init__(
@@ -49,12 +50,15 @@ class Session:
         on_error: Callable[[str, BaseException], None] | None = None,
         patience: float = math.inf,
         is_abandoned: IsAbandoned | None = None,
+        on_lost: OnLost | None = None,
+        is_mapped: IsMapped | None = None,
     ) -> None:
         self.inodes = InodeTable(root)
         self.requests = InFlight()
         self.notifier = notifier
         self.kernel_cache = KernelCache(self.inodes, notifier, timeout=timeout, told=told)
         self.reads = Reads(patience, is_abandoned)
+        self.unheard = Unheard(on_lost, is_mapped)
         self.writable = writable
         self.free_space = free_space
         self.files: dict[int, OpenFile] = {}
@@ -162,10 +166,10 @@ class Session:
             return None
         return next((opened for opened in self.files.values() if opened.inode is inode), None)
 
-    def add_file(self, inode: Inode, handle: Handle, opener: int = 0) -> int:
-        """Note that the kernel has ``handle`` open: its number."""
+    def add_file(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False) -> int:
+        """Note that the kernel has ``handle`` open: its number. ``writes``: to write."""
         number = self._new_handle()
-        self.files[number] = OpenFile(inode, handle, opener)
+        self.files[number] = OpenFile(inode, handle, opener, writes=writes)
         self.inodes.opened(inode)
         return number
 
@@ -181,6 +185,7 @@ class Session:
         """The kernel has closed a file."""
         opened = self.files.pop(number)
         self._releasing += 1
+        self.unheard.closed(opened, self.files.values())
         try:
             await opened.handle.release()
         finally:

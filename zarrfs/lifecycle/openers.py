@@ -29,6 +29,24 @@ def is_abandoned(opener: int, path: str) -> bool:
     return any(int(fields.get(name, b"0"), 16) & _KILLED for name in (b"SigPnd", b"ShdPnd"))
 
 
+def has_mapped(opener: int, path: str) -> bool:
+    """Whether the process of the thread ``opener`` has the file at ``path`` mapped so that it writes to it. May wait for that process."""
+    # It may have lost its name, and has a mark for that.
+    end = f"/{path}".replace("\0", "")
+    with contextlib.suppress(OSError):
+        for line in os.fsdecode(Path("/proc", str(opener), "maps").read_bytes()).split("\n"):
+            # address, permissions (rw-s), offset, device, inode, path
+            fields = line.split(maxsplit=5)
+            if (
+                len(fields) == 6
+                and fields[1].endswith("s")
+                and "w" in fields[1]
+                and fields[5].removesuffix(" (deleted)").endswith(end)
+            ):
+                return True
+    return False
+
+
 def _is_open(path: str) -> bool:
     """Whether any process may have a file open or mapped whose path ends so: where it is mounted in other namespaces is not known."""
     end = f"/{path}"

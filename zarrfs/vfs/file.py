@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
 from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
 from zarrfs.vfs.staging import Staged, StagingArea
+
+
+def was_told(area: StagingArea, ident: str) -> bool:
+    """Whether who wrote what is staged of ``ident`` was told, by close(2) or fsync(2), that it could not be published."""
+    return any(
+        staged.told_ns is not None and staged.told_ns == staged._changed_ns
+        for staged in area._all()
+        if staged.content.ident == ident
+    )
+
+
+@contextmanager
+def _telling(staged: Staged) -> Iterator[None]:
+    """Around what a program asks for, which learns how it went."""
+    try:
+        yield
+    except Exception:
+        staged.told_ns = staged._changed_ns
+        raise
 
 
 class StagedFile(File):
@@ -148,10 +170,12 @@ class StagedHandle(Handle):
 
     async def flush(self) -> None:
         if self._flags.write:
-            await self._staged.flush()
+            with _telling(self._staged):
+                await self._staged.flush()
 
     async def fsync(self) -> None:
-        await self._staged.fsync()
+        with _telling(self._staged):
+            await self._staged.fsync()
 
     async def release(self) -> None:
         await self._drop_snapshot()

@@ -59,6 +59,7 @@ class Staged:
         self._failures = 0
         self._unanswered: StoreTimeout | None = None
         self._changed_ns: int | None = None
+        self.told_ns: int | None = None
         self._mtime_ns: int | None = None
 
     @property

@@ -1,0 +1,223 @@
+"""What ``zarrfs umount`` says of content that was refused, and of bytes that were accepted and could not be stored.
+
+Refused, and the program was told at close or fsync: a note, exit code 0. Accepted (bytes of a mapping, whoever was told; what only the
+last RELEASE finds out) and not stored: named in errors.jsonl, exit code 7.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.mounting import Mounted, mounted
+
+zarr = pytest.importorskip("zarr")
+pytestmark = pytest.mark.fuse
+
+NOTE = "refused, as the programs that wrote it were told: "
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "sharded"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    folder = tmp_path / "store"
+    zarr.create_group(str(folder), zarr_format=3)
+    shards = (200,) if request.param else None
+    array = zarr.create_array(
+        str(folder / "a"), shape=(1000,), chunks=(100,), shards=shards, dtype="i4", zarr_format=3, compressors=None
+    )
+    array[:] = 1
+    return folder
+
+
+def errno_of(call: Callable[[], Any]) -> int:
+    try:
+        call()
+    except OSError as error:
+        return error.errno or 0
+    return 0
+
+
+def resize(mount: Mounted) -> None:
+    path = mount.path / "chunks/a/.zarray"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"shape": [1100]}))
+
+
+def remove(mount: Mounted) -> None:
+    shutil.rmtree(mount.path / "chunks/a")
+
+
+def remove_behind(mount: Mounted) -> None:
+    shutil.rmtree(mount.store / "a")
+
+
+# --- told -----------------------------------------------------------------------------------------------------------------------
+
+
+def too_short(mount: Mounted) -> int:
+    file = os.open(mount.path / "chunks/a/0", os.O_WRONLY | os.O_TRUNC)
+    os.write(file, b"short")
+    return errno_of(lambda: os.close(file))
+
+
+def too_short_twice(mount: Mounted) -> int:
+    file = os.open(mount.path / "chunks/a/0", os.O_WRONLY | os.O_TRUNC)
+    os.write(file, b"short")
+    assert errno_of(lambda: os.fsync(file)) == errno.EINVAL
+    return errno_of(lambda: os.close(file))
+
+
+def no_document(mount: Mounted) -> int:
+    file = os.open(mount.path / "chunks/a/.zattrs", os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
+    os.write(file, b"{")
+    return errno_of(lambda: os.close(file))
+
+
+def no_chunk(mount: Mounted) -> int:
+    place = "zarr3/a/c/0"
+    file = os.open(mount.path / place, os.O_WRONLY | os.O_TRUNC)
+    os.write(file, b"nonsense")
+    return errno_of(lambda: os.close(file))
+
+
+def array_gone(mount: Mounted) -> int:
+    file = os.open(mount.path / "npy/a.npy", os.O_RDWR)
+    os.pwrite(file, bytes(4), 128)
+    remove(mount)
+    return errno_of(lambda: os.close(file))
+
+
+def half_an_array(mount: Mounted) -> int:
+    file = os.open(mount.path / "npy/b.npy", os.O_WRONLY | os.O_CREAT)
+    os.write(file, (mount.path / "npy/a.npy").read_bytes()[:1000])
+    return errno_of(lambda: os.close(file))
+
+
+REFUSED = {
+    too_short: (errno.EINVAL, "chunks/a/0"),
+    too_short_twice: (errno.EINVAL, "chunks/a/0"),
+    no_document: (errno.EINVAL, "chunks/a/.zattrs"),
+    no_chunk: (errno.EINVAL, "zarr3/a/c/0"),
+    array_gone: (errno.ESTALE, "npy/a.npy"),
+    half_an_array: (errno.EINVAL, "npy/b.npy"),
+}
+
+
+@pytest.mark.parametrize("write", REFUSED, ids=lambda each: each.__name__)
+def test_who_was_told_is_not_told_by_the_exit_code(store: Path, write: Callable[[Mounted], int]) -> None:
+    number, path = REFUSED[write]
+    with mounted(store, ends_with=None) as mount:
+        assert write(mount) == number
+        ended = mount.umount()
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr.startswith(f"zarrfs: {NOTE}{path}: ") and ended.stderr.count("\n") == 1
+
+
+def test_past_the_end_is_told_by_write_and_nothing_is_left(store: Path) -> None:
+    with mounted(store) as mount:
+        file = os.open(mount.path / "chunks/a/0", os.O_RDWR)
+        assert errno_of(lambda: os.pwrite(file, b"x", 400)) == errno.EFBIG
+        os.close(file)
+
+
+def test_what_is_rewritten_after_it_was_refused_is_stored(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount:
+        file = os.open(mount.path / "chunks/a/0", os.O_WRONLY | os.O_TRUNC)
+        os.write(file, b"short")
+        assert errno_of(lambda: os.fsync(file)) == errno.EINVAL
+        os.pwrite(file, np.full(100, 7, "i4").tobytes(), 0)
+        os.close(file)
+        ended = mount.umount()
+        assert (ended.returncode, ended.stderr) == (0, "")
+    assert (zarr.open_array(str(store / "a"), mode="r")[:100] == 7).all()
+
+
+# --- accepted -------------------------------------------------------------------------------------------------------------------
+
+
+def through_memmap(path: Path, act: Callable[[], None]) -> None:
+    mapped = np.memmap(path, "u1", mode="r+")
+    mapped[148] = 99
+    act()
+    del mapped
+
+
+def after_close(path: Path, act: Callable[[], None]) -> None:
+    file = os.open(path, os.O_RDWR)
+    mapped = mmap.mmap(file, 0)
+    os.close(file)
+    mapped[148] = 99
+    act()
+    mapped.close()
+
+
+def synced(path: Path, act: Callable[[], None]) -> None:
+    file = os.open(path, os.O_RDWR)
+    with mmap.mmap(file, 0) as mapped:
+        mapped[148] = 99
+        act()
+        assert errno_of(mapped.flush) in (errno.ESTALE, errno.EIO)
+    errno_of(lambda: os.close(file))
+
+
+def fsynced(path: Path, act: Callable[[], None]) -> None:
+    file = os.open(path, os.O_RDWR)
+    with mmap.mmap(file, 0) as mapped:
+        mapped[148] = 99
+        act()
+        assert errno_of(lambda: os.fsync(file)) in (errno.ESTALE, errno.EIO)
+    errno_of(lambda: os.close(file))
+
+
+@pytest.mark.parametrize("act", [resize, remove, remove_behind])
+@pytest.mark.parametrize("write", [through_memmap, after_close, synced, fsynced])
+def test_bytes_of_a_mapping_that_cannot_be_taken_are_named(
+    store: Path, write: Callable[[Path, Callable[[], None]], None], act: Callable[[Mounted], None]
+) -> None:
+    with mounted(store, ends_with=None) as mount:
+        write(mount.path / "npy/a.npy", lambda: act(mount))
+        ended = mount.umount()
+        assert ended.returncode == 7, ended.stderr
+        assert "not stored: npy/a.npy: " in ended.stderr
+
+
+def test_they_are_in_the_list_of_errors(store: Path) -> None:
+    with mounted(store, ends_with=7) as mount:
+        through_memmap(mount.path / "npy/a.npy", lambda: resize(mount))
+        assert any("was resized" in each["message"] for each in mount.errors())
+
+
+@pytest.mark.parametrize(("path", "act"), [("chunks/a/0", remove_behind), ("zarr3/a/c/0", remove)])
+def test_bytes_of_a_mapped_chunk_too(store: Path, act: Callable[[Mounted], None], path: str) -> None:
+    with mounted(store, ends_with=None) as mount:
+        through_memmap(mount.path / path, lambda: act(mount))
+        ended = mount.umount()
+        assert ended.returncode == 7, ended.stderr
+
+
+def test_emptiness_that_nobody_was_told_of_is_named(store: Path) -> None:
+    """``> chunk`` closes before anything could be refused."""
+    with mounted(store, ends_with=None) as mount:
+        os.close(os.open(mount.path / "chunks/a/0", os.O_WRONLY | os.O_TRUNC))
+        ended = mount.umount()
+        assert ended.returncode == 7
+    assert (zarr.open_array(str(store / "a"), mode="r")[:100] == 1).all()
+
+
+def test_in_the_foreground_the_note_is_on_stderr(store: Path) -> None:
+    from tests.support.mounting import started
+
+    with started("slow_mount.py", store, "0", ends_with=None) as (mount, process):
+        too_short(mount)
+        os.kill(mount.pid, signal.SIGTERM)
+        assert process.wait() == 0
+        assert NOTE in mount.log()
