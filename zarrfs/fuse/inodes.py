@@ -28,9 +28,10 @@ _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 
 class Inode:
     """One entry that the kernel knows. ``stamp``: a digest of the size and time that the kernel was told, 0 where that does not
-    matter; an entry with another one is another file. ``below``: the inodes in a folder, without those that were only listed."""
+    matter; an entry with another one is another file. ``doubtful``: the kernel was told several, and nobody knows which answer it took
+    last. ``below``: the inodes in a folder, without those that were only listed."""
 
-    __slots__ = ("_moved_ns", "_node", "_node_ns", "below", "ino", "lookups", "name", "open_handles", "parent", "stamp")
+    __slots__ = ("_moved_ns", "_node", "_node_ns", "below", "doubtful", "ino", "lookups", "name", "open_handles", "parent", "stamp")
 
     def __init__(self, ino: int, parent: Inode | None, name: str) -> None:
         self.ino = ino
@@ -39,6 +40,7 @@ class Inode:
         self.lookups = 0
         self.open_handles = 0
         self.stamp = 0
+        self.doubtful = False
         self.below: set[Inode] | None = None
         self._node: Node | None = None
         self._node_ns = 0
@@ -69,6 +71,16 @@ class Inode:
             parts.append(inode.name)
             inode = inode.parent
         return "/".join(reversed(parts))
+
+    def told(self, stamp: int) -> None:
+        """The kernel is told what has this ``stamp``."""
+        self.doubtful = self.doubtful or (self.stamp not in (0, stamp) and self.parent is not None)
+        self.stamp = stamp
+
+    @property
+    def called(self) -> str:
+        """Its name, or the one it had."""
+        return self.name.lstrip(_NAMELESS)
 
     @property
     def is_lost(self) -> bool:

@@ -66,7 +66,7 @@ class Operations(pyfuse3.Operations):
     async def getattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         entry, epoch = self.inodes[inode], self.session.kernel_cache.epoch
         attributes = await self.session.attributes(entry)
-        entry.stamp = stamp_of(attributes)
+        entry.told(stamp_of(attributes))
         return self._attributor.entry(entry.ino, attributes, epoch)
 
     @guarded
@@ -247,7 +247,18 @@ class Operations(pyfuse3.Operations):
     async def open(self, inode: pyfuse3.InodeT, flags: pyfuse3.FlagT, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         entry = self.inodes[inode]
         how = open_flags(flags)
-        # ESTALE has the kernel look the name up again: it finds another file, or nothing, which it may then create.
+        try:
+            opened = await self._open(entry, how, ctx.pid)
+        except StaleEntry:
+            # The kernel looks the name up again: it finds another file, or nothing, which it may then create. It does so once.
+            if how.write or not self.session.stale_twice(ctx.pid, entry):
+                raise
+            return await self._open_anew(entry, how, ctx.pid)
+        if entry.doubtful:
+            await self.session.forget_attributes(entry)
+        return opened
+
+    async def _open(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         if entry.nameless:
             raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
         try:
@@ -258,7 +269,7 @@ class Operations(pyfuse3.Operations):
             await self.session.let_go(entry)
         if how.truncate:
             entry.stamp = 0
-            return self._opened(entry, handle, how, keep_cache=False, opener=ctx.pid)
+            return self._opened(entry, handle, how, keep_cache=False, opener=opener)
         try:
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
             if entry.nameless or (entry.stamp and not _is_what_was_told(handle, entry.stamp, stamp)):
@@ -272,7 +283,25 @@ class Operations(pyfuse3.Operations):
         # If it is not known which value the kernel was told of it may not have heard of a change yet, and its pages have to go. From now
         # on they are of this value, and whoever finds another one opens another file.
         known, entry.stamp = bool(entry.stamp), stamp
-        return self._opened(entry, handle, how, keep_cache=handle.keep_cache and known, opener=ctx.pid)
+        keep_cache = handle.keep_cache and known and not entry.doubtful
+        return self._opened(entry, handle, how, keep_cache=keep_cache, opener=opener)
+
+    async def _open_anew(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
+        """Open, to read, what has the name of ``entry`` now: it is replaced faster than it can be looked up and opened. The kernel has
+        its bytes as those of ``entry``; where others have that open, it keeps none."""
+        assert entry.parent is not None
+        node = await self.session.child(entry.parent, entry.called)
+        if not isinstance(node, File):
+            raise IsADirectory(f"{entry.path!r} is a folder", key=entry.path)
+        handle = await node.open(how)
+        stamp = 0 if handle.direct else stamp_of(await handle.attributes())
+        shared = bool(entry.open_handles)
+        if not shared:
+            self.inodes.attach(entry, node)
+            entry.stamp, entry.doubtful = stamp, True
+        opened = self._opened(entry, handle, how, keep_cache=False, opener=opener, direct=shared)
+        await self.session.forget_attributes(entry)
+        return opened
 
     @guarded
     async def create(
@@ -373,9 +402,11 @@ class Operations(pyfuse3.Operations):
         attributes = await node.attributes()
         return self._attributor.entry(self.session.refer(parent, name, node, attributes).ino, attributes)
 
-    def _opened(self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int = 0) -> pyfuse3.FileInfo:
+    def _opened(
+        self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int = 0, direct: bool = False
+    ) -> pyfuse3.FileInfo:
         number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener, writes=how.write))
-        return pyfuse3.FileInfo(fh=number, direct_io=handle.direct, keep_cache=keep_cache)
+        return pyfuse3.FileInfo(fh=number, direct_io=direct or handle.direct, keep_cache=keep_cache)
 
 
 def _is_what_was_told(handle: Handle, told: int, stamp: int) -> bool:

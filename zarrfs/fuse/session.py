@@ -19,6 +19,7 @@ from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
 
 # Somebody else may have a folder locked of which the kernel is told before.
 _NAMES_PATIENCE = 0.1
+_STALE_KEPT = 256
 
 FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
 
@@ -67,6 +68,7 @@ class Session:
         self._settled = settled
         self._on_error = on_error
         self._made: dict[int, int] = {}
+        self._stale: dict[int, tuple[Inode | None, str]] = {}
         self._releasing = 0
         self._last_handle = 0
 
@@ -138,8 +140,12 @@ class Session:
 
     async def attributes(self, inode: Inode) -> Attributes:
         """Those of ``inode``, as somebody sees them who has it open."""
-        opened = self.open_file(inode)
-        return await (opened.handle if opened is not None else await self.node(inode)).attributes()
+        while True:
+            opened = self.open_file(inode)
+            attributes = await (opened.handle if opened is not None else await self.node(inode)).attributes()
+            # Else it was opened meanwhile, perhaps with another value.
+            if self.open_file(inode) in (opened, None):
+                return attributes
 
     def refer(self, parent: Inode, name: str, node: Node, attributes: Attributes | None = None) -> Inode:
         """The inode of ``node``, which the kernel is told of with these ``attributes``: it refers to it from now on."""
@@ -233,6 +239,23 @@ class Session:
         """What a file that was superseded publishes becomes part of the value that is there now; of what it had, only that is right."""
         if opened.written and opened.inode.nameless:
             self.notifier.inode(opened.inode.ino)
+
+    async def forget_attributes(self, inode: Inode) -> None:
+        """Have the kernel ask for them again before it reads, and take no answer that is older. The caller holds no lock."""
+        self.notifier.inode(inode.ino, attributes_only=True)
+        await self.notifier.drained()
+        inode.doubtful = False
+
+    def stale_twice(self, opener: int, inode: Inode) -> bool:
+        """Note that a thread learns that what it opens is stale; whether it has learnt that of this name just before."""
+        place = inode.parent, inode.called
+        before = self._stale.pop(opener, None)
+        if before is not None and before == place:
+            return True
+        self._stale[opener] = place
+        if len(self._stale) > _STALE_KEPT:
+            del self._stale[next(iter(self._stale))]
+        return False
 
     def report(self, where: str, error: BaseException) -> None:
         """Called with a handler's name and every error that a user may want to look up later."""

@@ -110,6 +110,20 @@ class WouldWait(Exception):
     """The answer is not at hand: ask the form of the operation that can wait."""
 
 
+class Held(abc.ABC):
+    """A value that can be read whatever becomes of its key: see `Store.hold`. ``stat``: what `Store.stat` tells of it."""
+
+    stat: KeyStat
+
+    @abc.abstractmethod
+    async def read(self, offset: int, size: int) -> Buffer:
+        """At most ``size`` bytes from ``offset``. Raises `GenerationMismatch` where somebody has written into the value itself."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class Store(abc.ABC):
     """A backend. ``url`` names it for people, without secrets."""
 
@@ -193,6 +207,11 @@ class Store(abc.ABC):
     def stat_now(self, key: Key) -> KeyStat | None:
         """`stat` where the answer is at hand; else `WouldWait`."""
         raise WouldWait
+
+    async def hold(self, key: Key) -> Held | None:
+        """The value of ``key``, to be read also when it was replaced, for the caller to close; None where there is none, or the backend
+        cannot hold it."""
+        return None
 
     async def data_from(self, key: Key, offset: int) -> int:
         """Where in the value of ``key`` data begins, at ``offset`` or behind it: what lies before that is zeros, or, where it is the size

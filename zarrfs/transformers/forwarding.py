@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Anchor, Buffer, Change, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Anchor, Buffer, Change, DirEntry, Generation, Held, KeyStat, Store
 
 
 class ForwardingStore(Store):
@@ -35,6 +35,9 @@ class ForwardingStore(Store):
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return await self.inner.get_with_stat(key, byte_range)
+
+    async def hold(self, key: Key) -> Held | None:
+        return await self.inner.hold(key)
 
     async def data_from(self, key: Key, offset: int) -> int:
         return await self.inner.data_from(key, offset)

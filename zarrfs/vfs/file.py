@@ -109,7 +109,7 @@ class StagedHandle(Handle):
 
     The published value is read through a snapshot. A change made through this file moves the handle on to the new value, as on any
     local file system. A change behind the mount or through another view does not: the handle gives the old value or `StaleEntry`,
-    once bytes of the old value may have been handed out, rather than a mix.
+    rather than a mix.
     """
 
     def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None) -> None:
@@ -117,7 +117,6 @@ class StagedHandle(Handle):
         self._flags = flags
         self._snapshot = snapshot
         self._epoch = staged.epoch
-        self._served = False
         # What changes in parts has no generation by which the kernel's pages could be told from later ones. Of what is written it is to
         # have no pages but those that it is given from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
@@ -146,11 +145,11 @@ class StagedHandle(Handle):
         try:
             data = await (await self._taken_snapshot()).read(offset, size)
         except StaleEntry:
-            if self._staged.superseded or (self._served and self._epoch == self._staged.epoch):
+            # Where nothing was changed here the kernel has told the size of that value, and perhaps bytes of it, to others.
+            if self._staged.superseded or self._epoch == self._staged.epoch:
                 raise
             await self._drop_snapshot()
             data = await (await self._taken_snapshot()).read(offset, size)
-        self._served = True
         return data
 
     async def write(self, offset: int, data: Buffer) -> int:

@@ -65,12 +65,9 @@ class InlineTree:
         self, parts: Parts, ranges: Ranges, if_generation: Generation | None, at_once: int
     ) -> tuple[list[Buffer], os.stat_result] | None:
         """As `FolderTree.read_with_stat`, of what is in the page cache and not more than ``at_once`` bytes."""
-        # Looked at before it is opened: opening a device has effects of its own.
         if not self._reads_nowait:
             raise WouldWait
-        if self.stat(parts) is None:
-            return None
-        fd = self._open(parts, _VALUE)
+        fd = self.open_value(parts)
         if fd is None:
             return None
         try:
@@ -82,7 +79,7 @@ class InlineTree:
             spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
             if sum(stop - start for start, stop in spans) > at_once:
                 raise WouldWait
-            return [self._pread_cached(fd, start, stop) for start, stop in spans], stat
+            return [self.pread_cached(fd, start, stop) for start, stop in spans], stat
         finally:
             os.close(fd)
 
@@ -149,7 +146,15 @@ class InlineTree:
                 raise WouldWait from error
             raise
 
-    def _pread_cached(self, fd: int, start: int, stop: int) -> Buffer:
+    def open_value(self, parts: Parts) -> int | None:
+        """A descriptor of a value, for the caller to close; None where there is none."""
+        # Looked at before it is opened: opening a device has effects of its own.
+        return self._open(parts, _VALUE) if self.stat(parts) is not None else None
+
+    def pread_cached(self, fd: int, start: int, stop: int) -> Buffer:
+        """Bytes ``start`` to ``stop`` of a file, where they are in the page cache."""
+        if not self._reads_nowait:
+            raise WouldWait
         if start == stop:
             return b""
         buffer = bytearray(stop - start)

@@ -26,9 +26,10 @@ from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.spill import Buffers
-from zarrfs.stores.base import Anchor, Buffer, Change, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.base import Anchor, Buffer, Change, DirEntry, Generation, Held, KeyStat, Store, StorePlugin, WouldWait
 from zarrfs.stores.folder.anchors import Anchors
 from zarrfs.stores.folder.changes import FolderChanges
+from zarrfs.stores.folder.held import HeldFiles
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.lock import FolderLocks
 from zarrfs.stores.folder.mountpoints import Mountpoints
@@ -61,6 +62,7 @@ class FolderStore(Store):
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self._tree = FolderTree(path, read_only=read_only)
         self._inline = InlineTree(self._tree)
+        self._held = HeldFiles(self._inline)
         self._mountpoints = Mountpoints()
         self.url = self._tree.path
         self.writable = self._tree.writable
@@ -99,6 +101,10 @@ class FolderStore(Store):
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return self._read_with_stat(key, byte_range, INLINE_NBYTES)
+
+    async def hold(self, key: Key) -> Held | None:
+        parts = _parts_if_usable(key)
+        return None if parts is None else self._held.hold(parts)
 
     async def data_from(self, key: Key, offset: int) -> int:
         parts = _parts_if_usable(key)

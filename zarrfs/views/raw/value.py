@@ -9,7 +9,7 @@ import trio
 from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.stores.base import KeyStat, Store
+from zarrfs.stores.base import Held, KeyStat, Store
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Snapshot, WholeContent
 from zarrfs.vfs.kept import Kept, kept
@@ -40,7 +40,7 @@ class RawValue(WholeContent):
         self._was_given = False
         self.ident = called or ident(key)
 
-    async def snapshot(self) -> Snapshot | None:
+    async def snapshot(self) -> RawSnapshot | None:
         await self._context.flush_queued(self.key)
         stat = await self._store.stat(self.key)
         if stat is None:
@@ -50,17 +50,22 @@ class RawValue(WholeContent):
 
     async def opened(self) -> Snapshot | None:
         # Who has been given the value once has it in pages. Of one that was only listed the size is not known here.
-        if self._was_given or (self._size is not None and self._size > _AT_ONCE_NBYTES):
-            return await self.snapshot()
-        self._was_given = True
         await self._context.flush_queued(self.key)
-        found = await self._store.get_with_stat(self.key, ByteRange(0, _AT_ONCE_NBYTES))
-        return None if found is None else self._shown(found[1], found[0])
+        if not self._was_given and (self._size is None or self._size <= _AT_ONCE_NBYTES):
+            self._was_given = True
+            found = await self._store.get_with_stat(self.key, ByteRange(0, _AT_ONCE_NBYTES))
+            if found is None:
+                return None
+            snapshot = self._shown(found[1], found[0])
+            if snapshot.is_whole:
+                return snapshot
+        held = await self._store.hold(self.key)
+        return await self.snapshot() if held is None else self._shown(held.stat, held=held)
 
-    def _shown(self, stat: KeyStat, value: Buffer | None = None) -> Snapshot:
+    def _shown(self, stat: KeyStat, value: Buffer | None = None, held: Held | None = None) -> RawSnapshot:
         mtime_ns = self._times.mtime_ns_of(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
         whole = kept(value, self._room) if value is not None and len(value) == stat.size else None
-        return RawSnapshot(self._store, self.key, stat, mtime_ns, self._room, whole)
+        return RawSnapshot(self._store, self.key, stat, mtime_ns, self._room, whole, held)
 
     async def load(self) -> Buffer | None:
         return await self._store.get(self.key)
@@ -128,30 +133,55 @@ class RawValue(WholeContent):
 
 
 class RawSnapshot(Snapshot):
-    """A key's value at one generation: got whole when it is small and ``room`` has memory for it, else in ranges that are checked
-    against the generation."""
+    """A key's value at one generation: got whole when it is small and ``room`` has memory for it, else in ranges, of the value that is
+    ``held``, or checked against the generation."""
 
-    def __init__(self, store: Store, key: Key, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget, value: Kept | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        key: Key,
+        stat: KeyStat,
+        mtime_ns: int | None,
+        room: MemoryBudget,
+        value: Kept | None,
+        held: Held | None = None,
+    ) -> None:
         self._store = store
         self._key = key
         self._stat = stat
         self._room = room
         self._value = value
+        self._held = held
         self.attributes = Attributes(False, stat.size, mtime_ns)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is asked of the store any more."""
+        return self._value is not None
 
     async def read(self, offset: int, size: int) -> Buffer:
         # Where others have the memory, a part is got each time.
         if self._value is None and self._stat.size <= WHOLE_NBYTES and self._room.has(self._stat.size):
             self._value = kept(await self._part(WHOLE), self._room)
+            self._let_go()
         if self._value is not None:
             return memoryview(self._value.data)[offset : offset + size]
         return await self._part(ByteRange(offset, size))
 
     async def aclose(self) -> None:
         self._value = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
     async def _part(self, byte_range: ByteRange) -> Buffer:
         try:
+            if self._held is not None:
+                start, stop = byte_range.resolve(self._stat.size)
+                return await self._held.read(start, stop - start)
             parts = await self._store.get_partial_values([(self._key, byte_range)], if_generation=self._stat.generation)
         except GenerationMismatch as error:
             raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key) from error

@@ -1,0 +1,103 @@
+"""A value that another program replaces by rename, again and again: open(2) takes the old one or the new one, and a read is of it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.length import share
+from tests.support.mounting import mounted
+from tests.support.small_stores import write
+
+pytestmark = pytest.mark.fuse
+
+MiB = 1 << 20
+
+
+@contextmanager
+def replaced_by(values: list[bytes], path: Path) -> Iterator[None]:
+    """Meanwhile another program gives ``path`` one value after the other."""
+    over = threading.Event()
+    new = path.parent.with_name("new")
+
+    def replace() -> None:
+        number = 0
+        while not over.is_set():
+            new.write_bytes(values[number % len(values)])
+            os.rename(new, path)
+            number += 1
+
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        replacing.join()
+
+
+@pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "1")], ids=["watched", "unwatched"])
+@pytest.mark.parametrize("nbytes", [1000, 300_000, 9 * MiB])
+def test_each_read_is_of_one_value(tmp_path: Path, nbytes: int, options: tuple[str, ...]) -> None:
+    values = [bytes([65 + number]) * (nbytes + number % 2 * 7) for number in range(16)]
+    store = write(tmp_path / "store", {"k": values[0]})
+    found: Counter[str] = Counter()
+    with mounted(store, *options) as mount, replaced_by(values, store / "k"):
+        until = time.monotonic() + share(4)
+
+        def read() -> None:
+            while time.monotonic() < until:
+                try:
+                    with open(mount.path / "raw/k", "rb", buffering=0) as file:
+                        value = b"".join(iter(lambda: file.read(65536), b""))
+                    known = value in values
+                    found["read" if known else f"a mix: {len(value)} bytes of {set(value)}"] += 1
+                except OSError as error:
+                    found[str(error.strerror)] += 1
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+    assert set(found) == {"read"}, found
+
+
+def test_what_is_open_is_read_to_its_end_whatever_the_key_is_by_then(tmp_path: Path) -> None:
+    old, new = b"o" * (20 * MiB), b"n" * (20 * MiB)
+    store = write(tmp_path / "store", {"k": old})
+    with mounted(store) as mount, open(mount.path / "raw/k", "rb", buffering=0) as file:
+        assert file.read(10) == old[:10]
+        (tmp_path / "new").write_bytes(new)
+        os.rename(tmp_path / "new", store / "k")
+        assert b"".join(iter(lambda: file.read(MiB), b"")) == old[10:]
+        os.unlink(store / "k")
+        file.seek(0)
+        assert file.read(10) == old[:10]
+
+
+def test_more_files_are_open_than_the_daemon_has_descriptors(tmp_path: Path) -> None:
+    count = 700
+    store = write(tmp_path / "store", {f"k{number}": bytes([number % 256]) * 100_000 for number in range(count)})
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with mounted(store) as mount:
+        resource.prlimit(mount.pid, resource.RLIMIT_NOFILE, (256, before[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 4096), before[1]))
+        try:
+            files = [os.open(mount.path / f"raw/k{number}", os.O_RDONLY) for number in range(count)]
+            assert all(os.pread(file, 10, 50_000) == bytes([number % 256]) * 10 for number, file in enumerate(files))
+            assert len(os.listdir(f"/proc/{mount.pid}/fd")) < 200
+            (mount.path / "raw/new").write_bytes(b"new")
+            for file in files:
+                os.close(file)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (store / "new").read_bytes() == b"new"
