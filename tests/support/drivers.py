@@ -329,6 +329,9 @@ class RecordingNotifier:
     def locked(self, *names: tuple[int, str], also: Iterable[int] = ()) -> Iterator[None]:
         yield
 
+    def store(self, ino: int, offset: int, data: bytes) -> None:
+        """Nothing is cached."""
+
     async def drained(self) -> None:
         await trio.lowlevel.checkpoint()
 

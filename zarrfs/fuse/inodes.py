@@ -29,9 +29,23 @@ _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 class Inode:
     """One entry that the kernel knows. ``stamp``: a digest of the size and time that the kernel was told, 0 where that does not
     matter; an entry with another one is another file. ``doubtful``: the kernel was told several, and nobody knows which answer it took
-    last. ``below``: the inodes in a folder, without those that were only listed."""
+    last. ``size``: what it believes to be that of a file, in bytes, -1 where that is not known. ``below``: the inodes in a folder, without
+    those that were only listed."""
 
-    __slots__ = ("_moved_ns", "_node", "_node_ns", "below", "doubtful", "ino", "lookups", "name", "open_handles", "parent", "stamp")
+    __slots__ = (
+        "_moved_ns",
+        "_node",
+        "_node_ns",
+        "below",
+        "doubtful",
+        "ino",
+        "lookups",
+        "name",
+        "open_handles",
+        "parent",
+        "size",
+        "stamp",
+    )
 
     def __init__(self, ino: int, parent: Inode | None, name: str) -> None:
         self.ino = ino
@@ -41,6 +55,7 @@ class Inode:
         self.open_handles = 0
         self.stamp = 0
         self.doubtful = False
+        self.size = -1
         self.below: set[Inode] | None = None
         self._node: Node | None = None
         self._node_ns = 0

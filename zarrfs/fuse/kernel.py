@@ -69,6 +69,10 @@ class Notices:
         """Forget the attributes of an inode, and its pages unless ``attributes_only``."""
         pyfuse3.invalidate_inode(pyfuse3.InodeT(ino), attr_only=attributes_only)
 
+    def store(self, ino: int, offset: int, data: bytes) -> None:
+        """Have ``data`` in the pages of an inode."""
+        pyfuse3.notify_store(pyfuse3.InodeT(ino), offset, data)
+
 
 @contextmanager
 def _interrupted() -> Iterator[None]:

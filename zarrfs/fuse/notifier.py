@@ -39,6 +39,9 @@ class Kernel(Protocol):
     def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
         """Forget the attributes of an inode, and its pages unless ``attributes_only``."""
 
+    def store(self, ino: int, offset: int, data: bytes) -> None:
+        """Have ``data`` in the pages of an inode."""
+
 
 class _Entry(NamedTuple):
     parent: int
@@ -54,6 +57,15 @@ class _Inode(NamedTuple):
 
     def send(self, kernel: Kernel) -> None:
         kernel.invalidate_inode(self.ino, self.attributes_only)
+
+
+class _Store(NamedTuple):
+    ino: int
+    offset: int
+    data: bytes
+
+    def send(self, kernel: Kernel) -> None:
+        kernel.store(self.ino, self.offset, self.data)
 
 
 class _Mark:
@@ -72,7 +84,7 @@ class Notifier:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._waiting: dict[_Entry | _Inode | _Mark, None] = {}
+        self._waiting: dict[_Entry | _Inode | _Store | _Mark, None] = {}
         self._locked: list[int] = []
         self._later: list[_Entry] = []
         self._under_way = 0
@@ -134,6 +146,10 @@ class Notifier:
                 if notice not in known:
                     self.entry(*notice)
 
+    def store(self, ino: int, offset: int, data: bytes) -> None:
+        """Have the kernel put ``data`` into its pages of an inode. What waits is not replaced by a later one."""
+        self._put(_Store(ino, offset, data))
+
     async def drained(self) -> None:
         """Return when everything queued so far was told, or after a while. The caller holds no lock that a handler may need."""
         if not len(self) or self._stopped:
@@ -153,7 +169,7 @@ class Notifier:
         self._put(mark)
         await mark.reached.wait()
 
-    def _put(self, notice: _Entry | _Inode | _Mark) -> None:
+    def _put(self, notice: _Entry | _Inode | _Store | _Mark) -> None:
         with self._changed:
             if not self._stopped:
                 self._waiting[notice] = None

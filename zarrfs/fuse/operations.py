@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyfuse3
 import trio
 
-from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry
+from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.inodes import Inode, same_size, stamp_of
 from zarrfs.fuse.session import Session, below
@@ -67,6 +67,7 @@ class Operations(pyfuse3.Operations):
         entry, epoch = self.inodes[inode], self.session.kernel_cache.epoch
         attributes = await self.session.attributes(entry)
         entry.told(stamp_of(attributes))
+        entry.size = attributes.size
         return self._attributor.entry(entry.ino, attributes, epoch)
 
     @guarded
@@ -81,12 +82,14 @@ class Operations(pyfuse3.Operations):
         entry = self.inodes[inode]
         opened = self.session.files.get(fh) if fh is not None else None
         if fields.update_size:
+            size = await self._size(entry) if attr.st_size else 0
             # By a path: whoever asks has nothing open.
             with self.session.reads.changing(entry, opened.opener if opened is not None else ctx.pid if ctx else 0):
                 if opened is not None:
                     await opened.handle.truncate(attr.st_size)
                 else:
                     await (await self.session.file(entry)).truncate(attr.st_size)
+            await self.session.past_the_end.grown(entry, size, attr.st_size)
             if opened is None:
                 await self.session.flush_notices()
         if fields.update_mtime:
@@ -96,6 +99,7 @@ class Operations(pyfuse3.Operations):
         # Owner and mode are the mount's, not a value's: cp -a, rsync and tar set them, and need no error.
         attributes = await opened.handle.attributes() if opened is not None else await self.session.attributes(entry)
         entry.stamp = stamp_of(attributes)
+        entry.size = attributes.size
         return self._attributor.entry(entry.ino, attributes)
 
     @guarded
@@ -268,7 +272,7 @@ class Operations(pyfuse3.Operations):
         if how.write:
             await self.session.let_go(entry)
         if how.truncate:
-            entry.stamp = 0
+            entry.stamp = entry.size = 0
             return self._opened(entry, handle, how, keep_cache=False, opener=opener)
         try:
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
@@ -338,9 +342,15 @@ class Operations(pyfuse3.Operations):
         opened = self.session.files[fh]
         opened.inode.stamp = 0
         opened.written = True
+        # Only who leaves a gap is to be asked what the size was.
+        size = opened.inode.size if 0 <= off <= opened.inode.size else await self._size(opened.inode) if off else 0
         try:
             with self.session.reads.changing(opened.inode, opened.opener):
-                return await opened.handle.write(off, buf)
+                done = await opened.handle.write(off, buf)
+            if off > size:
+                await self.session.past_the_end.written(opened.inode, size, off, list(self.session.files.values()))
+            opened.inode.size = max(opened.inode.size, size, off + done)
+            return done
         except Exception as error:
             await self.session.unheard.refused(opened, off, error)
             raise
@@ -401,6 +411,13 @@ class Operations(pyfuse3.Operations):
     async def _referred(self, parent: Inode, name: str, node: Node) -> pyfuse3.EntryAttributes:
         attributes = await node.attributes()
         return self._attributor.entry(self.session.refer(parent, name, node, attributes).ino, attributes)
+
+    async def _size(self, inode: Inode) -> int:
+        """The size that a file has, or that the kernel believes it to have, if that is more: what lies before that is data."""
+        try:
+            return max(inode.size, (await self.session.attributes(inode)).size)
+        except ZarrfsError:
+            return max(inode.size, 0)
 
     def _opened(
         self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int = 0, direct: bool = False

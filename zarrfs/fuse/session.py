@@ -12,6 +12,7 @@ from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inodes import NAMELESS, Inode, InodeTable, stamp_of
 from zarrfs.fuse.kernel_cache import KernelCache
 from zarrfs.fuse.notifier import PATIENCE, Notifier
+from zarrfs.fuse.past_the_end import PastTheEnd
 from zarrfs.fuse.reads import IsAbandoned, Reads
 from zarrfs.fuse.unheard import IsMapped, OnLost, Unheard
 from zarrfs.in_flight import InFlight
@@ -60,6 +61,7 @@ class Session:
         self.kernel_cache = KernelCache(self.inodes, notifier, timeout=timeout, told=told)
         self.reads = Reads(patience, is_abandoned)
         self.unheard = Unheard(on_lost, is_mapped)
+        self.past_the_end = PastTheEnd(notifier, self.unheard)
         self.writable = writable
         self.free_space = free_space
         self.files: dict[int, OpenFile] = {}
@@ -155,6 +157,7 @@ class Session:
             else self.inodes.refer(parent, name)
         )
         self.inodes.attach(inode, node)
+        inode.size = attributes.size if attributes is not None else -1
         return inode
 
     def vanished(self, parent: Inode, name: str) -> Inode | None:

@@ -43,7 +43,7 @@ class Unheard:
     async def refused(self, opened: OpenFile, offset: int, error: Exception) -> None:
         """A WRITE will be answered with ``error``."""
         # A page, or what of the last one lies in the file.
-        if not offset % _PAGE and await self._has_mapped(opened):
+        if not offset % _PAGE and await self.has_mapped(opened):
             self._lose(opened.inode, error)
         else:
             self._errors[opened.inode.ino] = error
@@ -55,7 +55,7 @@ class Unheard:
         try:
             yield
         except Exception as error:
-            if opened.writes and await self._has_mapped(opened):
+            if opened.writes and await self.has_mapped(opened):
                 # Until a later one succeeds.
                 self._errors[ino] = error
             raise
@@ -68,7 +68,8 @@ class Unheard:
         if inode.ino in self._errors and not any(each.writes and each.inode is inode for each in others):
             self._lose(inode, self._errors.pop(inode.ino))
 
-    async def _has_mapped(self, opened: OpenFile) -> bool:
+    async def has_mapped(self, opened: OpenFile) -> bool:
+        """Whether who opened it has it mapped, to write; False where that is not known in time."""
         found = False
         if self._is_mapped is not None and opened.opener:
             with trio.move_on_after(_PATIENCE):
