@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.length import unhurried
-from zarrfs.fuse.inodes import ROOT_INO, Inode, InodeTable, stamp_of
+from zarrfs.fuse.inodes import ROOT_INO, Inode, InodeTable, is_same, same_size, stamp_of
 from zarrfs.vfs.node import Attributes, Directory
 
 
@@ -256,3 +256,14 @@ class InodeMachine(RuleBasedStateMachine):
 
 InodeMachine.TestCase.settings = settings(unhurried, stateful_step_count=30)
 TestInodes = InodeMachine.TestCase
+
+
+def test_a_value_of_another_generation_is_another_file_whatever_its_size_and_time() -> None:
+    one = stamp_of(Attributes(False, 10, 5, generation="one"))
+    another = stamp_of(Attributes(False, 10, 5, generation="another"))
+    listed = stamp_of(Attributes(False, 10, 5))
+    later = stamp_of(Attributes(False, 10, 6, generation="one"))
+    assert is_same(one, one) and is_same(one, listed) and is_same(listed, another) and is_same(one, 0)
+    assert not is_same(one, another) and not is_same(one, later) and not is_same(listed, later) and not is_same(one, -1)
+    assert same_size(one, later) and not same_size(one, -1)
+    assert listed < 1 << 32, "so many bytes are kept of what was only listed"

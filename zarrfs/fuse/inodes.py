@@ -22,15 +22,17 @@ from zarrfs.vfs.node import Attributes, Directory, File, Node
 ROOT_INO = 1
 _RESERVED = 16
 NAMELESS = "\0"
+_SEEN_BITS = 30
+_SEEN = (1 << _SEEN_BITS) - 1
 _NODES_KEPT = 20_000
 _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 
 
 class Inode:
-    """One entry that the kernel knows. ``stamp``: a digest of the size and time that the kernel was told, 0 where that does not
-    matter; an entry with another one is another file. ``doubtful``: the kernel was told several, and nobody knows which answer it took
-    last. ``size``: what it believes to be that of a file, in bytes, -1 where that is not known. ``below``: the inodes in a folder, without
-    those that were only listed."""
+    """One entry that the kernel knows. ``stamp``: a digest of the size, time and generation that the kernel was told, 0 where that does
+    not matter; an entry with another one is another file. ``doubtful``: the kernel was told several, and nobody knows which answer it
+    took last. ``size``: what it believes to be that of a file, in bytes, -1 where that is not known. ``below``: the inodes in a folder,
+    without those that were only listed."""
 
     __slots__ = (
         "_moved_ns",
@@ -89,13 +91,13 @@ class Inode:
 
     def told(self, stamp: int) -> None:
         """The kernel is told what has this ``stamp``."""
-        self.doubtful = self.doubtful or (self.stamp not in (0, stamp) and self.parent is not None)
+        self.doubtful = self.doubtful or not is_same(self.stamp, stamp)
         self.stamp = stamp
 
     @property
     def called(self) -> str:
         """Its name, or the one it had."""
-        return self.name.lstrip(_NAMELESS)
+        return self.name.lstrip(NAMELESS)
 
     @property
     def is_lost(self) -> bool:
@@ -175,7 +177,7 @@ class InodeTable:
             inode = self._added(ino, parent, name)
         elif inode.name != name or inode.parent is not parent:
             inode = self._displace(parent, name)
-        elif stamp and inode.stamp and inode.stamp != stamp:
+        elif not is_same(inode.stamp, stamp):
             self.vanished(inode)
             inode = self._displace(parent, name)
         inode.stamp = stamp
@@ -338,15 +340,27 @@ def _taken_from(inode: Inode) -> None:
 
 def stamp_of(attributes: Attributes) -> int:
     """The digest of what the kernel is told of a file; never 0. Small, so that it costs no more than it must: 8 bits are of the size
-    alone."""
+    alone. Above 30 bits is the generation, where that is known, as it is not in listings."""
     if attributes.is_directory:
         return 0
-    return (hash((attributes.size,)) & 0xFF) << 22 | (hash((attributes.size, attributes.mtime_ns)) & 0x3F_FFFE) | 1
+    generation = hash(attributes.generation) & 0x3FFF_FFFF | 1 if attributes.generation is not None else 0
+    seen = (hash((attributes.size,)) & 0xFF) << 22 | (hash((attributes.size, attributes.mtime_ns)) & 0x3F_FFFE) | 1
+    return generation << _SEEN_BITS | seen
+
+
+def is_same(stamp: int, other: int) -> bool:
+    """Whether two stamps may be of one value: 0 is of any."""
+    if not stamp or not other or stamp == other:
+        return True
+    if (stamp ^ other) & _SEEN:
+        return False
+    generation, another = stamp >> _SEEN_BITS, other >> _SEEN_BITS
+    return not generation or not another or generation == another
 
 
 def same_size(stamp: int, other: int) -> bool:
     """Whether two stamps are of files of one size, as far as stamps tell."""
-    return stamp >> 22 == other >> 22
+    return stamp > 0 and other > 0 and not ((stamp ^ other) & _SEEN) >> 22
 
 
 def _folder_of(listed: _Listed) -> int:

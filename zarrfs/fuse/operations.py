@@ -16,7 +16,7 @@ import trio
 
 from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
-from zarrfs.fuse.inodes import Inode, same_size, stamp_of
+from zarrfs.fuse.inodes import Inode, is_same, same_size, stamp_of
 from zarrfs.fuse.session import Session, below
 from zarrfs.fuse.translation import Attributor, Ownership, name_of, open_flags, statvfs, text_of
 from zarrfs.fuse.xattrs import Xattrs
@@ -428,4 +428,4 @@ class Operations(pyfuse3.Operations):
 
 def _is_what_was_told(handle: Handle, told: int, stamp: int) -> bool:
     # Where the kernel keeps no pages another time does no harm, and that of a whole array may change all the time.
-    return stamp == told or (not handle.keep_cache and same_size(stamp, told))
+    return is_same(stamp, told) or (not handle.keep_cache and same_size(stamp, told))

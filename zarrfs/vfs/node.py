@@ -27,7 +27,7 @@ what its `Attributes` would say, so that ``ls -l`` needs no lookup. A plain tupl
 @dataclass(frozen=True, slots=True)
 class Attributes:
     """What stat(2) tells of a node; ``size`` in bytes, ``mtime_ns`` None where it is not known; ``blksize``: how many bytes programs had
-    best read and write at once."""
+    best read and write at once. ``generation``, which stat(2) does not tell: another one is another value; None where it is not known."""
 
     is_directory: bool
     size: int = 0
@@ -35,6 +35,7 @@ class Attributes:
     writable: bool = True
     nlink: int = 1
     blksize: int = 4096
+    generation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

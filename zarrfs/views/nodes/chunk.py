@@ -306,7 +306,7 @@ class _DecodedSnapshot(Snapshot):
         self._room = room
         self._data = data
         self._stored = stored
-        self.attributes = Attributes(False, nbytes, mtime_ns)
+        self.attributes = Attributes(False, nbytes, mtime_ns, generation=generation)
 
     async def at_hand(self) -> Buffer | None:
         """The chunk, where the store need not be asked for it."""
@@ -340,7 +340,7 @@ class _EncodedSnapshot(Snapshot):
         self._generation = stat.generation
         self._room = room
         self._data: Kept | None = None
-        self.attributes = Attributes(False, stat.size, mtime_ns)
+        self.attributes = Attributes(False, stat.size, mtime_ns, generation=stat.generation)
 
     async def read(self, offset: int, size: int) -> Buffer:
         nbytes = self.attributes.size

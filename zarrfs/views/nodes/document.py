@@ -210,7 +210,7 @@ def _shown_document(form: ViewFormat, node: ArrayNode | GroupNode, name: str, ma
 class _TextSnapshot(Snapshot):
     def __init__(self, data: bytes, mtime_ns: int) -> None:
         self._data = memoryview(data)
-        self.attributes = Attributes(False, len(data), mtime_ns)
+        self.attributes = Attributes(False, len(data), mtime_ns, generation=str(hash(data)))
 
     async def read(self, offset: int, size: int) -> Buffer:
         return self._data[offset : offset + size]

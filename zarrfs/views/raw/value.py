@@ -152,7 +152,7 @@ class RawSnapshot(Snapshot):
         self._room = room
         self._value = value
         self._held = held
-        self.attributes = Attributes(False, stat.size, mtime_ns)
+        self.attributes = Attributes(False, stat.size, mtime_ns, generation=stat.generation)
 
     @property
     def is_whole(self) -> bool:
