@@ -16,10 +16,10 @@ from tests.support.attackers import EVE, act, home, needs_root, repeating, snaps
 from tests.support.mounting import ROOT, mounted, mountpoint, run, zarrfs
 from zarrfs import own_files
 from zarrfs.command import install
-from zarrfs.daemon.mount_tree import cache_directory
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import exit_report, runtime_folder
 from zarrfs.options import log_file
+from zarrfs.options.cache_directory import cache_directory
 from zarrfs.options.config import MountConfig
 from zarrfs.vfs.spill_buffer import SpillBuffer
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import trio
 
-from zarrfs import __version__, own_files, registry, threads
+from zarrfs import __version__, registry, threads
 from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers
@@ -40,6 +38,7 @@ from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import configure
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.options.cache_directory import cache_directory
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.stores.base import Change, Store
@@ -399,22 +398,6 @@ class MountTree:
     def path_of(self, ident: str) -> str:
         """Where in the mount the file called ``ident`` is."""
         return (ident if self.single is None else ident.partition("/")[2]).rstrip("/")
-
-
-def cache_directory(config: MountConfig) -> str | None:
-    """Where what exceeds the memory limit goes: the configured folder, else the user's cache folder; None for the system's own."""
-    if config.cache_dir is not None:
-        own_files.make_folder(config.cache_dir)
-        return config.cache_dir
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(home, "zarrfs")
-    try:
-        own_files.make_folder(folder, 0o700)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as error:
-        log.info("%s cannot be used (%s): large files are staged in the system's temporary folder", folder, error)
-        return None
 
 
 _SUFFIXES = frozenset({"zarr", "zip", "sqlite", "sqlite3", "sqldb", "db", "lmdb", "mdb", "dbm", "n5"})
