@@ -53,7 +53,7 @@ _NAME = re.compile("[0-9a-f]{32}")
 # A document may have so many bytes, and a node has a few of them.
 _MAX_NBYTES = 1 << 30
 # Keys that are erased in one step: it ends well within any deadline.
-_ERASED_AT_ONCE = 512
+_ERASED_AT_ONCE = 64
 _LOCKED_SECONDS = 0.25
 
 

@@ -136,11 +136,13 @@ async def holds_only_chunks(store: Store, prefix: Prefix) -> bool:
     if not store.listable:
         return False
     keys = 0
+    # The chunks of v0 are told by their folder.
+    start = len(prefix) - (len("__zdata__/") if prefix.endswith("/__zdata__/") else 0)
     pending = [prefix]
     while pending:
         here = pending.pop()
         async for name, is_prefix, _, _ in store.list_dir(here):
-            if not (_PART_OF_CHUNK_KEY if is_prefix else _CHUNK_KEY).fullmatch(here[len(prefix) :] + name):
+            if not (_PART_OF_CHUNK_KEY if is_prefix else _CHUNK_KEY).fullmatch(here[start:] + name):
                 return False
             if is_prefix:
                 pending.append(here.child(name))
