@@ -152,6 +152,19 @@ def as_bits(elements: Elements) -> Elements:
     return elements.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}") if size else elements
 
 
+def of_elements(changed: Mask, begin: int, itemsize: int) -> Mask:
+    """Of each element whether one of its bytes is ``changed``; the first of these is byte ``begin`` of the first element."""
+    count = -(-(begin + len(changed)) // itemsize)
+    of_bytes = np.zeros(count * itemsize, bool)
+    of_bytes[begin : begin + len(changed)] = changed
+    which: Mask
+    if itemsize in (1, 2, 4, 8):
+        which = of_bytes.view(f"u{itemsize}") != 0
+    else:
+        which = np.logical_or.reduce(of_bytes.reshape(count, itemsize), axis=1)
+    return which
+
+
 async def store_merged(array: Array, coords: Coords, merge: Merge) -> None:
     """Publish changed elements of one chunk."""
     async with array.chunks.holding(), merge.working():

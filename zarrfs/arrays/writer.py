@@ -24,7 +24,7 @@ import trio
 from zarrfs.arrays.array import Array, Elements, part
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout
-from zarrfs.arrays.merging import Mask, put
+from zarrfs.arrays.merging import Mask, of_elements, put
 from zarrfs.arrays.reader import ArrayReader, StartSoon
 from zarrfs.arrays.write_back import WriteBack
 from zarrfs.errors import ZarrfsError
@@ -109,10 +109,8 @@ class ArrayWriter:
         which: Mask | None = None
         if changed is not None:
             begin = offset % self._itemsize
-            of_bytes = np.zeros((-(-(begin + len(data)) // self._itemsize), self._itemsize), bool)
-            of_bytes.reshape(-1)[begin : begin + len(data)] = changed
-            of_elements = np.logical_or.reduce(of_bytes, axis=1)
-            places = np.flatnonzero(of_elements)
+            each = of_elements(changed, begin, self._itemsize)
+            places = np.flatnonzero(each)
             if not len(places):
                 return
             # From the first element that is changed to the last one.
@@ -120,7 +118,7 @@ class ArrayWriter:
             skipped = max(0, low * self._itemsize - begin)
             data = memoryview(data)[skipped : high * self._itemsize - begin]
             offset += skipped
-            which = None if len(places) == high - low else of_elements[low:high]
+            which = None if len(places) == high - low else each[low:high]
         first, stop = offset // self._itemsize, -(-(offset + len(data)) // self._itemsize)
         if offset % self._itemsize or (offset + len(data)) % self._itemsize:
             # Parts of elements at the ends: the rest of them comes from what is there.

@@ -15,12 +15,23 @@ from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.node import Buffer
 
 PAGE = 4096
-# Of a page that is kept, beside its bytes.
-_PAGE_NBYTES = PAGE + 200
+# Pages are kept so many together: readers go forward, and the kernel reads ahead.
+_BLOCK = 16 * PAGE
+_BLOCK_NBYTES = _BLOCK + 200
 # One file has no more than this part of the memory.
 _SHARE = 2
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class _Block:
+    """Some pages in a row: the bytes of all, and of which of them they are known (one bit each)."""
+
+    __slots__ = ("content", "pages")
+
+    def __init__(self) -> None:
+        self.content = np.zeros(_BLOCK, np.uint8)
+        self.pages = 0
 
 
 class Given:
@@ -29,75 +40,80 @@ class Given:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._pages: dict[int, bytearray] = {}
+        self._blocks: dict[int, _Block] = {}
 
     def __bool__(self) -> bool:
         """Whether anything is kept."""
-        return bool(self._pages)
+        return bool(self._blocks)
 
     def gave(self, offset: int, data: Buffer) -> None:
-        """These bytes were read. The kernel asks for whole pages; of others, and of the last one, what there is."""
-        self._keep(offset, memoryview(data).cast("B"), new=True)
+        """These bytes were read. The kernel asks for whole pages: where fewer came, the file ends."""
+        self._keep(offset, data, new=True, at_end=True)
 
     def wrote(self, offset: int, data: Buffer) -> None:
         """These bytes were written: who only writes is given nothing."""
-        if self._pages:
-            view = memoryview(data).cast("B")
-            self._keep(offset, view, new=len(view) >= PAGE)
+        if self._blocks:
+            self._keep(offset, data, new=len(data) >= PAGE, at_end=False)
 
     def changed(self, offset: int, data: Buffer) -> Mask | None:
         """Of each byte whether it is another one than was given there; None for all of them."""
-        if not self._pages or not len(data):
+        if not self._blocks or not len(data):
             return None
         changed: Mask | None = None
         view = np.frombuffer(data, np.uint8)
-        for page, start, stop, begin in _pages(offset, len(view)):
-            kept = self._pages.get(page)
-            if kept is None:
+        for number, start, stop, begin in _blocks(offset, len(view)):
+            block = self._blocks.get(number)
+            if block is None:
                 continue
-            given = np.frombuffer(kept, np.uint8)[start:stop]
             if changed is None:
                 changed = np.ones(len(view), bool)
-            # A page at the end of a file may have been shorter.
-            piece = view[begin : begin + len(given)]
-            np.not_equal(piece, given, out=changed[begin : begin + len(given)])
+            here = changed[begin : begin + stop - start]
+            np.not_equal(view[begin : begin + stop - start], block.content[start:stop], out=here)
+            asked = _bits(start // PAGE, -(-stop // PAGE))
+            if block.pages & asked != asked:
+                for page in range(start // PAGE, -(-stop // PAGE)):
+                    if not block.pages >> page & 1:
+                        here[max(0, page * PAGE - start) : max(0, (page + 1) * PAGE - start)] = True
         return changed if changed is not None and not changed.all() else None
 
     def close(self) -> None:
-        """Nobody writes to it any more."""
-        self._budget.give(len(self._pages) * _PAGE_NBYTES)
-        self._pages.clear()
+        """Nobody writes to it any more, or it begins anew."""
+        self._budget.give(len(self._blocks) * _BLOCK_NBYTES)
+        self._blocks.clear()
 
-    def _keep(self, offset: int, view: memoryview, *, new: bool) -> None:
-        for page, start, stop, begin in _pages(offset, len(view)):
-            piece = view[begin : begin + stop - start]
-            kept = self._pages.get(page)
-            if kept is not None and start <= len(kept):
-                kept[start : start + len(piece)] = piece
-            elif new and start == 0 and self._has_room():
-                self._pages[page] = bytearray(piece)
-            elif kept is not None:
-                self._forget(page)
+    def _keep(self, offset: int, data: Buffer, *, new: bool, at_end: bool) -> None:
+        view = np.frombuffer(data, np.uint8)
+        for number, start, stop, begin in _blocks(offset, len(view)):
+            block = self._blocks.get(number)
+            if block is None:
+                if not new or not self._has_room():
+                    continue
+                block = self._blocks[number] = _Block()
+            block.content[start:stop] = view[begin : begin + stop - start]
+            last = at_end and begin + stop - start == len(view)
+            # A page of which a part was written is known if it was before.
+            block.pages |= _bits(-(-start // PAGE), -(-stop // PAGE) if last else stop // PAGE)
 
     def _has_room(self) -> bool:
-        while len(self._pages) * _PAGE_NBYTES > self._budget.limit // _SHARE or not self._budget.take(_PAGE_NBYTES):
-            if not self._pages:
+        while len(self._blocks) * _BLOCK_NBYTES > self._budget.limit // _SHARE or not self._budget.take(_BLOCK_NBYTES):
+            if not self._blocks:
                 return False
-            self._forget(next(iter(self._pages)))
+            del self._blocks[next(iter(self._blocks))]
+            self._budget.give(_BLOCK_NBYTES)
         return True
 
-    def _forget(self, page: int) -> None:
-        del self._pages[page]
-        self._budget.give(_PAGE_NBYTES)
+
+def _bits(first: int, stop: int) -> int:
+    return (1 << stop) - (1 << first) if stop > first else 0
 
 
-def _pages(offset: int, nbytes: int) -> list[tuple[int, int, int, int]]:
-    """The pages that ``nbytes`` from ``offset`` on lie in: number, start and stop within it, and where that begins in the bytes."""
+def _blocks(offset: int, nbytes: int) -> list[tuple[int, int, int, int]]:
+    """The blocks that ``nbytes`` from ``offset`` on lie in: number, start and stop within it, and where that begins in the bytes."""
     found = []
     done = 0
     while done < nbytes:
-        page, start = divmod(offset + done, PAGE)
-        stop = min(PAGE, start + nbytes - done)
-        found.append((page, start, stop, done))
+        number, start = divmod(offset + done, _BLOCK)
+        stop = min(_BLOCK, start + nbytes - done)
+        found.append((number, start, stop, done))
         done += stop - start
     return found

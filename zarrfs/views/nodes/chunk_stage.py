@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from zarrfs.arrays.merging import of_elements
 from zarrfs.memory import spill
 from zarrfs.vfs.given import Given
 from zarrfs.vfs.node import Buffer
@@ -104,6 +105,4 @@ class ChunkStage(ValueStage):
         if which is None:
             self._changed[first:last] = True
             return
-        of_bytes = np.zeros((last - first, self._itemsize), bool)
-        of_bytes.reshape(-1)[start - first * self._itemsize :][: stop - start] = which
-        self._changed[first:last] |= np.logical_or.reduce(of_bytes, axis=1)
+        self._changed[first:last] |= of_elements(which, start - first * self._itemsize, self._itemsize)

@@ -1,0 +1,61 @@
+"""What a file that is written to has given is told from what is changed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.length import tries
+from zarrfs.memory.budget import MemoryBudget
+from zarrfs.vfs.given import PAGE, Given
+
+SIZE = 40 * PAGE + 100
+PAGES = st.tuples(st.integers(0, 40), st.integers(1, 30)).map(lambda pair: (pair[0] * PAGE, pair[1] * PAGE))
+ANY = st.tuples(st.integers(0, SIZE - 1), st.integers(1, 20 * PAGE))
+
+
+@tries(200)
+@given(
+    steps=st.lists(st.one_of(PAGES.map(lambda each: ("gave", *each)), ANY.map(lambda each: ("wrote", *each))), max_size=12),
+    asked=ANY,
+    room=st.sampled_from([0, 3 << 16, 1 << 30]),
+)
+def test_no_byte_counts_as_given_that_is_another_one(steps: list[tuple[str, int, int]], asked: tuple[int, int], room: int) -> None:
+    budget = MemoryBudget(room)
+    kept = Given(budget)
+    pages = [None] * SIZE  # type: list[int | None]
+    for number, (what, offset, size) in enumerate(steps, 1):
+        size = min(size, SIZE - offset)
+        data = bytes([number]) * size
+        if what == "gave":
+            kept.gave(offset, data)
+        else:
+            kept.wrote(offset, data)
+        pages[offset : offset + size] = data
+    assert budget.nbytes <= room
+    offset, size = asked[0], min(asked[1], SIZE - asked[0])
+    for value in range(len(steps) + 1):
+        changed = kept.changed(offset, bytes([value]) * size)
+        if changed is not None:
+            same = [place for place in range(size) if not changed[place]]
+            assert all(pages[offset + place] == value for place in same)
+    kept.close()
+    assert budget.nbytes == 0 and not kept
+
+
+def test_what_was_read_is_no_change_and_what_was_written_over_it_neither() -> None:
+    kept = Given(MemoryBudget(1 << 20))
+    kept.gave(0, bytes(PAGE + 100))
+    kept.wrote(10, b"ab")
+    changed = kept.changed(8, b"\0\0abc\0")
+    assert changed is not None and changed.tolist() == [False, False, False, False, True, False]
+    assert kept.changed(PAGE + 90, b"x" * 10) is None
+    again = kept.changed(PAGE + 90, bytes(10))
+    assert again is not None and not again.any()
+
+
+def test_who_only_writes_is_remembered_nothing_of() -> None:
+    budget = MemoryBudget(1 << 20)
+    kept = Given(budget)
+    kept.wrote(0, bytes(10 * PAGE))
+    assert not kept and budget.nbytes == 0
