@@ -147,6 +147,11 @@ class LiveNodes:
         self._making.add(node)
         return node
 
+    @property
+    def unfinished(self) -> set[Prefix]:
+        """Where chunks of arrays lie that are being made."""
+        return {node.chunk_prefix for node in self._making if node.why_gone is None}
+
     def moved(self, old: Key | Prefix, new: Key | Prefix) -> None:
         """This mount has renamed a prefix: everything below ``old`` lies below ``new`` now. (A document alone does not take its array
         along.)"""

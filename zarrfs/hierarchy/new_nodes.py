@@ -55,7 +55,8 @@ class NewNodes:
         node, layout = await self._hierarchy.node(path), await self.layout_for(path)
         layouts = await self._hierarchy.layouts(path)
         own: set[str] = {key for each in layouts for key in (*each.document_keys(path), *each.consolidated_keys(path))}
-        own.update(layout.dialect.root_keys(path.prefix))
+        # An array that is being made there goes with it.
+        own.update(layout.dialect.root_keys(path.prefix), self._hierarchy.live.unfinished)
         places: tuple[Prefix, ...] = (*layout.listing_prefixes(path), layout.chunk_prefix(path))
         if begins_at(layout, path):
             places = (path.prefix,)
