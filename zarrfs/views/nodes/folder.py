@@ -14,6 +14,7 @@ says so (`zarrfs.views.nodes.undecided`).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.arrays.live_node import LiveNode
@@ -27,6 +28,7 @@ from zarrfs.errors import (
     NotADirectory,
     NotPermitted,
     StoreReadOnly,
+    ZarrfsError,
 )
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
@@ -58,6 +60,7 @@ class NodeFolder(Directory):
         self.state = form.state
         self._place = form.context.hierarchy.live.places.at(path)
         self._live: LiveNode | None = None
+        self._is_new = True
         self._context = form.context
         self._temporaries = form.context.temporaries
 
@@ -272,10 +275,13 @@ class NodeFolder(Directory):
     async def _know_array(self) -> None:
         """Somebody may stand here from now on: an array is in use by that."""
         self._place.check()
-        if self._live is None and not is_part_of_key(self.path.name):
-            node = await self._context.hierarchy.node(self.path)
-            opened = await self._context.hierarchy.array(self.path) if isinstance(node, ArrayNode) else None
-            self._live = opened.live if opened is not None else None
+        if self._is_new and not is_part_of_key(self.path.name):
+            self._is_new = False
+            # Who looks at attributes is not kept from them by documents.
+            with suppress(ZarrfsError):
+                node = await self._context.hierarchy.node(self.path)
+                opened = await self._context.hierarchy.array(self.path) if isinstance(node, ArrayNode) else None
+                self._live = opened.live if opened is not None else self._live
             self._place.check()
 
     async def _found(self) -> FolderContents:
