@@ -73,7 +73,7 @@ class StoreFull(StoreError):
     """No space is left where the store lives."""
 
 
-class StoreQuotaExceeded(StoreError):
+class StoreQuotaExceeded(StoreFull):
     """The user's quota is used up where the store lives."""
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.length import unhurried
-from zarrfs.errors import FileTooLarge, StoreFull
+from zarrfs.errors import FileTooLarge, StoreFull, StoreQuotaExceeded
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.spill_buffer import SpillBuffer
 
@@ -90,6 +92,23 @@ def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) ->
         SpillBuffer(bytes(200_000), limit=10, directory=str(small_disk))
     with pytest.raises(StoreFull):
         SpillBuffer(b"x" * 11, limit=10, directory=str(small_disk / "missing"))
+
+
+@pytest.mark.parametrize("call", ["pwrite", "ftruncate"])
+def test_a_quota_that_is_used_up_is_like_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Quotas need a file system that is set up for them."""
+    staged = SpillBuffer(b"x" * 11, limit=10, directory=str(tmp_path))
+
+    def exceeded(*arguments: object) -> int:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, exceeded)
+        with pytest.raises(StoreQuotaExceeded):
+            staged.write(0, b"new") if call == "pwrite" else staged.truncate(100)
+    assert bytes(staged.whole()) == b"x" * 11
+    assert issubclass(StoreQuotaExceeded, StoreFull)
+    staged.close()
 
 
 def test_what_does_not_fit_the_common_budget_goes_to_a_file_and_gives_back_what_it_took() -> None:

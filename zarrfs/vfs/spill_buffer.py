@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 
 from zarrfs import threads
-from zarrfs.errors import FileTooLarge, StoreFull, ZarrfsError
+from zarrfs.errors import FileTooLarge, StoreFull, StoreQuotaExceeded, ZarrfsError
 from zarrfs.memory import disposal
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import FileMapping, data_extents
@@ -23,8 +23,8 @@ class SpillBuffer:
     """Bytes that are written at any offset, cut and read. Sync; a gap that a write leaves is zeros.
 
     Above ``limit`` bytes, or when ``budget`` is used up, they move to a file in ``directory`` (the system's default when None), which has
-    no name and is gone when the process is. Raises `StoreFull` when that folder has no space, `FileTooLarge` when no file can be so
-    large; what the failing write did not reach is as it was.
+    no name and is gone when the process is. Raises `StoreFull` when that folder has no space (for this user), `FileTooLarge` when no
+    file can be so large; what the failing write did not reach is as it was.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class SpillBuffer:
             with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
                 self._fd = os.dup(file.fileno())
         except OSError as error:
-            raise StoreFull(f"no room to stage more than {self._limit} bytes: {error}") from error
+            raise _full(error)(f"no room to stage more than {self._limit} bytes: {error}") from error
         try:
             self._pwrite(0, self._memory)
         except ZarrfsError:
@@ -211,4 +211,8 @@ class SpillBuffer:
 def _refused(error: OSError) -> ZarrfsError:
     if error.errno in (errno.EFBIG, errno.EINVAL, errno.EOVERFLOW):
         return FileTooLarge(f"no file that is staged can be so large: {error}")
-    return StoreFull(f"no room to stage what was written: {error}")
+    return _full(error)(f"no room to stage what was written: {error}")
+
+
+def _full(error: OSError) -> type[StoreFull]:
+    return StoreQuotaExceeded if error.errno == errno.EDQUOT else StoreFull
