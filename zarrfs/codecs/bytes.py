@@ -60,7 +60,12 @@ class Bytes(ArrayBytesCodec):
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
         config = spec.configuration
-        if not config and not dtype.hasobject and _has_byte_order(dtype):
+        if dtype.hasobject:
+            return CodecSpec(cls.names[0], config)
+        if not _has_byte_order(dtype):
+            # It says nothing there, and zarr-python leaves it out when it writes the document anew.
+            config = {name: value for name, value in config.items() if name != "endian"}
+        elif not config:
             config = {"endian": "little"}
         return CodecSpec(cls.names[0], config)
 
