@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 
 from zarrfs.errors import KeyConflict, StoreNotFound, StoreUnsupported
 from zarrfs.keys import APART, ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, Held, KeyStat, Store
 from zarrfs.transformers.counters import StoreCounters
 from zarrfs.transformers.forwarding import ForwardingStore
 
@@ -96,6 +96,13 @@ class ObservedStore(ForwardingStore):
         self.counters.get_partial_values += 1
         self.counters.bytes_read += sum(len(value or b"") for value in values)
         return values
+
+    async def hold(self, key: Key) -> Held | None:
+        held = await self.inner.hold(key)
+        if held is None:
+            return None
+        self.counters.stat += 1
+        return _CountedHeld(held, self.counters)
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         found = self.inner.get_with_stat_now(key, byte_range)
@@ -250,3 +257,23 @@ class ObservedStore(ForwardingStore):
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         self.counters.prefix_mtime_ns += 1
         return await self.inner.prefix_mtime_ns(prefix)
+
+
+class _CountedHeld(Held):
+    """Counts what is read of ``inner``, as one read: nothing is looked up any more."""
+
+    def __init__(self, inner: Held, counters: StoreCounters) -> None:
+        self._inner = inner
+        self._counters = counters
+        self.stat = inner.stat
+        self._is_read = False
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        self._counters.get_partial_values += not self._is_read
+        self._is_read = True
+        data = await self._inner.read(offset, size)
+        self._counters.bytes_read += len(data)
+        return data
+
+    def close(self) -> None:
+        self._inner.close()
