@@ -392,7 +392,9 @@ def test_two_programs_change_elements_of_the_same_chunks(
     assert lost(store) == []
 
 
-@pytest.mark.parametrize(("one", "two"), [(ChunkFile, Npy), (WholeChunk, ChunkFile), (Npy, Npy)], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    ("one", "two"), [(ChunkFile, Npy), (WholeChunk, ChunkFile), (NpyMapping, NpyMapping)], ids=lambda kind: kind.__name__
+)
 @pytest.mark.parametrize("delay", ["0", "5"])
 def test_two_mounts_change_elements_of_the_same_chunks(
     tmp_path: Path, sharded: bool, one: type[Writer], two: type[Writer], delay: str
