@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.support.stores import InterruptedStore
 from zarrfs.daemon import serve, shutdown
 from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.keys import Key
 from zarrfs.options import log_file
 from zarrfs.options.config import MountConfig
 from zarrfs.stores.base import Store
@@ -41,6 +42,9 @@ class StuckStore(InterruptedStore):
             and place.endswith("0.0")
         ):
             await trio.sleep_forever()
+
+    async def hold(self, key: Key) -> None:
+        """Not: it would be read without asking this store."""
 
     async def aclose(self) -> None:
         if self._where == "close":
