@@ -99,7 +99,7 @@ def test_vim_saves_attributes(dialect: int, options: str, tmp_path: Path) -> Non
 
 @DIALECTS
 def test_what_is_refused_is_einval_with_the_reason_in_the_list_of_errors(dialect: int, tmp_path: Path) -> None:
-    with scene(dialect, tmp_path, ends_with=7) as mount:
+    with scene(dialect, tmp_path, ends_with=0) as mount:
         before = nodes(mount)
         array = mount.path / "chunks/g/a"
         document = json.loads((array / ".zarray").read_text())

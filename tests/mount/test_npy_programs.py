@@ -148,7 +148,7 @@ def test_what_is_no_whole_array_is_told_and_leaves_nothing(command: str, element
     bad.write_bytes(b"no header" * 100)
     store = tmp_path / "store.zarr"
     store.mkdir()
-    with mounted(store, ends_with=7) as mount:
+    with mounted(store) as mount:
         target = mount.path / "npy" / "a.npy"
         done = run("sh", "-c", command.format(good=good, bad=bad, target=target))
         assert done.returncode != 0

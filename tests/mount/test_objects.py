@@ -54,7 +54,7 @@ def test_sizes_are_those_of_what_is_read(store: Path) -> None:
 
 
 def test_programs_write_text(store: Path, tmp_path: Path) -> None:
-    with mounted(store, ends_with=7) as mount:
+    with mounted(store, ends_with=0) as mount:
         chunks = mount.path / "chunks"
         file = chunks / "json2" / "0"
         assert file.read_text() == '[{"a":1},[1,2],"str","|O",[3]]'
@@ -87,7 +87,7 @@ def test_what_is_no_chunk_is_refused_by_close(store: Path) -> None:
         "categorize": [bytes(numcodecs.VLenUTF8().encode(np.array(["male", "other", ""], object)))],
     }
     stopped = threading.Event()
-    with mounted(store, ends_with=7) as mount:
+    with mounted(store, ends_with=0) as mount:
         for array, values in wrong.items():
             before = (store / array / "0").read_bytes()
             shown = (mount.path / "chunks" / array / "0").read_bytes()

@@ -44,6 +44,9 @@ class InterruptedStore(ForwardingStore):
     async def interrupt(self, operation: str, place: str) -> None:
         raise NotImplementedError
 
+    async def hold(self, key: Key) -> None:
+        """Not: it would be read without asking this store."""
+
     async def get(self, key: Key) -> Buffer | None:
         await self.interrupt("get", key)
         return await super().get(key)

@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import threading
+from contextlib import suppress
 
 _PIECE_NBYTES = 16 << 20
 
@@ -66,7 +67,9 @@ def _run() -> None:
             # In pieces: whoever unmaps holds the interpreter.
             for start in range(0, len(given_up), _PIECE_NBYTES):
                 given_up.madvise(mmap.MADV_DONTNEED, start, min(_PIECE_NBYTES, len(given_up) - start))
-            given_up.close()
+            # Whoever still looks at it has it unmapped when he lets go.
+            with suppress(BufferError):
+                given_up.close()
             os.close(given_up.descriptor)
         elif isinstance(given_up, int):
             os.close(given_up)

@@ -157,7 +157,8 @@ class StagedHandle(Handle):
             return await super().write(offset, data)
         if self._epoch != self._staged.epoch:
             await self._drop_snapshot()
-        done = await self._staged.write(offset, data, self._snapshot)
+        with _telling(self._staged):
+            done = await self._staged.write(offset, data, self._snapshot)
         await self._drop_snapshot()
         return done
 

@@ -138,7 +138,7 @@ class StagingArea:
         file has not lost its name, and goes on as before."""
         async with AsyncExitStack() as stack:
             # Of those that have lost the name before, what they change is not to bring it back.
-            others = [each for each in self._superseded if each.content.ident == ident]
+            others = [each for each in self._superseded if each.content.ident == ident and not each.is_lost]
             for each in others:
                 await stack.enter_async_context(each.lock)
             if (staged := self._staged.get(ident)) is not None:
