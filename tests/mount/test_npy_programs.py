@@ -155,7 +155,7 @@ def test_what_is_no_whole_array_is_told_and_leaves_nothing(command: str, element
         assert "Invalid argument" in done.stderr
         assert any(line["key"] == "npy/a.npy" for line in mount.errors())
         assert os.listdir(mount.path / "npy") == []
-        assert os.listdir(store) == []
+    assert os.listdir(store) == []
 
 
 def test_gibibytes_go_in_and_out_below_300_mb(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_an_array_that_never_became_whole_leaves_no_chunks_behind(store: Path, m
             assert not (store / "half").exists()
             mount.signal(signal.SIGTERM)
             code, said = mount.end()
-            assert code == 7 and "npy/half.npy" in said
+            assert code == 7 and "npy/half.npy" in said, said
         assert sorted(store.rglob("*")) == before
 
 

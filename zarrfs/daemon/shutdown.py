@@ -221,6 +221,8 @@ class Shutdown:
         await self._manager.stopping(self._status(self.left()), self.step)
         try:
             self.doing = "the kernel to hand over what was written"
+            # From here on it is this daemon that asks for that, and learns how it goes.
+            self._tree.staging.tells = False
             await self._written_back()
             self.doing = "what is written to be stored"
             # What fails now is tried again, and counts then.

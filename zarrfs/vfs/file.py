@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
 from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
+from zarrfs.vfs.stage import State
 from zarrfs.vfs.staging import Staged, StagingArea
 
 
@@ -26,7 +27,8 @@ def _telling(staged: Staged) -> Iterator[None]:
     try:
         yield
     except Exception:
-        staged.told_ns = staged._changed_ns
+        if staged.area.tells:
+            staged.told_ns = staged._changed_ns
         raise
 
 
@@ -157,7 +159,8 @@ class StagedHandle(Handle):
             return await super().write(offset, data)
         if self._epoch != self._staged.epoch:
             await self._drop_snapshot()
-        with _telling(self._staged):
+        # Who is refused later has not been told what becomes of the bytes before.
+        with _telling(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
             done = await self._staged.write(offset, data, self._snapshot)
         await self._drop_snapshot()
         return done

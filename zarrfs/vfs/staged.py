@@ -27,6 +27,7 @@ class Area(Protocol):
     """What a staged file needs of its `StagingArea`."""
 
     durable: bool
+    tells: bool
     room: StagingRoom
 
     def supersede(self, staged: Staged) -> None:

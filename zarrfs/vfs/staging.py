@@ -63,6 +63,8 @@ class StagingArea:
         self._superseded: set[Staged] = set()
         self._on_failure = on_failure
         self.durable = durable
+        self.tells = True
+        """Whether it is programs that are answered."""
         self.room = StagingRoom(budget=budget, kept=kept, spill_nbytes=spill_nbytes, directory=directory)
 
     def get(self, ident: str) -> Staged | None:
