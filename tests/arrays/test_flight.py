@@ -83,7 +83,7 @@ async def test_readers_end_together(autojump_clock: MockClock, slow: str, path: 
                     await tree.store.stat(Key("alive"))
                     await trio.sleep(0.1)
 
-            tree._nursery.start_soon(live)
+            tree._tasks.start_soon(live)
             store.hang(slow)
         else:
             store.hang()

@@ -61,5 +61,5 @@ async def test_few_are_held_and_none_that_nobody_has(tmp_path: Path, few_descrip
     assert anchors[0] is not None and not anchors[0].holds and anchors[0].is_at(Prefix("7/"))
     del anchors, held
     gc.collect()
-    assert descriptors() == before
+    assert descriptors() <= before
     await store.aclose()
