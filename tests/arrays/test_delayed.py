@@ -160,13 +160,13 @@ async def test_a_failed_publish_keeps_what_waits_tells_and_tries_again(autojump_
         store.errors["set"] = StoreFull("no room")
         with pytest.raises(StoreFull):
             await mount.chunks.publish([(0,)])
-        while not mount.failures:
+        while not mount.failures:  # noqa: ASYNC110 (the clock is a mock)
             await trio.sleep(1)
         assert mount.failures[0] == "a/c/0"
         assert await mount.chunks.get((0,)) == b"a"
         assert [key for key, _ in await mount.pending.publish_all()] == ["a/c/0"]
         store.errors.clear()
-        while len(mount.pending):
+        while len(mount.pending):  # noqa: ASYNC110 (as above)
             await trio.sleep(60)
         assert await stored(store) == {0: b"a"}
 
