@@ -98,9 +98,9 @@ MUTANTS = [
     ),
     Mutant(
         "fill: a chunk of an array without a fill value is taken for one that need not be stored",
-        "arrays/write_back.py",
-        "            # Undefined: it equals nothing.\n            return False\n",
-        "            return True\n",
+        "arrays/array.py",
+        "    if metadata.fill_value is None:\n        return False\n",
+        "    if metadata.fill_value is None:\n        return True\n",
         "tests/arrays tests/views",
     ),
     Mutant(
