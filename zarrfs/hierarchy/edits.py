@@ -30,6 +30,7 @@ from zarrfs.errors import (
     StoreAccessDenied,
     StoreFull,
     StoreQuotaExceeded,
+    StoreTimeout,
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
@@ -100,8 +101,11 @@ class NodeEditor:
                 log.info("%s is made in its place: nothing can be made apart: %s", node.path, error)
             else:
                 return placing
-        if await holds_only_chunks(self._store, place_of(layout, node)):
-            await erase_in_steps(self._store, place_of(layout, node))
+        if self._store.hierarchical and await holds_only_chunks(self._store, place_of(layout, node)):
+            # One of them may lie where a folder has to be.
+            async with self._editing(layout):
+                await self._new.check_free(node)
+                await erase_in_steps(self._store, place_of(layout, node))
         return None
 
     async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
@@ -316,6 +320,7 @@ class NodeEditor:
                 await self._new.make_parents(layout, new_path)
                 await self._new.keep_parent(path)
                 if target is not None:
+                    await intent.sync()
                     await intent.begin(Record("rename", new_path, new_path.prefix, source=path.prefix))
                 try:
                     if target is not None:
@@ -340,9 +345,6 @@ class NodeEditor:
         old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
         store = self._intents.store
         async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
-            if await holds_only_chunks(self._store, new):
-                # Of no array: nobody's.
-                await erase_in_steps(self._store, new)
             if intent is None:
                 await store.rename_prefix(old, new)
                 return
@@ -350,7 +352,8 @@ class NodeEditor:
                 await store.rename_prefix(new, intent.old)
                 await store.rename_prefix(old, new)
                 await store.rename_prefix(intent.old, intent.gone)
-            except BaseException:
+            except BaseException as error:
+                intent.is_unknown |= isinstance(error, StoreTimeout)
                 with trio.CancelScope(shield=True):
                     await intent.settle()
                 raise

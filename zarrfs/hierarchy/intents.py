@@ -29,10 +29,11 @@ import trio
 from zarrfs.errors import (
     IntentTooNew,
     KeyConflict,
+    KeyUnusable,
     MetadataError,
     NameInvalid,
     PrefixNotEmpty,
-    StoreReadOnly,
+    StoreTimeout,
     StoreUnsupported,
     ZarrfsError,
 )
@@ -54,7 +55,7 @@ _NAME = re.compile("[0-9a-f]{32}")
 _MAX_NBYTES = 1 << 30
 # Keys that are erased in one step: it ends well within any deadline.
 _ERASED_AT_ONCE = 64
-_LOCKED_SECONDS = 0.25
+_LOCKED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Record:
     """What was meant: ``operation`` on the node at ``path``, which lies at ``place``; ``is_used``: whether anything lay there at first;
     ``source``: where what is renamed to it came from. Where its documents lie elsewhere: those that were there ``before``, and those
     that are to be there ``after``. ``copies``: what lies apart is copied to the place, all of it, as often as it takes; ``erased`` goes
-    from there before that, or all that is there (None)."""
+    from there before that, or all that is there (None); ``count`` values lie apart."""
 
     operation: Operation
     path: NodePath
@@ -71,6 +72,7 @@ class Record:
     source: Prefix | None = None
     copies: bool = False
     erased: tuple[Key, ...] | None = None
+    count: int | None = None
     before: Mapping[Key, bytes] = field(default_factory=dict)
     after: Mapping[Key, bytes] = field(default_factory=dict)
 
@@ -85,6 +87,7 @@ class Record:
             "source": self.source,
             "copies": self.copies,
             "erased": self.erased,
+            "count": self.count,
             "before": {key: base64.b64encode(value).decode() for key, value in self.before.items()},
             "after": {key: base64.b64encode(value).decode() for key, value in self.after.items()},
         }
@@ -101,6 +104,11 @@ class Record:
             if content["operation"] not in _OPERATIONS:
                 raise ValueError(f"unknown operation {content['operation']!r}")
             source, erased = content["source"], content["erased"]
+            if not content["place"] and erased is None:
+                raise ValueError("the whole store is no place")
+            named = (content["place"], *content["before"], *content["after"], *(erased or ()))
+            if any(each.startswith(APART) for each in named):
+                raise ValueError(f"nothing of it has a place below {APART}")
             return cls(
                 content["operation"],
                 NodePath(content["path"]),
@@ -109,10 +117,11 @@ class Record:
                 source=Prefix(source) if source is not None else None,
                 copies=bool(content["copies"]),
                 erased=tuple(map(Key, erased)) if erased is not None else None,
+                count=int(content["count"]) if content["count"] is not None else None,
                 before=_documents(content["before"]),
                 after=_documents(content["after"]),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid, KeyUnusable) as error:
             raise MetadataError(f"not the record of an operation: {error!r}") from error
 
 
@@ -123,6 +132,8 @@ class Intent:
         self._store = store
         self._lock: AbstractAsyncContextManager[None] | None = None
         self._noted: Record | None = None
+        self.is_unknown = False
+        """Whether a step that decides was given up, and may take effect at any time."""
         self.prefix = APART.child(name if name is not None else uuid.uuid4().hex)
         self.new = self.prefix.child("new")
         self.old = self.prefix.child("old")
@@ -145,10 +156,21 @@ class Intent:
             await lock.__aenter__()
             self._lock = lock
 
+    async def sync(self) -> None:
+        """What takes another's place is there after a power cut, or that other. Of a disk that takes longer than the deadline only the
+        log tells: that power cuts are rare is no reason to refuse."""
+        try:
+            await self._store.sync_all()
+        except StoreTimeout as error:
+            log.warning("%s: what takes another's place may not survive a power cut yet: %s", self.prefix, error)
+
     async def note(self, record: Record) -> None:
         """What is meant now."""
         await self._store.set(self.prefix.key(_RECORD), record.format())
         self._noted = record
+        if record.operation != "erase":
+            with suppress(StoreTimeout):
+                await self._store.sync([self.prefix.key(_RECORD)])
 
     async def record(self) -> Record | None:
         """What was meant; None where there is no record: nothing was begun. Raises `IntentTooNew`, `MetadataError`."""
@@ -159,6 +181,10 @@ class Intent:
     async def end(self) -> None:
         """The operation is over, or has failed: it is brought to an end (`settle`), and what is left of it goes, in steps. What of that
         fails is left for the next mount."""
+        if self.is_unknown:
+            # The lock is kept: the next mount finds out, when this process is no more.
+            log.warning("%s is left for the next mount: the store did not answer, and nobody can tell what it did", self.prefix)
+            return
         try:
             with trio.CancelScope(shield=True):
                 await self.settle()
@@ -182,6 +208,8 @@ class Intent:
 
     async def settle(self) -> bool:
         """See `settle`, of what was noted last."""
+        if self.is_unknown:
+            return False
         return self._noted is None or await settle(self._store, self, self._noted)
 
     async def let_go(self) -> None:
@@ -219,14 +247,17 @@ class Intents:
         names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and _NAME.fullmatch(name)]
         for name in names:
             intent = Intent(self.store, name)
-            with trio.move_on_after(_LOCKED_SECONDS):
-                await intent.hold()
+            try:
+                with trio.move_on_after(_LOCKED_SECONDS):
+                    await intent.hold()
+            except ZarrfsError as error:
+                log.warning("%s is left as it is: %s", intent.prefix, error)
             if intent.is_held:
                 try:
                     yield intent
                 finally:
                     await intent.let_go()
-        with suppress(PrefixNotEmpty, StoreUnsupported, StoreReadOnly):
+        with suppress(ZarrfsError):
             await self.store.remove_prefix(APART)
 
 
@@ -252,6 +283,9 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
         return True
     if record.after and await _are_stored(store, record.after):
         return True
+    if not is_aside and await _are_stored(store, record.before):
+        # Nothing was begun.
+        return False
     if (is_aside or not record.is_used) and await store.prefix_exists(record.place):
         # Whoever tries again has it where it was.
         is_apart = await store.prefix_exists(intent.new)
@@ -266,15 +300,19 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
 async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
     """Let what lies apart be at its place where it cannot be renamed: the documents of what was there go first, and its own come last.
     When it fails it is done again."""
-    await store.erase_values(record.before)
     new = {record.place.key(key[len(intent.new) :]): key async for key in store.list_prefix(intent.new)}
+    if record.count is not None and len(new) != record.count:
+        raise KeyConflict(f"{intent.new} has {len(new)} values where {record.count} were to be copied", key=record.place)
+    new = {there: key for there, key in new.items() if there not in record.after}
+    await store.erase_values(record.before)
     erased = record.erased if record.erased is not None else [key async for key in store.list_prefix(record.place)]
     # Before anything is copied: one of them may lie where a folder has to be.
     await store.erase_values([key for key in erased if key not in new])
     for there, key in new.items():
         value = await store.get(key)
-        if value is not None:
-            await store.set(there, value)
+        if value is None:
+            raise KeyConflict(f"{key!r} was taken away while it was copied to {record.path}", key=key)
+        await store.set(there, value)
     for key, value in record.after.items():
         await store.set(key, value)
 
@@ -297,8 +335,12 @@ async def erase_in_steps(store: Store, prefix: Prefix) -> None:
     while pending:
         here, is_empty = pending.pop()
         if is_empty:
-            with suppress(StoreUnsupported):
-                await store.remove_prefix(here)
+            try:
+                with suppress(StoreUnsupported):
+                    await store.remove_prefix(here)
+            except PrefixNotEmpty:
+                # What is not listed: links and special files.
+                await store.erase_prefix(here)
             continue
         keys: list[Key] = []
         pending.append((here, True))

@@ -110,30 +110,30 @@ class NewNodes:
         for layout in await self._hierarchy.layouts(node.path):
             if await self._hierarchy.is_described(node.path, layout):
                 raise EntryExists(f"there is a node at {node.path} already", key=node.path)
-        if isinstance(node, ArrayNode):
-            if self._hierarchy.live.at(node.path) is not None:
-                raise EntryExists(f"{node.path} is in use, and its documents may be back soon", key=node.path)
-            if await has_any(self._hierarchy.children(node.path)):
-                raise EntryExists(f"other nodes lie below {node.path}", key=node.path)
+        if self._hierarchy.live.at(node.path) is not None:
+            raise EntryExists(f"{node.path} is in use, and its documents may be back soon", key=node.path)
+        if isinstance(node, ArrayNode) and await has_any(self._hierarchy.children(node.path)):
+            raise EntryExists(f"other nodes lie below {node.path}", key=node.path)
 
     async def clear(self, layout: Layout, node: GroupNode | ArrayNode, chunks: Collection[Key] = ()) -> None:
-        """Chunks that others left behind at a path where no array is belong to nobody: whatever is made there starts without."""
+        """Chunks that others left behind at a path where no array is belong to nobody: an array that is made there starts without. (So
+        does a group without documents of its own: it would not be seen.)"""
         if not self._store.listable:
             return
-        if isinstance(node, ArrayNode):
-            encoding, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
-            start = len(node.chunk_prefix)
-            left = [
-                key
-                async for key in self._store.list_prefix(node.chunk_prefix)
-                if key not in chunks and encoding.decode(key[start:], ndim) is not None
-            ]
-            for first in range(0, len(left), ERASED_AT_ONCE):
-                await self._store.erase_values(left[first : first + ERASED_AT_ONCE])
-        else:
-            for prefix in layout.listing_prefixes(node.path):
+        if isinstance(node, GroupNode):
+            for prefix in layout.listing_prefixes(node.path) if not layout.dialect.has_groups else ():
                 if await holds_only_chunks(self._store, prefix):
                     await erase_in_steps(self._store, prefix)
+            return
+        encoding, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
+        start = len(node.chunk_prefix)
+        left = [
+            key
+            async for key in self._store.list_prefix(node.chunk_prefix)
+            if key not in chunks and encoding.decode(key[start:], ndim) is not None
+        ]
+        for first in range(0, len(left), ERASED_AT_ONCE):
+            await self._store.erase_values(left[first : first + ERASED_AT_ONCE])
 
     async def make_parents(self, layout: Layout, path: NodePath) -> None:
         """Make the groups above ``path`` that the dialect demands."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 import trio
 
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreUnsupported, ZarrfsError
+from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, Record, copy_into_place
 from zarrfs.hierarchy.stored_documents import holds_only_chunks
 from zarrfs.keys import ROOT, Key, Prefix
@@ -48,12 +48,7 @@ class Placing:
         place = place_of(layout, node)
         if node.path == ROOT or not self._store.renames_prefixes:
             erased = tuple(chunks) if node.path == ROOT else None
-            record = Record("replace", node.path, place, copies=True, erased=erased, before=before, after=written)
-            await self._intent.note(record)
-            await copy_into_place(self._store, self._intent, record)
-            # What becomes of the array from here on must not be copied over.
-            with suppress(ZarrfsError):
-                await self._intent.forget()
+            await self._copy(node, place, before, written, erased)
         elif layout.per_node:
             await self._put_folder(layout, node, written, place, over=over)
         elif over:
@@ -67,6 +62,34 @@ class Placing:
         if self._intent.is_held:
             await self._intent.end()
 
+    async def _copy(
+        self,
+        node: ArrayNode,
+        place: Prefix,
+        before: Mapping[Key, bytes],
+        written: Mapping[Key, bytes],
+        erased: tuple[Key, ...] | None,
+    ) -> None:
+        count = len([key async for key in self._store.list_prefix(self._intent.new)])
+        record = Record("replace", node.path, place, copies=True, erased=erased, count=count, before=before, after=written)
+        await self._intent.note(record)
+        await copy_into_place(self._store, self._intent, record)
+        await self._forget()
+
+    async def _forget(self) -> None:
+        """What becomes of the array from here on is not to be undone, or copied over."""
+        with suppress(ZarrfsError):
+            await self._intent.forget()
+
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Around a step that decides: when it was given up, nobody knows what it does."""
+        try:
+            yield
+        except StoreTimeout:
+            self._intent.is_unknown = True
+            raise
+
     # --- documents and chunks in one folder ---------------------------------------------------------------------------------
 
     async def _put_folder(
@@ -74,7 +97,10 @@ class Placing:
     ) -> None:
         # A step that failed may have taken effect all the same.
         if await self._is_there(place):
+            self._intent.is_unknown = False
             return
+        if self._intent.is_unknown:
+            raise StoreTimeout(f"{node.path}: nobody can tell whether it is in its place by now", key=node.path)
         for key, value in written.items():
             generation = await self._store.set(self._intent.new.key(key[len(place) :]), value)
             self._said = Key(key[len(place) :]), generation
@@ -88,6 +114,7 @@ class Placing:
         except ZarrfsError:
             if not await self._is_there(place):
                 raise
+            self._intent.is_unknown = False
 
     async def _is_there(self, place: Prefix) -> bool:
         if self._said is None or self._said[1] is None:
@@ -98,21 +125,23 @@ class Placing:
     async def _appear(self, node: ArrayNode, place: Prefix) -> None:
         await self._out_of_the_way(node, place)
         try:
-            await self._store.rename_prefix(self._intent.new, place)
+            with self._deciding():
+                await self._store.rename_prefix(self._intent.new, place)
         except PrefixNotEmpty as error:
             raise EntryExists(f"there is something at {node.path} already", key=node.path) from error
 
     async def _exchange(self, node: ArrayNode, place: Prefix) -> None:
-        # What takes another's place is there after a power cut, or that other.
-        await self._store.sync_all()
+        await self._intent.sync()
         record = Record("replace", node.path, place)
         await self._intent.note(record)
         try:
-            await self._store.exchange_prefixes(self._intent.new, place)
+            with self._deciding():
+                await self._store.exchange_prefixes(self._intent.new, place)
         except StoreUnsupported:
             try:
-                await self._store.rename_prefix(place, self._intent.old)
-                await self._store.rename_prefix(self._intent.new, place)
+                with self._deciding():
+                    await self._store.rename_prefix(place, self._intent.old)
+                    await self._store.rename_prefix(self._intent.new, place)
             except BaseException:
                 await self._settle()
                 raise
@@ -122,12 +151,15 @@ class Placing:
 
     async def _appear_with(self, node: ArrayNode, place: Prefix, written: Mapping[Key, bytes]) -> None:
         is_apart = await self._store.prefix_exists(self._intent.new)
+        if self._intent.is_unknown:
+            raise StoreTimeout(f"{node.path}: nobody can tell whether it is in its place by now", key=node.path)
         if self._has_chunks is None:
-            self._has_chunks = is_apart
             await self._out_of_the_way(node, place)
+            self._has_chunks = is_apart
         # Else it is in its place since a step that failed.
         if is_apart:
-            await self._store.rename_prefix(self._intent.new, place)
+            with self._deciding():
+                await self._store.rename_prefix(self._intent.new, place)
         try:
             for key, value in written.items():
                 await self._store.set(key, value)
@@ -135,25 +167,28 @@ class Placing:
             with trio.CancelScope(shield=True):
                 await self._store.erase_values(written)
                 if self._has_chunks:
-                    await self._store.rename_prefix(place, self._intent.new)
+                    with self._deciding():
+                        await self._store.rename_prefix(place, self._intent.new)
             raise
 
     async def _replace(self, node: ArrayNode, place: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
-        await self._store.sync_all()
+        await self._intent.sync()
         record = Record("replace", node.path, place, is_used=await self._store.prefix_exists(place), before=before, after=written)
         await self._intent.note(record)
         try:
-            await self._store.erase_values(before)
-            await self._store.rename_prefix(place, self._intent.old)
-            await self._store.rename_prefix(self._intent.new, place)
-            for key, value in written.items():
-                await self._store.set(key, value)
+            with self._deciding():
+                await self._store.erase_values(before)
+                await self._store.rename_prefix(place, self._intent.old)
+                await self._store.rename_prefix(self._intent.new, place)
+                for key, value in written.items():
+                    await self._store.set(key, value)
         except ZarrfsError:
             if not await self._settle():
                 raise
         except BaseException:
             await self._settle()
             raise
+        await self._forget()
 
     async def _out_of_the_way(self, node: ArrayNode, place: Prefix) -> None:
         """Chunks that lie there belong to no array; anything else is somebody's."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from zarrfs.errors import IntentTooNew, MetadataError, ZarrfsError
+from zarrfs.errors import IntentTooNew, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record, settle
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -41,7 +41,11 @@ async def recover(intents: Intents, hierarchy: Hierarchy, store: Store) -> None:
             except ZarrfsError as error:
                 log.error("%s: an operation that was cut short could be neither ended nor undone: %s", intent.prefix, error)
             else:
-                await intent.end()
+                if record is not None or intents.store.renames_prefixes:
+                    await intent.end()
+                else:
+                    # Where no lock holds between processes another mount may be at work on it.
+                    log.warning("%s was left behind, or is in the making", intent.prefix)
 
 
 async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]]:
@@ -51,7 +55,7 @@ async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]
                 yield intent, await intent.record()
             except IntentTooNew:
                 raise
-            except MetadataError as error:
+            except ZarrfsError as error:
                 log.error("%s is left as it is: %s", intent.prefix, error)
 
 

@@ -149,7 +149,8 @@ async def holds_only_chunks(store: Store, prefix: Prefix) -> bool:
                 continue
             keys += 1
             if keys > _MOST_LOOKED_AT:
-                return True
+                # A document may come after so many.
+                return False
     return keys > 0
 
 

@@ -242,7 +242,8 @@ class NewArrayStage(Stage):
             await self._writer.publish_whole()
         else:
             await self._writer.publish()
-            node = replace(self._node, path=self._path)
+            layout = await self._context.editor.layout_for(self._path)
+            node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
         self._published = True
         shown = self._container.layout(self._node.metadata).extents[0]
