@@ -27,6 +27,9 @@ _SHARE_SECONDS = 1.0
 _POLL_SECONDS = (0.001, 0.032)
 """First and longest pause between attempts. Waiting in the kernel would need a thread that nobody can call back."""
 
+_TRIES = 16
+"""How often folders on the way are made again that others remove."""
+
 _NO_SUCH_LOCKS = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -61,6 +64,7 @@ class FolderLocks:
 
     async def _acquire(self, folder: Parts) -> int:
         pause, longest = _POLL_SECONDS
+        tries = _TRIES
         while True:
             attempt = _Attempt()
             apart = self._tree.mounts.over(folder) is not None
@@ -69,6 +73,11 @@ class FolderLocks:
             except trio.Cancelled:
                 attempt.abandon()
                 raise
+            except FileNotFoundError:
+                # Somebody has just removed a folder on the way, which was empty.
+                tries -= 1
+                if not tries:
+                    raise
             if attempt.fd is not None:
                 return attempt.fd
             await trio.sleep(pause)
