@@ -30,10 +30,10 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 
 @pytest.fixture(scope="module")
 def losing_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
-    """One where things are written that cannot be stored."""
+    """One where things are written that are refused: the programs are told."""
     folder = tmp_path_factory.mktemp("losses")
     store = write(folder / "store", {".zgroup": b'{"zarr_format":2}'})
-    with mounted(store, "--cache-dir", str(folder), ends_with=7) as mount:
+    with mounted(store, "--cache-dir", str(folder)) as mount:
         yield mount
 
 
@@ -170,7 +170,8 @@ def test_what_echo_does_not_hear_umount_tells(tmp_path: Path) -> None:
         assert b"Invalid argument" in done.stderr
         assert there.settled() == b"abcd"
         ended = mount.umount()
-        assert ended.returncode == 7
+        # The kernel was told, at each close; whether the program looked is not known.
+        assert ended.returncode == 0
         # Named once, with its last reason.
         assert ended.stderr.count("chunks/") == 2
         assert "exactly 4 bytes, not 3" in ended.stderr

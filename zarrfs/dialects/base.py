@@ -47,6 +47,8 @@ class Dialect(abc.ABC):
     """Whether names of new nodes must differ from those of their siblings in more than case."""
     has_groups: ClassVar[bool] = True
     """Whether groups have documents; else (v0, v1) a group is a folder that holds arrays, or an empty one, and has no attributes."""
+    lock_suffix: ClassVar[str] = ""
+    """What the dialect's software appends to a key to lock it: such keys belong to the node whose key it is."""
     chunk_key_encoding: ClassVar[ChunkKeyEncoding]
     """How new arrays of this dialect name their chunks."""
     new_codecs: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("zstd", {"level": 0, "checksum": False}),)

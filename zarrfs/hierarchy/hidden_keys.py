@@ -12,13 +12,13 @@ from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
 
 
-async def hidden_keys(store: Store, node: Node, places: Iterable[Prefix], own: Collection[str]) -> list[str]:
+async def hidden_keys(store: Store, node: Node, places: Iterable[Prefix], own: Collection[str], lock_suffix: str = "") -> list[str]:
     """Names in ``places``, the folders of ``node``, of what holds such keys; at least one where there is any. ``own``: keys and prefixes
-    that are the node's; of a group, which has no members, nothing else is."""
+    that are the node's, as its chunks are, and locks beside them (`Dialect.lock_suffix`)."""
     found: list[str] = []
     for place in places:
         if isinstance(node, ArrayNode):
-            found += [key async for key in _apart_from_chunks(store, place, node, own)]
+            found += [key async for key in _apart_from_chunks(store, place, node, own, lock_suffix)]
             continue
         async for name, is_prefix, _, _ in store.list_dir(place):
             if is_prefix:
@@ -30,11 +30,14 @@ async def hidden_keys(store: Store, node: Node, places: Iterable[Prefix], own: C
     return found
 
 
-async def _apart_from_chunks(store: Store, place: Prefix, node: ArrayNode, own: Collection[str]) -> AsyncIterator[str]:
+async def _apart_from_chunks(
+    store: Store, place: Prefix, node: ArrayNode, own: Collection[str], lock_suffix: str
+) -> AsyncIterator[str]:
     keys, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
     async for key in store.list_prefix(place):
-        is_chunk = key.startswith(node.chunk_prefix) and keys.decode(key[len(node.chunk_prefix) :], ndim) is not None
-        if key not in own and not is_chunk:
+        locked = key.removesuffix(lock_suffix)
+        is_chunk = locked.startswith(node.chunk_prefix) and keys.decode(locked[len(node.chunk_prefix) :], ndim) is not None
+        if locked not in own and not is_chunk:
             yield key[len(place) :]
             return
 

@@ -61,7 +61,9 @@ class NewNodes:
         if begins_at(layout, path):
             places = (path.prefix,)
             own.update(map(path.prefix.child, layout.own_names))
-        if node is not None and (found := await hidden_keys(self._store, node, dict.fromkeys(places), own)):
+        if node is not None and (
+            found := await hidden_keys(self._store, node, dict.fromkeys(places), own, layout.dialect.lock_suffix)
+        ):
             raise HiddenKeys(f"{path} is not empty: the store holds {found[0]!r} there, which is not shown", key=path)
 
     async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
