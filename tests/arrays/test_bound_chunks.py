@@ -14,6 +14,7 @@ from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.live_node import LiveNode, with_memory
+from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.errors import LayoutChanged, NodeMoving, StaleEntry, StoreTimeout
 from zarrfs.keys import Key, NodePath, Prefix
@@ -241,6 +242,11 @@ async def test_a_shard_of_an_array_that_is_gone_is_dropped_and_told_unless_it_wa
     for erased_here in (True, False):
         lost: list[str] = []
         live = Live()
+
+        async def lose(shard: QueuedShard, error: Exception, lost: list[str] = lost) -> bool:
+            lost.append(shard.key)
+            return False
+
         async with trio.open_nursery() as nursery:
             queue = ShardQueue(
                 delay=600,
@@ -249,12 +255,12 @@ async def test_a_shard_of_an_array_that_is_gone_is_dropped_and_told_unless_it_wa
                 start_soon=nursery.start_soon,
                 told=lambda change, prefix, coords: None,
                 on_failure=lambda key, error: None,
-                on_loss=lambda key, error, lost=lost: lost.append(key),  # type: ignore[misc]
+                on_loss=lose,
             )
             await live.chunks(MemoryStore(), ShardLayers(HierarchyCounters(), pending=queue)).update({(0,): b"one"})
             live.node.erased_here = erased_here
             live.node.end("was erased")
-            failed = await queue.publish_all()
+            failed = await queue.end()
             assert len(queue) == 0 and queue.nbytes == 0
             assert lost == ([] if erased_here else ["a/c/0"])
             assert failed == []

@@ -266,7 +266,7 @@ def test_whatever_writers_do_at_the_same_time(
                 for who, (which, writes) in enumerate(writers):
                     nursery.start_soon(run, who, mounts[which], writes)
             for mount in mounts:
-                assert await mount.pending.publish_all() == []
+                assert await mount.pending.end() == []
         async with mounted(inner, example, 0) as last:
             found = np.zeros(example.shape, example.dtype)
             for coords in np.ndindex(*example.node.metadata.grid_shape):

@@ -456,7 +456,7 @@ def test_pages_of_what_could_not_be_stored_are_forgotten(tmp_path: Path) -> None
                 await driver.write(path, bytes(24))
             assert (number, False) in driver.notifier.inodes
             assert path.rpartition("/")[2] in [name for _, name in driver.notifier.entries]
-            assert driver.tree.failures
+            assert driver.tree.losses.failures
             store.errors.clear()
 
     on_failing_store(body, tmp_path)

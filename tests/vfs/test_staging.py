@@ -746,7 +746,7 @@ async def test_publishing_all_tries_all() -> None:
     contents["defect"].refuses = ZeroDivisionError("a defect")
     handles = [await StagedFile(bench.area, content).open(TRUNCATE) for content in contents.values()]
     failed = await bench.area.publish_all()
-    assert [ident for ident, _ in failed] == ["raw/defect", "raw/full"]
+    assert [staged.content.ident for staged, _ in failed] == ["raw/defect", "raw/full"]
     assert contents["good"].value == b""
     assert contents["good"].synced == 0
     contents["defect"].refuses = None

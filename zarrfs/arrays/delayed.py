@@ -10,29 +10,29 @@ from typing import TypeVar
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, StoredChunk, Written
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.paged_shard_index import not_at_once
-from zarrfs.arrays.shard_queue import QueuedShard, ShardQueue
+from zarrfs.arrays.queued_shard import QueuedShard
+from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.sharded import levels
 from zarrfs.errors import ChunkError, GenerationMismatch
 from zarrfs.keys import WHOLE, ByteRange, Key
-from zarrfs.model.chunk_grid import Coords, Shape, in_grid
+from zarrfs.model.chunk_grid import Coords, in_grid
+from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
 T = TypeVar("T")
 
 
 class DelayedChunks(ChunkStore):
-    """The chunks of ``chunks``, of a grid of ``grid_shape`` and so many to a key, whose shards ``pending`` keeps back for
-    ``node``."""
+    """The chunks of ``chunks``, those of ``array``, whose shards ``pending`` keeps back for ``node``."""
 
-    def __init__(
-        self, chunks: ChunkStore, pending: ShardQueue, *, node: LiveNode, grid_shape: Shape, chunks_per_key: Shape
-    ) -> None:
+    def __init__(self, chunks: ChunkStore, pending: ShardQueue, *, node: LiveNode, array: ArrayNode) -> None:
         self._chunks = self.below = chunks
         self._refusal = next((not_at_once(level.spec) for level in levels(chunks) if level.paged), None)
         self._pending = pending
         self._node = node
-        self._grid_shape = grid_shape
-        self._chunks_per_key = chunks_per_key
+        self._array = array
+        self._grid_shape = array.metadata.grid_shape
+        self._chunks_per_key = array.metadata.chunks_per_key
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
         return self._chunks.keys(coords)
@@ -108,7 +108,7 @@ class DelayedChunks(ChunkStore):
             units.setdefault(self.unit(coords), {})[coords] = each
         for group in units.values():
             some = next(iter(group))
-            yield self._pending.shard(self._node, some, self._chunks, self._expected(some)), group
+            yield self._pending.shard(self._node, self._array, some, self._chunks, self._expected(some)), group
 
     async def publish(self, coords: Iterable[Coords] | None = None) -> None:
         if coords is None:

@@ -64,8 +64,7 @@ def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNod
         chunks if live is None else BoundChunks(chunks, live, of_layout=False),
         layers.pending,
         node=place,
-        grid_shape=metadata.grid_shape,
-        chunks_per_key=metadata.chunks_per_key,
+        array=node,
     )
 
 

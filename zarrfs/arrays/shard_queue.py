@@ -13,20 +13,21 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import trio
 
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation, split
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.live_node import LiveNode
+from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.errors import StaleEntry, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.base import Buffer, Change
 from zarrfs.threads import CPU_THREADS
 
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 
 # Of what waits in files, in parts of the memory budget: then shards are published although they are not complete.
 _FILES_TO_MEMORY = 32
-_RETRY_SECONDS = (5.0, 300.0)
 # Shards whose time has come that are published at the same time.
 _AT_ONCE = 8
 
@@ -56,46 +56,12 @@ OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
 """Called with a change of a shard that waits, and the chunks (of the array with this chunk prefix) that are other ones by it."""
 
 
-@dataclass(slots=True, eq=False)
-class QueuedShard:
-    """What waits for the shard of ``node`` that has the coordinates ``unit``, ``some`` chunk of which is this.
-    ``publishing``: what is being published now; ``expected``:
-    chunks of the shard within the array;
-    ``failures``: how often publishing has failed, and ``unanswered``: the last of these errors, if the store did not answer."""
+OnLoss = Callable[[QueuedShard, Exception], Awaitable[bool]]
+"""Called with what waits for a shard and cannot be published any more, and why: it is forgotten after that. Whether nothing is lost."""
 
-    node: LiveNode
-    unit: Coords
-    some: Coords
-    chunks: ChunkStore
-    since: float
-    expected: int
-    files: SpillFile
-    written: dict[Coords, Written] = field(default_factory=dict)
-    publishing: dict[Coords, Written] = field(default_factory=dict)
-    putting: int = 0
-    underway: bool = False
-    lock: trio.Lock = field(default_factory=trio.Lock)
-    memory_nbytes: int = 0
-    retry: float = _RETRY_SECONDS[0]
-    failures: int = 0
-    unanswered: StoreTimeout | None = None
 
-    @property
-    def key(self) -> Key:
-        """The key that it will be stored under, as things are."""
-        return self.chunks.keys(self.some)[0]
-
-    def get(self, coords: Coords) -> Written | None:
-        return self.written.get(coords) or self.publishing.get(coords)
-
-    def all(self) -> dict[Coords, Written]:
-        return self.publishing | self.written
-
-    def working(self) -> AbstractAsyncContextManager[None]:
-        """The memory for making changes anew in other chunks, where some wait."""
-        merges = (written.merge for written in self.written.values() if written.merge is not None)
-        first = next(merges, None)
-        return first.working() if first is not None else nullcontext()
+async def _is_lost(shard: QueuedShard, error: Exception) -> bool:
+    return False
 
 
 class ShardQueue:
@@ -111,7 +77,7 @@ class ShardQueue:
         start_soon: Callable[..., None],
         told: OnChange,
         on_failure: Callable[[str, Exception], None],
-        on_loss: Callable[[str, Exception], None] = lambda key, error: None,
+        on_loss: OnLoss = _is_lost,
     ) -> None:
         self.delay = delay
         self._budget = budget
@@ -168,17 +134,18 @@ class ShardQueue:
         if first is not None:
             raise first
 
-    async def publish_all(self) -> list[tuple[str, Exception]]:
-        """Publish everything; what could not be, with its reason."""
-        failed: list[tuple[str, Exception]] = []
+    async def end(self) -> list[Key]:
+        """Publish everything; what cannot be is lost (`OnLoss`): the keys of that."""
+        lost: list[Key] = []
         for shard in list(self._shards.values()):
+            key = shard.key
             try:
                 await self._publish(shard)
             except Exception as error:  # noqa: BLE001 (a defect that one shard meets must not cost the others)
-                # What was dropped was told then.
-                if shard.written:
-                    failed.append((shard.key, error))
-        return failed
+                # What was lost before was told then.
+                if shard.written and not await self._lose(shard, error):
+                    lost.append(key)
+        return lost
 
     async def drop_below(self, prefix: Prefix) -> None:
         """Forget what waits for keys below ``prefix``: they are erased."""
@@ -306,10 +273,8 @@ class ShardQueue:
                 shard.since = trio.current_time()
                 self._forget_if_empty(shard)
         except StaleEntry as error:
-            if shard.node.why_gone is not None:
-                self._drop(shard, error)
-                if shard.node.erased_here:
-                    return
+            if shard.node.why_gone is not None and await self._lose(shard, error):
+                return
             raise
 
     async def _store(self, shard: QueuedShard) -> None:
@@ -325,10 +290,13 @@ class ShardQueue:
             shard.written = shard.publishing | shard.written
             shard.failures += 1
             shard.unanswered = error if isinstance(error, StoreTimeout) else None
+            if self.delay:
+                # While this was under way there may have been nothing else to wait for.
+                self._run_soon()
             raise
         else:
             self._settle(shard, shard.publishing)
-            shard.retry = _RETRY_SECONDS[0]
+            shard.retry = RETRY_SECONDS[0]
             stored, shard.publishing = shard.publishing, {}
             # Changes that were made in what others have stored meanwhile gave other chunks than were seen here.
             anew = {each: written for each, written in stored.items() if written.merge and generations[each] != written.generation}
@@ -337,26 +305,30 @@ class ShardQueue:
         finally:
             shard.publishing = {}
 
-    def _drop(self, shard: QueuedShard, error: StaleEntry) -> None:
-        """The array is gone: what waited for it waits no longer."""
-        if shard.written:
+    async def _lose(self, shard: QueuedShard, error: Exception) -> bool:
+        """What waits cannot be stored any more, and waits no longer. Whether nothing of it is lost."""
+        async with shard.lock:
+            if not shard.written:
+                # Somebody else was told.
+                return False
             if shard.node.erased_here:
                 log.info("%s: chunks that waited went with their array", shard.key)
+                is_kept = True
             else:
-                log.error("chunks that were written to %s could not be stored and are lost: %s", shard.key, error)
-                self._on_loss(shard.key, error)
+                is_kept = await self._on_loss(shard, error)
             self._settle(shard, shard.written)
             shard.written = {}
-        self._forget_if_empty(shard)
+            self._forget_if_empty(shard)
+            return is_kept
 
-    def shard(self, node: LiveNode, some: Coords, chunks: ChunkStore, expected: int) -> QueuedShard:
+    def shard(self, node: LiveNode, array: ArrayNode, some: Coords, chunks: ChunkStore, expected: int) -> QueuedShard:
         """What waits for the shard that holds ``some`` chunk, for `put`. The array may have another shape than at its first chunk."""
         unit = chunks.unit(some)
         shard = self._shards.get((node, unit))
         if shard is None:
-            shard = QueuedShard(node, unit, some, chunks, trio.current_time(), expected, SpillFile(self._directory))
+            shard = QueuedShard(node, array, unit, some, chunks, trio.current_time(), expected, SpillFile(self._directory))
             self._shards[node, unit] = shard
-        shard.chunks, shard.expected = chunks, expected
+        shard.array, shard.chunks, shard.expected = array, chunks, expected
         return shard
 
     # --- room ---------------------------------------------------------------------------------------------------------------
@@ -378,7 +350,11 @@ class ShardQueue:
     async def _make_room(self, wanting: QueuedShard) -> None:
         """Publish the shard that waits longest, other than the one that wants the room."""
         # One that is being moved waits for who holds another array that goes with it, and that may be us.
-        others = [each for each in self._shards.values() if each is not wanting and not each.node.is_being_changed]
+        others = [
+            each
+            for each in self._shards.values()
+            if each is not wanting and not each.node.is_being_changed and each.node.why_gone is None
+        ]
         if others:
             oldest = min(others, key=lambda shard: shard.since)
             try:
@@ -439,7 +415,7 @@ class ShardQueue:
         log.warning("%s could not be published, which is tried again: %s", shard.key, error)
         self._on_failure(shard.key, error)
         shard.since = trio.current_time() - self.delay + shard.retry
-        shard.retry = min(2 * shard.retry, _RETRY_SECONDS[1])
+        shard.retry = min(2 * shard.retry, RETRY_SECONDS[1])
 
     def _tell(self, shard: QueuedShard, chunks: Mapping[Coords, Written]) -> None:
         waiting = {each for each in chunks if (written := shard.get(each)) is not None and written.data is not None}

@@ -73,6 +73,11 @@ class WriteBack:
         """Units of a new array of which nothing is left that was not stored here; of chunks that have keys of their own, unless they
         are in ``as_fill``."""
 
+    def redirect(self, array: Array) -> None:
+        """What is dirty goes to ``array`` from now on, which has the same metadata."""
+        self._array = array
+        self._unpublished.clear()
+
     def ranges(self, coords: Coords) -> list[range]:
         """Along each dimension, the chunks of the array that lie in the unit of this one."""
         return [

@@ -100,6 +100,16 @@ class ArrayWriter:
         """Bytes of the chunks that are dirty."""
         return self._dirty.nbytes
 
+    @property
+    def dirty(self) -> list[Coords]:
+        """Chunks that were written to and are not stored."""
+        return [coords for unit in self._dirty.units.values() for coords in unit.chunks]
+
+    def redirect(self, array: Array) -> None:
+        """From now on what is dirty is stored in ``array``, which has the same metadata."""
+        self.array = array
+        self._storage.redirect(array)
+
     async def write(self, offset: int, data: Buffer, changed: Mask | None = None) -> None:
         """Put ``data`` at byte ``offset`` of the elements; the caller has checked that both lie in the array. ``changed``: of each byte
         whether it is a change; elements without one stay as they are, and what others make of them stays.

@@ -22,11 +22,13 @@ from zarrfs.arrays.layers import ShardLayers
 from zarrfs.arrays.reader import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.slab_pool import SlabPool
+from zarrfs.daemon.losses import Losses
 from zarrfs.daemon.malloc import give_freed_memory_back
 from zarrfs.daemon.moves import Moved, Moves
+from zarrfs.daemon.rescue import Rescue
 from zarrfs.daemon.slices import Slices, Work
 from zarrfs.daemon.tasks import Tasks
-from zarrfs.errors import REFUSALS, UsageError, ZarrfsError
+from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.new_arrays import NewArrays
@@ -47,11 +49,9 @@ from zarrfs.transformers.noted import NotedStore
 from zarrfs.transformers.observed import ObservedStore
 from zarrfs.transformers.read_only import ReadOnlyStore
 from zarrfs.transformers.without_apart import WithoutApart
-from zarrfs.vfs.file import was_told
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.views.base import View, ViewContext, ViewPlugin, path_of
-from zarrfs.views.recent_errors import RecentErrors
 from zarrfs.views.root import ControlDirectory, MountRoot
 
 log = logging.getLogger(__name__)
@@ -88,8 +88,6 @@ class MountTree:
         self.store: Store = WithoutApart(whole)
         self.intents = Intents(whole)
         self.mounted_ns = time.time_ns()
-        self.failures: list[tuple[str, str]] = []
-        self.refused: list[tuple[str, str]] = []
         self.on_affected: Entries | None = None
         self.on_forgotten: Forgotten | None = None
         self.on_moved: Moved = lambda entries: None
@@ -99,9 +97,9 @@ class MountTree:
         self._tasks = tasks
         self._to_look_at: dict[NodePath, None] = {}
         self._is_looking = False
-        self._errors = RecentErrors()
         # The limit holds for all together; what a reader going forward needs is the largest part (docs/design/017-memory.md).
         spill = cache_directory(config)
+        self.losses = Losses(Rescue(spill, public_url(config.store)))
         self.counters = HierarchyCounters()
         limit = config.memory_limit
         budget = MemoryBudget(limit)
@@ -125,7 +123,7 @@ class MountTree:
             start_soon=tasks.start_soon,
             told=self._on_waiting,
             on_failure=lambda key, error: self.report("publish", error),
-            on_loss=self._on_loss,
+            on_loss=lambda shard, error: self.losses.of_shard(self.hierarchy, shard, error),
         )
         layers = ShardLayers(self.counters, budget, pending=self.pending)
         self.hierarchy = Hierarchy(
@@ -183,7 +181,7 @@ class MountTree:
             return _json({"views": list(self._views), "read_only": not self.store.writable} | extra("config"))
 
         async def errors() -> bytes:
-            return self._errors.text()
+            return self.losses.errors.text()
 
         async def version() -> bytes:
             return f"zarrfs {__version__}\n".encode()
@@ -219,48 +217,35 @@ class MountTree:
 
     def report(self, where: str, error: BaseException) -> None:
         """Keep an error for ``.zarrfs/errors.jsonl``."""
-        self._errors.add(where, error)
+        self.losses.errors.add(where, error)
 
     async def publish_all(self) -> list[tuple[str, str]]:
-        """Publish everything that is staged; what was accepted since the mount began and could not be stored, as (file, reason). What
-        was refused, and the program told so, is in `refused`."""
-        for ident, error in await self.staging.publish_all():
-            self._on_unpublished(ident, error)
-        for key, error in await self.pending.publish_all():
-            self.failures.append((key, str(error)))
-            self.report("publish", error)
+        """Publish everything that is staged, at the end; what was accepted since the mount began and could not be stored, as
+        (file, reason). What was refused, and the program told so, is in `Losses.refused`."""
+        for staged, error in await self.staging.publish_all():
+            await self.losses.at_the_end(self.staging, staged, error)
+        await self.pending.end()
         if self.observed.counters.changes:
             try:
                 await self.store.sync_all()
             except ZarrfsError as error:
-                self.failures.append((public_url(self.config.store), f"what was stored may not survive a power cut: {error}"))
+                self.losses.failures.append(
+                    (public_url(self.config.store), f"what was stored may not survive a power cut: {error}")
+                )
                 self.report("sync", error)
         for path in self.hierarchy.empty_groups.with_attributes:
-            lost = (path, "its attributes were in this mount only: it did not become an array, and its dialect has no groups")
-            if lost not in self.failures:
-                self.failures.append(lost)
+            self.losses.add_once(
+                path, "its attributes were in this mount only: it did not become an array, and its dialect has no groups"
+            )
         for ident in (ident for view in self._views.values() for ident in view.left()):
-            left = (ident, "it has a name that the store cannot hold, and was in this mount only")
-            if left not in self.failures:
-                self.failures.append(left)
-        return self.failures
-
-    def lost(self, path: str, error: BaseException) -> None:
-        """Bytes written to the file at ``path`` in the mount could not be taken, and nobody was told."""
-        self.failures.append((path, str(error)))
-        self.report("release", error)
+            self.losses.add_once(ident, "it has a name that the store cannot hold, and was in this mount only")
+        return self.losses.failures
 
     def _on_unpublished(self, ident: str, error: BaseException) -> None:
-        refused = isinstance(error, REFUSALS) and was_told(self.staging, ident)
-        (self.refused if refused else self.failures).append((ident, str(error)))
-        self.report("release", error)
+        self.losses.unpublished(self.staging, ident, error)
         if self.on_affected is not None:
             # What was staged is gone, and the kernel has pages of it.
             self.slices.run(self.on_affected([(self.path_of(ident), True, False, False)]))
-
-    def _on_loss(self, key: str, error: BaseException) -> None:
-        self.failures.append((key, str(error)))
-        self.report("publish", error)
 
     # --- change -------------------------------------------------------------------------------------------------------------
 

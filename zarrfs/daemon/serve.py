@@ -86,10 +86,10 @@ async def serve(
     finally:
         await store.aclose()
     ending.is_over()
-    if tree.failures:
-        raise NotPublished(_listed(tree.failures))
-    if tree.refused:
-        say(_listed(tree.refused, _REFUSED))
+    if tree.losses.failures:
+        raise NotPublished(_listed(tree.losses.failures))
+    if tree.losses.refused:
+        say(_listed(tree.losses.refused, _REFUSED))
     return 0
 
 
@@ -159,7 +159,7 @@ async def _mounted(
         on_error=tree.report,
         patience=_READ_DEADLINES * config.timeout,
         is_abandoned=lambda opener, path: threads.io(openers.is_abandoned, opener, path),
-        on_lost=tree.lost,
+        on_lost=partial(tree.losses.add, where="release"),
         is_mapped=lambda opener, path: threads.io(openers.has_mapped, opener, path, abandon_on_cancel=True),
     )
     operations = Operations(
@@ -248,8 +248,8 @@ async def _mounted(
     if words is not None:
         if failures:
             exit_report.write(words, exit_report.Outcome(7, _listed(failures)))
-        elif tree.refused:
-            exit_report.write(words, exit_report.Outcome(0, _listed(tree.refused, _REFUSED)))
+        elif tree.losses.refused:
+            exit_report.write(words, exit_report.Outcome(0, _listed(tree.losses.refused, _REFUSED)))
         else:
             exit_report.end(words)
     return ending

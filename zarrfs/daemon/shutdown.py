@@ -158,7 +158,7 @@ class Shutdown:
         log.critical("%s", line)
         for each in self._overdue.waits() if self._overdue is not None else ():
             log.error("waiting: %s", each)
-        lost = dict(self._tree.failures)
+        lost = dict(self._tree.losses.failures)
         try:
             lost |= dict.fromkeys(self.left().names, "given up")
         except RuntimeError as error:
@@ -226,8 +226,8 @@ class Shutdown:
             await self._written_back()
             self.doing = "what is written to be stored"
             # What fails now is tried again, and counts then.
-            for ident, error in await self._tree.staging.publish_all():
-                log.warning("publishing %r before unmounting: %s", ident, error)
+            for staged, error in await self._tree.staging.publish_all():
+                log.warning("publishing %r before unmounting: %s", staged.content.ident, error)
         finally:
             self.doing = "the answers to requests"
             terminate()

@@ -22,7 +22,8 @@ from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.hierarchy.places import Place, Places
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
-from zarrfs.stores.base import Anchor, Generation, Store
+from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.base import Generation, Store
 
 # Editors truncate a document before they write it.
 _DOUBT_SECONDS = 1.0

@@ -78,8 +78,7 @@ class Hierarchy:
         self._reading = NodeReader(store, self._stored, self._roots, counters, self._known.weigh)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
-        self.live = LiveNodes(store, self._looked_at_again)
-        """The arrays in use."""
+        self.live = LiveNodes(store, self.looked_at_again)
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:
@@ -401,9 +400,10 @@ class Hierarchy:
         self._known.put(path, known)
         return known
 
-    async def _looked_at_again(self, path: NodePath) -> Node | None:
+    async def looked_at_again(self, path: NodePath) -> Node | None:
+        """As `node`, of which nothing is known before."""
         self._expire(path)
-        return (await self._lookup(path)).node
+        return await self.node(path)
 
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said]:
         """The node, a digest of its documents, the newest time of them, and which of them says what it is."""

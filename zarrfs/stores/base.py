@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple
 
 from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreReadOnly, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.locks import LockTable
 
 Buffer = bytes | bytearray | memoryview
@@ -91,19 +92,6 @@ class Change:
     def is_prefix(self) -> bool:
         """Whether everything under ``place`` is meant."""
         return isinstance(self.place, Prefix)
-
-
-class Anchor(abc.ABC):
-    """A folder as it was when `Store.anchor` was asked for it, wherever it is. What it holds of the backend is given up with it."""
-
-    @property
-    @abc.abstractmethod
-    def holds(self) -> bool:
-        """Whether it can tell: a backend may give it up for others."""
-
-    @abc.abstractmethod
-    def is_at(self, prefix: Prefix) -> bool:
-        """Whether it is what lies there; True where it can no longer tell. Does not wait."""
 
 
 class WouldWait(Exception):

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Anchor, Buffer, Change, DirEntry, Generation, Held, KeyStat, Store
+from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, Held, KeyStat, Store
 
 
 class ForwardingStore(Store):

@@ -118,15 +118,15 @@ class StagingArea:
         if failed:
             raise failed[0]
 
-    async def publish_all(self) -> list[tuple[str, Exception]]:
+    async def publish_all(self) -> list[tuple[Staged, Exception]]:
         """Publish everything; what could not be, with its reason. Whoever wants it durable syncs the store, once."""
-        failed: list[tuple[str, Exception]] = []
+        failed: list[tuple[Staged, Exception]] = []
         for staged in self._all():
             if staged.unpublished:
                 try:
                     await staged.publish_now()
                 except Exception as error:  # noqa: BLE001 (a defect that one file meets must not cost the others)
-                    failed.append((staged.content.ident, error))
+                    failed.append((staged, error))
         return failed
 
     async def give_up(self) -> None:

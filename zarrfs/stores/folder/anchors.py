@@ -11,8 +11,8 @@ import resource
 from collections import OrderedDict
 
 from zarrfs.keys import Prefix
-from zarrfs.stores.base import Anchor
-from zarrfs.stores.folder.names import Parts, parts_of
+from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.folder.names import Parts, parts_of, path_of
 from zarrfs.stores.folder.tree import FolderTree
 
 _PART_OF_DESCRIPTORS = 8
@@ -56,6 +56,22 @@ class Anchors:
         finally:
             os.close(there)
 
+    def is_erased(self, number: int) -> bool:
+        """Whether the folder was removed."""
+        held = self._fds.get(number)
+        return held is not None and os.fstat(held).st_nlink == 0
+
+    def place(self, number: int) -> Parts | None:
+        """Where below the root of the tree it is now."""
+        held = self._fds.get(number)
+        if held is None:
+            return None
+        root = os.readlink(f"/proc/self/fd/{self._tree.root}")
+        there = os.readlink(f"/proc/self/fd/{held}")
+        parts = tuple(there[len(root) :].strip("/").split("/"))
+        # What a name looks like is no proof: the kernel adds words to that of a folder which was removed.
+        return parts if there.startswith(f"{root.rstrip('/')}/") and self.is_at(number, parts) else None
+
     def let_go(self, number: int) -> None:
         """Nobody asks for it any more."""
         fd = self._fds.pop(number, None)
@@ -90,6 +106,14 @@ class FolderAnchor(Anchor):
 
     def is_at(self, prefix: Prefix) -> bool:
         return self._anchors.is_at(self._number, parts_of(prefix))
+
+    @property
+    def is_erased(self) -> bool:
+        return self._anchors.is_erased(self._number)
+
+    def place(self) -> Prefix | None:
+        parts = self._anchors.place(self._number)
+        return Prefix("").child(path_of(parts)) if parts is not None else None
 
     def __del__(self) -> None:
         self._anchors.let_go(self._number)

@@ -26,7 +26,8 @@ from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.spill import Buffers
-from zarrfs.stores.base import Anchor, Buffer, Change, DirEntry, Generation, Held, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, Held, KeyStat, Store, StorePlugin, WouldWait
 from zarrfs.stores.folder.anchors import Anchors
 from zarrfs.stores.folder.changes import FolderChanges
 from zarrfs.stores.folder.held import HeldFiles

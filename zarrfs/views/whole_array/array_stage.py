@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
+from zarrfs.arrays.array import Array
 from zarrfs.arrays.reader import StartSoon
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.containers.base import Container, FileLayout, Head, Literal
@@ -30,6 +31,7 @@ from zarrfs.hierarchy.live_nodes import LiveArray, OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing
 from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.vfs.given import Given, Mask
@@ -127,6 +129,18 @@ class ElementsStage(Stage):
     async def publish(self) -> None:
         await self._require_current()
         await self._writer.publish()
+
+    @property
+    def path(self) -> NodePath:
+        """Where the array is, or was last."""
+        return self._opened.array.path
+
+    async def publish_into(self, array: Callable[[ArrayNode], Awaitable[Array]]) -> list[Coords]:
+        """Store what is staged in another array, which ``array`` makes of the same metadata, and return the chunks: this one cannot."""
+        chunks = self._writer.dirty
+        self._writer.redirect(await array(self._opened.array.node))
+        await self._writer.publish()
+        return chunks
 
     async def aclose(self) -> None:
         await self._writer.aclose()

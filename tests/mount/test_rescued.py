@@ -1,0 +1,172 @@
+"""What was accepted and can no longer be stored where it belongs: it follows its array, or is saved below the cache folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.support.mounting import Mounted, mounted
+
+pytestmark = pytest.mark.fuse
+
+LENGTH, CHUNKS = 8, 4
+
+
+def make(store: Path, name: str = "a", dtype: str = "i4", **more: Any) -> None:
+    array = zarr.create_array(
+        str(store), name=name, shape=(LENGTH * CHUNKS,), chunks=(LENGTH,), dtype=dtype, overwrite=True, **more
+    )
+    array[...] = 7
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    fd = os.open(path, flags)
+    try:
+        yield fd
+    finally:
+        # Of a mount that has ended, close(2) tells that.
+        with suppress(OSError):
+            os.close(fd)
+
+
+def wait_until_gone(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(pid)
+        select.select([pidfd], [], [])
+        os.close(pidfd)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    make(tmp_path / "store", shards=(LENGTH * CHUNKS,))
+    return tmp_path / "store"
+
+
+def elements(path: Path) -> list[int]:
+    return zarr.open_array(str(path), mode="r")[...].tolist()
+
+
+def write_a_chunk(mount: Mounted, value: int = 99) -> None:
+    with (mount.path / "chunks/a/1").open("r+b") as file:
+        file.write(np.full(LENGTH, value, "<i4").tobytes())
+
+
+def said(mount: Mounted) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (mount.path / ".zarrfs/errors.jsonl").read_text().splitlines()]
+
+
+def rescued(cache: Path) -> list[Path]:
+    return sorted((cache / "rescued").iterdir()) if (cache / "rescued").exists() else []
+
+
+WRITTEN = [7] * LENGTH + [99] * LENGTH + [7] * (LENGTH * 2)
+SAVED = [0] * LENGTH + [99] * LENGTH + [0] * (LENGTH * 2)
+
+
+@pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "60")], ids=["watch", "no-watch"])
+def test_what_waits_for_its_shard_follows_an_array_that_another_program_renames(
+    store: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"), *options) as mount:
+        write_a_chunk(mount)
+        (store / "g").mkdir()
+        os.rename(store / "a", store / "g/b")
+    assert elements(store / "g/b") == WRITTEN
+    assert not (store / "a").exists()
+    assert not rescued(tmp_path / "cache")
+
+
+def test_what_follows_is_merged_with_what_others_wrote_there(store: Path, tmp_path: Path) -> None:
+    with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache")) as mount:
+        with (mount.path / "chunks/a/1").open("r+b") as file:
+            file.write(np.full(2, 99, "<i4").tobytes())
+        os.rename(store / "a", store / "b")
+        zarr.open_array(str(store / "b"), mode="r+")[LENGTH + 4 :] = 55
+    assert elements(store / "b") == [7] * LENGTH + [99, 99, 7, 7, 55, 55, 55, 55] + [55] * (LENGTH * 2)
+
+
+def gone(store: Path) -> None:
+    os.rename(store / "a", store.parent / "elsewhere")
+
+
+def replaced(store: Path) -> None:
+    shutil.rmtree(store / "a")
+    make(store, dtype="f4", shards=(LENGTH * CHUNKS,))
+
+
+def renamed_over(store: Path) -> None:
+    make(store, "b", dtype="f4", shards=(LENGTH * CHUNKS,))
+    os.rename(store / "a", store.parent / "elsewhere")
+    os.rename(store / "b", store / "a")
+
+
+def unreadable(store: Path) -> None:
+    (store / "a/zarr.json").write_bytes(b"")
+
+
+@pytest.mark.parametrize("event", [gone, replaced, renamed_over, unreadable], ids=lambda event: event.__name__)
+def test_what_waits_for_a_shard_that_is_no_more_is_saved(store: Path, tmp_path: Path, event: Any) -> None:
+    with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"), ends_with=None) as mount:
+        write_a_chunk(mount)
+        event(store)
+        ended = mount.umount()
+    assert ended.returncode == 7, ended.stderr
+    (folder,) = rescued(tmp_path / "cache")
+    assert str(folder) in ended.stderr
+    assert elements(folder / "store/a") == SAVED
+    (line,) = [json.loads(line) for line in (folder / "lost.jsonl").read_text().splitlines()]
+    assert line["key"] == "a/c/0" and line["chunks"] == [[1]] and line["store"] == str(store)
+    assert os.stat(folder.parent).st_mode & 0o077 == 0
+    if (store / "a/zarr.json").exists() and event is not unreadable:
+        assert elements(store / "a") == [7] * (LENGTH * CHUNKS)
+
+
+def test_where_it_is_saved_is_told_when_it_happens(store: Path, tmp_path: Path) -> None:
+    with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"), ends_with=7) as mount:
+        with opened(mount.path / "chunks", os.O_RDONLY | os.O_DIRECTORY) as root:
+            write_a_chunk(mount)
+            replaced(store)
+            with pytest.raises(OSError, match="Stale file handle"):
+                os.fsync(root)
+        (folder,) = rescued(tmp_path / "cache")
+        (line,) = [line for line in said(mount) if "saved in" in line["message"]]
+        assert str(folder) in line["message"] and line["key"] == "/a"
+
+
+def test_what_waits_goes_with_an_array_that_another_program_erases(store: Path, tmp_path: Path) -> None:
+    with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache")) as mount:
+        write_a_chunk(mount)
+        shutil.rmtree(store / "a")
+    assert list(store.rglob("*")) == [store / "zarr.json"] or not list(store.rglob("a"))
+    assert not rescued(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("sharded", [True, False], ids=["sharded", "plain"])
+def test_what_is_staged_of_an_array_in_doubt_at_the_end_is_saved(tmp_path: Path, sharded: bool) -> None:
+    store = tmp_path / "store"
+    make(store, shards=(LENGTH * CHUNKS,) if sharded else None)
+    with mounted(store, "--cache-dir", str(tmp_path / "cache"), ends_with=None) as mount:
+        header = (mount.path / "npy/a.npy").stat().st_size - 4 * LENGTH * CHUNKS
+        with opened(mount.path / "npy/a.npy", os.O_RDWR) as whole, opened(mount.path / "chunks/a/3", os.O_RDWR) as chunk:
+            os.pwrite(whole, np.full(LENGTH, 99, "<i4").tobytes(), header + 4 * LENGTH)
+            os.pwrite(chunk, np.full(LENGTH, 55, "<i4").tobytes(), 0)
+            unreadable(store)
+            os.kill(mount.pid, signal.SIGTERM)
+            wait_until_gone(mount.pid)
+    folders = rescued(tmp_path / "cache")
+    found = [path.relative_to(folder) for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert Path("files/chunks/a/3") in found, found
+    (array,) = (folder / "store/a" for folder in folders if (folder / "store").exists())
+    assert elements(array) == SAVED

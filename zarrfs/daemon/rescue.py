@@ -1,0 +1,144 @@
+"""What was accepted and can no longer be stored where it belongs, saved in a folder of this machine (docs/design/023-rescued.md).
+
+rescued/20261123T021500Z-3f9c0a1b/    one folder for each array or file that something was lost of
+    lost.jsonl                        a line for each thing: when, of which store, its key, why, which chunks
+    store/                            a Zarr store: the array as it was, with those chunks that were written, and no others
+    files/chunks/a/0                  or the bytes of a file, under its path in the mount
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from zarrfs import own_files, threads
+from zarrfs.arrays.array import Array
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.layers import ShardLayers, chunks_of
+from zarrfs.arrays.queued_shard import QueuedShard
+from zarrfs.hierarchy.roots import dialects
+from zarrfs.keys import Prefix
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.metadata import ArrayNode
+from zarrfs.stores.base import Buffer, Store
+from zarrfs.stores.opening import open_store
+from zarrfs.vfs.staging import Staged
+from zarrfs.views.whole_array.array_stage import ElementsStage
+
+log = logging.getLogger(__name__)
+
+FOLDER = "rescued"
+_PIECE_NBYTES = 1 << 20
+
+
+class Rescue:
+    """Saves below ``directory`` (None: the system's folder for temporary files) what was written to ``store``, a URL without secrets."""
+
+    def __init__(self, directory: str | None, store: str) -> None:
+        self._directory = directory if directory is not None else tempfile.gettempdir()
+        self._store = store
+        self._folders: dict[object, str] = {}
+
+    async def shard(self, shard: QueuedShard, why: Exception) -> str:
+        """Save the chunks that wait for a shard. Returns the folder. Raises `OSError` and `ZarrfsError`."""
+        folder = await threads.io(self._folder, shard.node)
+        chunks = {coords: written.data for coords, written in shard.all().items()}
+        saved = {coords: data for coords, data in chunks.items() if data is not None}
+        if saved:
+            async with _Place(folder) as place:
+                await place.store(shard.array, saved)
+        erased = [coords for coords, data in chunks.items() if data is None]
+        more = {"path": shard.node.path, "chunks": sorted(saved), "erased_chunks": sorted(erased)}
+        await threads.io(self._say, folder, shard.key, why, more)
+        return folder
+
+    async def file(self, staged: Staged, why: Exception) -> str:
+        """Save what is staged of a file. Returns the folder. Raises `OSError` and `ZarrfsError`."""
+        ident, stage = staged.content.ident, staged.stage
+        assert stage is not None
+        folder = await threads.io(self._folder, staged)
+        if isinstance(stage, ElementsStage):
+            async with _Place(folder) as place:
+                chunks = await stage.publish_into(place.array)
+            await threads.io(self._say, folder, ident, why, {"path": stage.path, "chunks": sorted(chunks)})
+            return folder
+        file = await threads.io(_created, os.path.join(folder, "files"), ident)
+        try:
+            for offset in range(0, stage.size, _PIECE_NBYTES):
+                await threads.io(os.write, file, await stage.read(offset, _PIECE_NBYTES))
+            await threads.io(os.fsync, file)
+        finally:
+            os.close(file)
+        await threads.io(self._say, folder, ident, why, {"nbytes": stage.size})
+        return folder
+
+    def _folder(self, of: object) -> str:
+        """The folder for what is lost of one thing, made where there is none yet."""
+        if of not in self._folders:
+            rescued = os.path.join(self._directory, FOLDER)
+            own_files.make_folder(rescued, 0o700)
+            stat = os.stat(rescued)
+            if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
+                # Others could read it, or put links there.
+                rescued = tempfile.mkdtemp(prefix=f"{FOLDER}-", dir=self._directory)
+            name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
+            folder = os.path.join(rescued, name)
+            os.mkdir(folder, 0o700)
+            self._folders[of] = folder
+        return self._folders[of]
+
+    def _say(self, folder: str, key: str, why: Exception, more: Mapping[str, object]) -> None:
+        line = {"time": time.time(), "store": self._store, "key": key, "why": f"{type(why).__name__}: {why}", **more}
+        with open(os.path.join(folder, "lost.jsonl"), "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class _Place:
+    """The store in a folder of what was rescued, for an ``async with`` block."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "store")
+        self._opened: Store | None = None
+
+    async def __aenter__(self) -> _Place:
+        await threads.io(partial(os.makedirs, self._path, 0o700, exist_ok=True))
+        self._opened = await open_store(self._path)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._opened is not None
+        await self._opened.sync_all()
+        await self._opened.aclose()
+
+    async def array(self, node: ArrayNode) -> Array:
+        """The array that ``node`` was, under its path, with what was saved of it before."""
+        store = self._opened
+        assert store is not None
+        layout = next(dialect for dialect in dialects() if dialect.name == node.dialect).create(Prefix(""))
+        node = replace(node, chunk_prefix=layout.chunk_prefix(node.path))
+        counters = HierarchyCounters()
+        array = Array(node, chunks_of(store, node, ShardLayers(counters)), counters)
+        for key, document in (layout.entry_documents() | layout.format(node)).items():
+            await store.set(key, document)
+        return array
+
+    async def store(self, node: ArrayNode, chunks: Mapping[Coords, Buffer]) -> None:
+        """Store encoded chunks of the array that ``node`` was."""
+        await (await self.array(node)).chunks.update(chunks)
+
+
+def _created(folder: str, ident: str) -> int:
+    """A new file below ``folder`` that is called as a file of the mount is."""
+    *above, name = [part for part in ident.split("/") if part not in ("", ".", "..")]
+    path = os.path.join(folder, *above)
+    os.makedirs(path, 0o700, exist_ok=True)
+    return os.open(os.path.join(path, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
