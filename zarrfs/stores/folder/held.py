@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import resource
 import stat as st
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch
@@ -58,18 +59,22 @@ class HeldFiles:
 
 
 class HeldFile(Held):
-    """One value; whoever has it closes it."""
+    """One value; whoever has it closes it. The descriptor stays until the reads that are under way have ended: its number would be that of
+    another file."""
 
     def __init__(self, files: HeldFiles, inline: InlineTree, fd: int, parts: Parts, stat: KeyStat) -> None:
         self._files = files
         self._inline = inline
         self._fd = fd
         self._parts = parts
+        self._readers = 0
+        self._closed = False
         self.stat = stat
 
     async def read(self, offset: int, size: int) -> Buffer:
         key = path_of(self._parts)
-        with translated("reading", key):
+        assert not self._closed
+        with self._reading(), translated("reading", key):
             stop = max(offset, min(offset + size, self.stat.size))
             try:
                 if stop - offset > _AT_ONCE:
@@ -82,7 +87,20 @@ class HeldFile(Held):
         return data
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        self._closed = True
+        self._close_if_unused()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._closed and not self._readers and self._fd >= 0:
+            fd, self._fd = self._fd, -1
             os.close(fd)
             self._files.let_go()
