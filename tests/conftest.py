@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -40,17 +41,37 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 3 * len(os.sched_getaffinity(0)) // 2
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As ``make test`` asks for it; who asks for another distribution gets that."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.support.spreading import Spread
+
+    return Spread(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first: a file that is begun last is waited for by all (`make test` passes ``--no-loadscope-reorder``)."""
     order = {folder: place for place, folder in enumerate(("hostile", "mount", "lifecycle"))}
-    items.sort(key=lambda item: (order.get(item.path.parent.name, len(order)), item.path.name not in _LONGEST))
+    items.sort(key=lambda item: (item.path.name not in _LONGEST, order.get(item.path.parent.name, len(order))))
 
 
-_LONGEST = ("test_memory.py", "test_stores.py", "test_endings.py", "test_hung_folder.py", "test_umount.py", "test_users.py")
+_LONGEST = (
+    "test_memory.py",
+    "test_stores.py",
+    "test_endings.py",
+    "test_hung_folder.py",
+    "test_umount.py",
+    "test_users.py",
+    "test_several_steps.py",
+    "test_two_writers.py",
+    "test_readme.py",
+)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("full_length") and not length.FULL:
+    if item.get_closest_marker("full_length") and not length.MARKED:
         pytest.skip("takes long: .ci/run and make soak run it")
     if item.get_closest_marker("fuse") and (reason := why_fuse_is_unusable()):
         if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":

@@ -29,8 +29,11 @@ _PATIENCE_S = 30
 
 _AGAIN_S = 0.3
 
+ANSWERED_S = 60.0
+"""Within this time the last request of a program that was killed is answered, however many others are at work on this machine."""
+
 UMOUNT_S = 10.0
-"""Within this time a mount ends when programs that used it were killed and nothing is to be stored."""
+"""Within this time a mount ends that nobody uses, when nothing is to be stored."""
 
 FORBIDDEN = ("Traceback", "defect of zarrfs", "Fatal Python error", "Segmentation fault")
 """What no store may bring into a log."""
@@ -62,9 +65,8 @@ def judged(store: Path | str, *options: str, umount_s: float = UMOUNT_S) -> Iter
         verdict.longest_wait = float(waits.get("longest", "inf"))
         if not _is_alive(mount.pid):
             verdict.faults.append("the daemon is dead")
-        begin = time.monotonic()
-        verdict.faults.extend(_umount(mount, begin + umount_s))
-        verdict.umount = time.monotonic() - begin
+        faults, verdict.umount = _umount(mount)
+        verdict.faults.extend(faults)
         if verdict.umount > umount_s:
             verdict.faults.append(f"umount took {verdict.umount:.1f} s")
         verdict.log = mount.log()
@@ -74,18 +76,23 @@ def judged(store: Path | str, *options: str, umount_s: float = UMOUNT_S) -> Iter
                 verdict.faults.append(f"the log has {word!r}: {verdict.log[begins : begins + 3000]}")
 
 
-def _umount(mount: Mounted, until: float) -> list[str]:
-    """Faults of unmounting. A program that was killed uses the mount until its last request is answered: it may have that long."""
+def _umount(mount: Mounted) -> tuple[list[str], float]:
+    """Faults of unmounting, and the seconds that it took. A program that was killed uses the mount until its last request is answered:
+    that is waited for before."""
+    until = time.monotonic() + ANSWERED_S
     while True:
+        begin = time.monotonic()
         try:
             ended = mount.umount()
         except subprocess.TimeoutExpired:
-            return ["umount did not end"]
-        if ended.returncode == 1 and "in use" in ended.stderr and time.monotonic() < until:
+            return ["umount did not end"], time.monotonic() - begin
+        if ended.returncode == 1 and "in use" in ended.stderr and begin < until:
             time.sleep(_AGAIN_S)
             continue
         faults = [f"umount: {word}" for word in FORBIDDEN if word in ended.stderr]
-        return faults + ([f"umount exited with {ended.returncode}: {ended.stderr}"] if ended.returncode else [])
+        if ended.returncode:
+            faults.append(f"umount exited with {ended.returncode}: {ended.stderr}")
+        return faults, time.monotonic() - begin
 
 
 def check(verdict: Verdict, *, longest_wait: float, peak: int) -> None:

@@ -1,8 +1,8 @@
 """How long the tests are: as many examples, and as large stores, as there is time for.
 
 ZARRFS_EXAMPLES multiplies the examples of each test: a quarter by default, a half in ``.ci/run``, more than 1 in ``make soak``, whose
-examples are others each time. The rest are the same each time: who changes nothing sees nothing fail. From a half on, what fills memory
-or folders has its full size (`share`).
+examples are others each time. The rest are the same each time: who changes nothing sees nothing fail. From a half on, tests marked
+``full_length`` run; from 1 on, what fills memory or folders has its full size (`share`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from hypothesis import settings
 _FACTOR = float(os.environ.get("ZARRFS_EXAMPLES", "0.25"))
 _LEAST = 5
 
-FULL = _FACTOR >= 0.5
-"""Whether stores have their full size, and tests marked ``full_length`` run."""
+FULL = _FACTOR >= 1
+"""Whether stores have their full size."""
+
+MARKED = _FACTOR >= 0.5
+"""Whether tests marked ``full_length`` run."""
 
 
 def tries(count: int, **more: Any) -> settings:

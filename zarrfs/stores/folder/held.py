@@ -59,8 +59,8 @@ class HeldFiles:
 
 
 class HeldFile(Held):
-    """One value; whoever has it closes it. The descriptor stays until the reads that are under way have ended: its number would be that of
-    another file."""
+    """One value; whoever has it closes it. The descriptor stays until the reads that are under way have ended: another file would get its
+    number."""
 
     def __init__(self, files: HeldFiles, inline: InlineTree, fd: int, parts: Parts, stat: KeyStat) -> None:
         self._files = files
