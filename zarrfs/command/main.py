@@ -257,12 +257,13 @@ def check(
         str, typer.Argument(metavar="[NODE]", show_default=False, help="A node's path: check what is there only.")
     ] = "/",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="First end, or undo, what a kill left half done.")] = False,
     mount_options: _MountOptions = None,
     config_file: _ConfigFile = None,
 ) -> int:
     """Read and decode every chunk of STORE; list what is bad.
 
-    Exit code 0 says that every chunk was decoded, 1 that something is bad or could not be checked.
+    Exit code 0 says that every chunk was decoded, 1 that something is bad, half done, or could not be checked.
     """
     # That is so for what zarrfs does not support, too: `zarrfs check a && rm -r b` relies on the whole of a, and programs that test
     # archives (unzip -t, 7z t) fail for a method that they do not know. The two kinds are listed apart.
@@ -280,7 +281,7 @@ def check(
 
     async def checked() -> Report:
         with check_text.Bar() as bar:
-            return await checking.check(config, node, bar.update)
+            return await checking.check(config, node, bar.update, repairs=repair)
 
     report = interrupts.run(checked)
     if as_json:
@@ -289,7 +290,7 @@ def check(
         Console(width=None if sys.stdout.isatty() else sys.maxsize, highlight=False).print(check_text.render(report))
     if not report.complete:
         return _INTERRUPTED
-    return 1 if report.bad.count or report.unchecked.count else 0
+    return 1 if report.bad.count or report.unchecked.count or report.steps.count else 0
 
 
 class _Installed(StrEnum):

@@ -240,13 +240,17 @@ class Intents:
         finally:
             await intent.end()
 
+    async def there(self) -> list[Intent]:
+        """Those that there are, whether somebody works on them or not."""
+        if not self.store.listable or not await self.store.prefix_exists(APART):
+            return []
+        names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and _NAME.fullmatch(name)]
+        return [Intent(self.store, name) for name in sorted(names)]
+
     async def left(self) -> AsyncGenerator[Intent]:
         """Those that somebody left behind; each is held until the next is asked for."""
-        if not await self.store.prefix_exists(APART):
-            return
-        names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and _NAME.fullmatch(name)]
-        for name in names:
-            intent = Intent(self.store, name)
+        there = await self.there()
+        for intent in there:
             try:
                 with trio.move_on_after(_LOCKED_SECONDS):
                     await intent.hold()
@@ -257,8 +261,9 @@ class Intents:
                     yield intent
                 finally:
                     await intent.let_go()
-        with suppress(ZarrfsError):
-            await self.store.remove_prefix(APART)
+        if there:
+            with suppress(ZarrfsError):
+                await self.store.remove_prefix(APART)
 
 
 async def settle(store: Store, intent: Intent, record: Record) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from zarrfs.errors import IntentTooNew, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record, settle
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.keys import NodePath
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -22,9 +24,19 @@ async def demand_known(intents: Intents) -> None:
             pass
 
 
-async def recover(intents: Intents, hierarchy: Hierarchy, store: Store) -> None:
-    """End, or undo, whatever nobody works on. What cannot be is left, with a line in the log."""
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """An operation that was cut short, and is ended (``is_done``) or undone."""
+
+    operation: str
+    path: NodePath
+    is_done: bool
+
+
+async def recover(intents: Intents, hierarchy: Hierarchy, store: Store) -> list[Recovered]:
+    """End, or undo, whatever nobody works on, and tell what that was. What cannot be is left, with a line in the log."""
     copies = ConsolidatedCopies(hierarchy, store)
+    recovered: list[Recovered] = []
     async with aclosing(_left(intents)) as left:
         async for intent, record in left:
             try:
@@ -36,6 +48,7 @@ async def recover(intents: Intents, hierarchy: Hierarchy, store: Store) -> None:
                         record.operation,
                         "ended" if is_done else "undone",
                     )
+                    recovered.append(Recovered(record.operation, record.path, is_done))
                     hierarchy.forget_all()
                     await _renew_copies(hierarchy, copies, record)
             except ZarrfsError as error:
@@ -46,6 +59,7 @@ async def recover(intents: Intents, hierarchy: Hierarchy, store: Store) -> None:
                 else:
                     # Where no lock holds between processes another mount may be at work on it.
                     log.warning("%s was left behind, or is in the making", intent.prefix)
+    return recovered
 
 
 async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]]:

@@ -22,25 +22,34 @@ from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
-from zarrfs.reports import check_shards
+from zarrfs.reports import check_shards, check_steps
 from zarrfs.reports.check_grid import coordinates, whole_grid
 from zarrfs.reports.findings import Finding, Report
-from zarrfs.reports.offline import opened, walk
+from zarrfs.reports.offline import hierarchy_of, opened, walk
 from zarrfs.stores.base import Store
+from zarrfs.transformers.without_apart import WithoutApart
 
 _WIDTH = 16
 _BATCH = 4096
 
 
-async def check(config: MountConfig, path: str, told: Callable[[Report], None] = lambda report: None) -> Report:
-    """Read and decode every chunk of the arrays at and below ``path``; ``told`` is called whenever there is news.
+async def check(
+    config: MountConfig, path: str, told: Callable[[Report], None] = lambda report: None, *, repairs: bool = False
+) -> Report:
+    """Read and decode every chunk of the arrays at and below ``path``; ``told`` is called whenever there is news. ``repairs``: end, or
+    undo, what a kill left half done before that, which needs a store that can be written to.
 
     The first SIGINT ends it, with what was found until then. Raises `NoSuchEntry` when there is no such node, in the groups of its
     nurseries, and whatever opening the store raises.
     """
     report = Report(public_url(config.store))
-    async with opened(config) as (store, hierarchy), trio.open_nursery() as nursery:
+    if repairs:
+        await check_steps.repair(config, report)
+    async with opened(config) as whole, trio.open_nursery() as nursery:
         await nursery.start(_end_on_interrupt, nursery.cancel_scope)
+        await check_steps.look(whole, report)
+        store = WithoutApart(whole)
+        hierarchy = hierarchy_of(config, store)
         arrays = [array async for array in _survey(config, store, hierarchy, path, report)]
         told(report)
         for array_path in arrays:

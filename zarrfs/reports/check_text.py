@@ -18,6 +18,9 @@ def render(report: Report) -> Text:
     for title, findings, style in (
         ("bad", report.bad, "red"),
         ("could not be checked", report.unchecked, "yellow"),
+        ("half done, or under way in a mount (--repair ends or undoes what nobody works on)", report.steps, "yellow"),
+        ("not yet in their places", report.making, "dim"),
+        ("repaired", report.repaired, "green"),
         ("lies outside the grid, where nobody reads it", report.outside, "dim"),
         ("hides documents of other layouts, which were not checked", report.hidden, "dim"),
     ):
@@ -57,6 +60,8 @@ def _summary(report: Report) -> Text:
     faults = [f"{report.bad.count} bad"] if report.bad.count else []
     if report.unchecked.count:
         faults.append(f"{report.unchecked.count} could not be checked")
+    if report.steps.count:
+        faults.append(f"{counted(report.steps.count, 'operation')} half done")
     if not report.complete:
         faults.append(f"interrupted after {report.done} of {report.total} chunks")
     return Text(line + (", ".join(faults) or "all is well"), "bold")

@@ -54,7 +54,8 @@ class Report:
     ``bad``: nodes and chunks that are not what they have to be, or cannot be read. ``unchecked``: nodes that may be sound and ask for
     what zarrfs cannot do. ``outside``: what is stored as a chunk where the grid has none, which nobody reads and no text forbids.
     ``hidden``: nodes at whose path there are documents of other layouts, too, which count for nothing and are not checked.
-    ``complete`` is False until the end is reached.
+    ``steps``: operations in several steps that somebody works on, or that a kill left half done; ``making``: those of which nothing is in
+    its place yet; ``repaired``: those that were ended or undone. ``complete`` is False until the end is reached.
 
     ``shards``: whose index was read, those within others included. ``shard_chunks`` of ``shard_chunks_possible`` chunks are in them;
     ``shard_unused_nbytes`` of theirs belong to no chunk.
@@ -75,6 +76,9 @@ class Report:
     unchecked: Findings = field(default_factory=Findings)
     outside: Findings = field(default_factory=Findings)
     hidden: Findings = field(default_factory=Findings)
+    steps: Findings = field(default_factory=Findings)
+    making: Findings = field(default_factory=Findings)
+    repaired: Findings = field(default_factory=Findings)
     complete: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -83,7 +87,7 @@ class Report:
             "store complete nodes chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
         )
         said: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
-        for name in ("bad", "unchecked", "outside", "hidden"):
+        for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden"):
             findings: Findings = getattr(self, name)
             said[f"{name}_count"] = findings.count
             said[name] = [each.to_json() for each in findings.first]

@@ -17,7 +17,8 @@ from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.reports.info_amounts import Amounts, Told, amounts_of
-from zarrfs.reports.offline import opened, walk
+from zarrfs.reports.offline import hierarchy_of, opened, walk
+from zarrfs.transformers.without_apart import WithoutApart
 
 
 async def describe(
@@ -33,7 +34,8 @@ async def describe(
     node, and whatever opening the store raises.
     """
     nodes: list[dict[str, Any]] = []
-    async with opened(config) as (_, hierarchy):
+    async with opened(config) as store:
+        hierarchy = hierarchy_of(config, WithoutApart(store))
         async for node in walk(hierarchy, config, path):
             try:
                 if not isinstance(node, UnsupportedNode):

@@ -25,7 +25,6 @@ from zarrfs.options.redact import public_url
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.transformers.deadline import DeadlineStore
-from zarrfs.transformers.without_apart import WithoutApart
 
 # Deeper hierarchies are some program's mistake, or somebody's trap.
 _MAX_DEPTH = 64
@@ -34,22 +33,23 @@ _FEW = 1000
 
 
 @asynccontextmanager
-async def opened(config: MountConfig) -> AsyncIterator[tuple[Store, Hierarchy]]:
-    """``config.store``, read-only, and its hierarchy, of which nothing is learnt twice. Raises whatever opening the store raises."""
-    store = await open_store(config.store, read_only=True)
+async def opened(config: MountConfig, *, read_only: bool = True) -> AsyncIterator[Store]:
+    """``config.store``. Raises whatever opening the store raises."""
+    store = await open_store(config.store, read_only=read_only)
     try:
         async with trio.open_nursery() as nursery:
-            timely: Store = WithoutApart(DeadlineStore(store, config.timeout, nursery))
-            counters = HierarchyCounters()
-            readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
-            layers = ShardLayers(counters, MemoryBudget(config.memory_limit))
-            yield (
-                timely,
-                Hierarchy(timely, readers, counters, ttl=math.inf, layers=layers, dialects=dialects(config.dialect_choices)),
-            )
+            yield DeadlineStore(store, config.timeout, nursery)
             nursery.cancel_scope.cancel()
     finally:
         await store.aclose()
+
+
+def hierarchy_of(config: MountConfig, store: Store) -> Hierarchy:
+    """The hierarchy of ``store``, of which nothing is learnt twice."""
+    counters = HierarchyCounters()
+    readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
+    layers = ShardLayers(counters, MemoryBudget(config.memory_limit))
+    return Hierarchy(store, readers, counters, ttl=math.inf, layers=layers, dialects=dialects(config.dialect_choices))
 
 
 async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIterator[Node]:

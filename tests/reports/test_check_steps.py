@@ -1,0 +1,115 @@
+"""``zarrfs check`` tells what a kill left of operations in several steps, and ends or undoes it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.support.small_stores import array_document, write
+from zarrfs.hierarchy.intents import VERSION, Intents, Record
+from zarrfs.keys import NodePath, Prefix
+from zarrfs.options.config import MountConfig
+from zarrfs.reports.check import check
+from zarrfs.reports.findings import Report
+from zarrfs.stores.folder.store import FolderStore
+
+A = Prefix("a/")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write(tmp_path / "store", {"a/.zarray": array_document((4,), (4,), "|u1"), "a/0": b"abcd", ".zgroup": b'{"zarr_format":2}'})
+
+
+async def cut_short(path: Path, record: Record, *, aside: bool, new: bool = False) -> None:
+    """As a process leaves it that is killed there."""
+    store = FolderStore(str(path))
+    intent = Intents(store).new()
+    await intent.begin(record)
+    if new:
+        await store.set(intent.new.key(".zarray"), array_document((2,), (2,), "|u1"))
+    if aside:
+        await store.rename_prefix(A, intent.old)
+    await intent.let_go()
+    await store.aclose()
+
+
+def checked(store: Path, *, repairs: bool = False) -> Report:
+    async def run() -> Report:
+        return await check(MountConfig(store=str(store)), "/", repairs=repairs)
+
+    return trio.run(run)
+
+
+def zarrfs(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "zarrfs", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.logs("was cut short is undone")
+def test_a_replacement_that_was_cut_short_is_told_and_undone(store: Path) -> None:
+    trio.run(lambda: cut_short(store, Record("replace", NodePath("/a"), A), aside=True))
+    before = sorted(store.rglob("*"))
+    report = checked(store)
+    assert [finding.path for finding in report.steps.first] == ["/a"] and report.chunks == 0
+    assert sorted(store.rglob("*")) == before, "looking changes nothing"
+    report = checked(store, repairs=True)
+    assert report.steps.count == 0 and report.chunks == 1
+    assert [(finding.path, finding.reason) for finding in report.repaired.first] == [("/a", "replace: undone")]
+    assert sorted(path.name for path in store.rglob("*")) == [".zarray", ".zgroup", "0", "a"]
+
+
+@pytest.mark.logs("was cut short is ended")
+def test_one_whose_new_array_is_in_its_place_is_ended(store: Path) -> None:
+    trio.run(lambda: cut_short(store, Record("erase", NodePath("/a"), A), aside=True))
+    report = checked(store, repairs=True)
+    assert [finding.reason for finding in report.repaired.first] == ["erase: ended"]
+    assert sorted(path.name for path in store.rglob("*")) == [".zgroup"]
+
+
+def test_what_is_only_being_made_is_no_fault(store: Path) -> None:
+    (store / f".zarrfs/{'0' * 32}/new").mkdir(parents=True)
+    report = checked(store)
+    assert (report.steps.count, report.making.count, report.bad.count) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_command_tells_and_repairs(store: Path, as_json: bool) -> None:
+    trio.run(lambda: cut_short(store, Record("replace", NodePath("/a"), A), aside=True, new=True))
+    options = ["--json"] if as_json else []
+    told = zarrfs("check", store, *options)
+    assert told.returncode == 1, told
+    repaired = zarrfs("check", store, "--repair", *options)
+    assert repaired.returncode == 0, repaired
+    if as_json:
+        said: Any = json.loads(told.stdout)
+        assert said["steps_count"] == 1 and said["steps"][0]["path"] == "/a"
+        assert json.loads(repaired.stdout)["repaired_count"] == 1
+    else:
+        assert "half done" in told.stdout and "--repair" in told.stdout
+        assert "all is well" in repaired.stdout
+    assert (store / "a/0").read_bytes() == b"abcd"
+
+
+def test_what_a_later_zarrfs_has_left_is_not_repaired(store: Path) -> None:
+    folder = store / f".zarrfs/{'0' * 32}"
+    folder.mkdir(parents=True)
+    (folder / "intent.json").write_text(json.dumps({"version": VERSION + 1}))
+    told = zarrfs("check", store)
+    assert told.returncode == 1 and f"version {VERSION + 1}" in told.stdout
+    refused = zarrfs("check", "--repair", store)
+    assert refused.returncode == 1 and f"version {VERSION + 1}" in refused.stderr
+    assert (folder / "intent.json").exists()
+
+
+def test_what_cannot_be_written_to_cannot_be_repaired(tmp_path: Path) -> None:
+    archive = tmp_path / "store.zip"
+    subprocess.run([sys.executable, "-m", "zipfile", "-c", str(archive), __file__], check=True)
+    refused = zarrfs("check", "--repair", archive)
+    assert refused.returncode == 1 and "cannot be written to" in refused.stderr
