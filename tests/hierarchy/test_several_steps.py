@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -35,11 +35,20 @@ class Killed(BaseException):
     """The process is no more: nothing that it does from here on reaches the store."""
 
 
+class Kind(NamedTuple):
+    """What a store can do. ``is_in_parts``: all nodes lie on another file system than what is apart."""
+
+    exchanges: bool
+    renames: bool
+    is_in_parts: bool
+
+
 class Faulty(ForwardingStore):
     """A folder whose changing operation number ``at`` fails, or is the last of its process. ``late``: after it took effect."""
 
-    def __init__(self, path: Path, *, exchanges: bool, renames: bool) -> None:
+    def __init__(self, path: Path, kind: Kind) -> None:
         super().__init__(FolderStore(str(path)))
+        exchanges, renames, self.is_in_parts = kind
         self.exchanges = exchanges
         self.renames_prefixes = renames
         self.count = 0
@@ -83,14 +92,17 @@ class Faulty(ForwardingStore):
         return bool(await self._changing(lambda: self.inner.rename(old, new)))
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
-        if not self.renames_prefixes:
+        if not self.renames_prefixes or self._is_elsewhere(old, new):
             raise StoreUnsupported("renaming")
         return bool(await self._changing(lambda: self.inner.rename_prefix(old, new)))
 
     async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
-        if not (self.exchanges and self.renames_prefixes):
+        if not (self.exchanges and self.renames_prefixes) or self._is_elsewhere(one, other):
             raise StoreUnsupported("exchanging")
         await self._changing(lambda: self.inner.exchange_prefixes(one, other))
+
+    def _is_elsewhere(self, one: Prefix, other: Prefix) -> bool:
+        return self.is_in_parts and one.startswith(APART) != other.startswith(APART)
 
     async def make_prefix(self, prefix: Prefix) -> None:
         await self._changing(lambda: self.inner.make_prefix(prefix))
@@ -131,7 +143,12 @@ CASES = (
     Case("erase", _erase, {"a.npy": OLD, "b.npy": OTHER}, {"b.npy": OTHER}),
     Case("rename over", _rename_over, {"a.npy": OLD, "b.npy": OTHER}, {"b.npy": OLD}),
 )
-STORES = {"exchange": (True, True), "rename": (False, True), "no rename": (False, False)}
+STORES: dict[str, Kind] = {
+    "exchange": Kind(True, True, False),
+    "rename": Kind(False, True, False),
+    "no rename": Kind(False, False, False),
+    "elsewhere": Kind(True, True, True),
+}
 
 
 def _sample() -> list[object]:
@@ -143,7 +160,7 @@ def _sample() -> list[object]:
         for case in CASES
         for kind in STORES
         for dialect in DIALECTS
-        if not (case.name == "rename over" and (kind == "no rename" or dialect in ("v3_2019", "v3_2022")))
+        if not (case.name == "rename over" and (kind in ("no rename", "elsewhere") or dialect in ("v3_2019", "v3_2022")))
     ]
 
 
@@ -180,9 +197,8 @@ async def _prepare(case: Case, dialect: str, path: Path) -> None:
 
 async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, kills: bool, late: bool) -> bool:
     """Whether the fault happened at all."""
-    exchanges, renames = STORES[kind]
     options = _options(dialect)
-    store = Faulty(path, exchanges=exchanges, renames=renames)
+    store = Faulty(path, STORES[kind])
     store.at, store.kills, store.late = at, kills, late
     what = f"operation {at} of {case.name} on {kind} {'killed' if kills else 'failed'} {'late' if late else ''}"
     acknowledged = False
@@ -200,7 +216,7 @@ async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, k
     store.end_process()
     await store.inner.aclose()
 
-    store = Faulty(path, exchanges=exchanges, renames=renames)
+    store = Faulty(path, STORES[kind])
     async with tree_over(store, f"file:{path}", **options) as tree:
         await tree.recover()
         await _expect(tree, case, acknowledged, f"{what}, mounted again")
@@ -209,7 +225,7 @@ async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, k
             np.testing.assert_array_equal(await load(tree, f"npy/g/{name}"), NEW * 2)
     await store.aclose()
     # Where no lock holds between processes, what has no record is not taken for left behind.
-    assert not renames or not await trio.Path(path / APART).exists(), what
+    assert not STORES[kind].renames or not await trio.Path(path / APART).exists(), what
     return happened
 
 

@@ -24,7 +24,9 @@ A = Prefix("a/")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    return write(tmp_path / "store", {"a/.zarray": array_document((4,), (4,), "|u1"), "a/0": b"abcd", ".zgroup": b'{"zarr_format":2}'})
+    return write(
+        tmp_path / "store", {"a/.zarray": array_document((4,), (4,), "|u1"), "a/0": b"abcd", ".zgroup": b'{"zarr_format":2}'}
+    )
 
 
 async def cut_short(path: Path, record: Record, *, aside: bool, new: bool = False) -> None:

@@ -249,8 +249,7 @@ class Intents:
 
     async def left(self) -> AsyncGenerator[Intent]:
         """Those that somebody left behind; each is held until the next is asked for."""
-        there = await self.there()
-        for intent in there:
+        for intent in await self.there():
             try:
                 with trio.move_on_after(_LOCKED_SECONDS):
                     await intent.hold()
@@ -261,7 +260,7 @@ class Intents:
                     yield intent
                 finally:
                     await intent.let_go()
-        if there:
+        if self.store.listable and await self.store.prefix_exists(APART):
             with suppress(ZarrfsError):
                 await self.store.remove_prefix(APART)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -14,6 +15,8 @@ from zarrfs.hierarchy.stored_documents import holds_only_chunks
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.base import Generation
+
+log = logging.getLogger(__name__)
 
 
 def place_of(layout: Layout, node: ArrayNode) -> Prefix:
@@ -49,12 +52,17 @@ class Placing:
         if node.path == ROOT or not self._store.renames_prefixes:
             erased = tuple(chunks) if node.path == ROOT else None
             await self._copy(node, place, before, written, erased)
-        elif layout.per_node:
-            await self._put_folder(layout, node, written, place, over=over)
-        elif over:
-            await self._replace(node, place, before, written)
         else:
-            await self._appear_with(node, place, written)
+            try:
+                if layout.per_node:
+                    await self._put_folder(layout, node, written, place, over=over)
+                elif over:
+                    await self._replace(node, place, before, written)
+                else:
+                    await self._appear_with(node, place, written)
+            except StoreUnsupported as error:
+                log.info("%s is copied to its place: %s", node.path, error)
+                await self._copy(node, place, before, written, None)
         self.is_placed = True
 
     async def end(self) -> None:
