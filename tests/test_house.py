@@ -29,7 +29,7 @@ HOUSE = """
     vfs             memory threads durability
     hierarchy       arrays dialects codecs model stores.base stores.anchor threads fences registry
     transformers    arrays model stores.base stores.anchor stores.locks fences in_flight
-    arrays          codecs model stores.base stores.locks memory threads
+    arrays          codecs model stores.base stores.anchor stores.locks memory threads
     stores          memory threads durability registry
     containers      model
     dialects        codecs model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,24 @@ def test_what_was_staged_is_not_stored_in_an_equal_array(store: Path, how: str, 
             assert errno_of(lambda: os.fsync(whole)) == errno.ESTALE
             assert errno_of(lambda: os.fsync(chunk)) == errno.ESTALE
         (mount.path / "npy/a.npy").read_bytes()
+        mount.umount()
+    assert all(elements == [7] * 8 for elements in arrays(store).values())
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@pytest.mark.parametrize("how", ["removed", "copied"])
+def test_a_chunk_that_was_opened_to_be_replaced_is_not_stored_in_an_equal_array(store: Path, how: str, view: str) -> None:
+    """Nothing of it was read: what it is of was noted when it was opened."""
+    sharded = "sharding_indexed" in (store / "a/zarr.json").read_text()
+    with mounted(store, "--no-watch", ends_with=None) as mount:
+        path = mount.path / ("chunks/a/0" if view == "chunks" else "zarr3/a/c/0")
+        nbytes = path.stat().st_size
+        fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+        os.pwrite(fd, FOUR[:4] * (nbytes // 4), 0)
+        make_anew(store, how, sharded=sharded)
+        assert errno_of(lambda: os.fsync(fd)) == errno.ESTALE
+        with suppress(OSError):
+            os.close(fd)
         mount.umount()
     assert all(elements == [7] * 8 for elements in arrays(store).values())
 

@@ -19,6 +19,7 @@ import trio
 from zarrfs.errors import NodeMoving, StaleEntry, StoreTimeout
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import presupposing
 from zarrfs.stores.locks import LockTable
 
@@ -56,6 +57,8 @@ class LiveNode:
         self.why_gone: str | None = None
         self.erased_here = False
         """Whether it is gone because somebody erased it through this mount."""
+        self.anchor: Anchor | None = None
+        """Its folder, since somebody began to write to it."""
         self.fences: list[trio.Event] = []
         """What moves or ends it, was given up at its deadline, and goes on."""
         self._confirm_now = confirm_now
@@ -108,7 +111,7 @@ class LiveNode:
         try:
             if not nested:
                 await self._confirm_now(self)
-            with presupposing(self.folder):
+            with presupposing(self.folder, self.anchor):
                 yield
         finally:
             hold.over = True

@@ -121,6 +121,7 @@ class ShardQueue:
         """Publish what waits for a shard."""
         if (shard := self._shards.get((node, unit))) is not None:
             await self._publish(shard)
+            node.check()
 
     async def publish(self, place: Key | Prefix) -> None:
         """Publish what waits for a key, or for those below a prefix; raises the first failure, after trying all."""
@@ -242,8 +243,8 @@ class ShardQueue:
             self._run_soon()
             return
         try:
-            await self._publish(shard)
-        except BaseException:
+            await self._try_to_publish(shard)
+        except BaseException as error:
             for coords, written in mine.items():
                 if shard.written.get(coords) is written:
                     earlier = before[coords]
@@ -254,28 +255,33 @@ class ShardQueue:
             self._tell(shard, mine)
             self._forget_if_empty(shard)
             if shard.written:
+                # Who wrote it was told that it is stored.
                 self._run_soon()
+                if isinstance(error, StaleEntry) and shard.node.why_gone is not None:
+                    await self._lose(shard, error)
             raise
 
     async def _publish(self, shard: QueuedShard) -> None:
         """Store all that waits for one shard, in one set; what comes meanwhile waits for the next one."""
-        failures = shard.failures
         try:
-            # Whoever puts chunks holds the node and has memory, and waits for the lock.
-            async with shard.node.holding(), shard.working(), shard.lock:
-                if not shard.written:
-                    self._forget_if_empty(shard)
-                    return
-                if shard.failures != failures and shard.unanswered is not None:
-                    # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
-                    raise shard.unanswered
-                await self._store(shard)
-                shard.since = trio.current_time()
-                self._forget_if_empty(shard)
+            await self._try_to_publish(shard)
         except StaleEntry as error:
-            if shard.node.why_gone is not None and await self._lose(shard, error):
+            if shard.node.why_gone is None or not await self._lose(shard, error):
+                raise
+
+    async def _try_to_publish(self, shard: QueuedShard) -> None:
+        failures = shard.failures
+        # Whoever puts chunks holds the node and has memory, and waits for the lock.
+        async with shard.node.holding(), shard.working(), shard.lock:
+            if not shard.written:
+                self._forget_if_empty(shard)
                 return
-            raise
+            if shard.failures != failures and shard.unanswered is not None:
+                # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
+                raise shard.unanswered
+            await self._store(shard)
+            shard.since = trio.current_time()
+            self._forget_if_empty(shard)
 
     async def _store(self, shard: QueuedShard) -> None:
         shard.publishing, shard.written = shard.written, {}

@@ -7,7 +7,6 @@ import logging
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.daemon.rescue import Rescue
 from zarrfs.errors import REFUSALS, NameInvalid, ZarrfsError
-from zarrfs.hierarchy.live_nodes import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import APART, NodePath
 from zarrfs.vfs.file import was_told
@@ -82,7 +81,7 @@ class Losses:
 
     async def _followed(self, hierarchy: Hierarchy, shard: QueuedShard) -> bool:
         """Whether the array was renamed within the store, and what waits is stored there."""
-        anchor = shard.node.anchor if isinstance(shard.node, LiveArray) else None
+        anchor = shard.node.anchor
         place = anchor.place() if anchor is not None else None
         if place is None or place.startswith(APART):
             return False
@@ -103,7 +102,7 @@ class Losses:
 
     async def _went_with_its_array(self, hierarchy: Hierarchy, shard: QueuedShard) -> bool:
         """Whether it is known that another program erased the array, and has put nothing in its place."""
-        anchor = shard.node.anchor if isinstance(shard.node, LiveArray) else None
+        anchor = shard.node.anchor
         if anchor is None:
             return False
         place = anchor.place()

@@ -22,7 +22,6 @@ from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.hierarchy.places import Place, Places
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
-from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Generation, Store
 
 # Editors truncate a document before they write it.
@@ -40,8 +39,6 @@ class LiveArray(LiveNode):
         super().__init__(path, chunk_prefix, confirm_now)
         self.document: Key | None = None
         self.generation: Generation | None = None
-        self.anchor: Anchor | None = None
-        """Its folder, since somebody began to write to it."""
         self.is_unread = False
         """Whether what says what it is was changed, and not read since."""
         self._opened: weakref.ref[OpenArray] | None = None
@@ -250,9 +247,10 @@ class LiveNodes:
         about to be written: that is waited for. Raises `StaleEntry` and `NodeInDoubt`."""
         assert isinstance(live, LiveArray)
         if live.document is not None:
+            # Held before it is asked for: what comes to be in its place afterwards is another.
+            self.hold(live)
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
-                self.hold(live)
                 return True
         give_up = trio.current_time() + _DOUBT_SECONDS
         while True:

@@ -42,23 +42,31 @@ class KeyStat(NamedTuple):
     generation: Generation
 
 
-_presupposed: ContextVar[Prefix | None] = ContextVar("zarrfs_presupposed_prefix", default=None)
+class Presupposed(NamedTuple):
+    """A ``prefix`` that is there; with an ``anchor``, that very folder, wherever it is by now."""
+
+    prefix: Prefix
+    anchor: Anchor | None = None
+
+
+_presupposed: ContextVar[Presupposed | None] = ContextVar("zarrfs_presupposed_prefix", default=None)
 
 
 @contextmanager
-def presupposing(prefix: Prefix | None) -> Iterator[None]:
-    """Within, a value that is set below ``prefix`` is part of what is there. Where a backend has folders, and this one is gone, the set
-    does not make it, and raises `StaleEntry`; elsewhere a prefix is there through its keys alone. It belongs to the task that sets, as
-    `zarrfs.durability` does, and to the tasks and threads that this starts."""
-    token = _presupposed.set(prefix)
+def presupposing(prefix: Prefix | None, anchor: Anchor | None = None) -> Iterator[None]:
+    """Within, a value below ``prefix`` is part of what is there. Where a backend has folders, and this one is gone, a set does not make
+    it, and raises `StaleEntry`; elsewhere a prefix is there through its keys alone. With an ``anchor`` of the backend what lies below
+    ``prefix`` is read and set in that folder, whatever has its name by now. It belongs to the task that sets, as `zarrfs.durability`
+    does, and to the tasks and threads that this starts."""
+    token = _presupposed.set(Presupposed(prefix, anchor) if prefix is not None else None)
     try:
         yield
     finally:
         _presupposed.reset(token)
 
 
-def presupposed() -> Prefix | None:
-    """The prefix of the body of `presupposing` that the caller is in."""
+def presupposed() -> Presupposed | None:
+    """What the body of `presupposing` that the caller is in was begun with."""
     return _presupposed.get()
 
 

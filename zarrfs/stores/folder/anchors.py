@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 from collections import OrderedDict
 
 from zarrfs.keys import Prefix
@@ -23,9 +24,11 @@ class Anchors:
     """Those of one tree."""
 
     def __init__(self, tree: FolderTree) -> None:
-        self._tree = tree
+        self.tree = tree
         self._fds: OrderedDict[int, int] = OrderedDict()
         self._last = 0
+        # Threads begin their lookups there: a descriptor that is closed may be another folder's the next moment.
+        self._lock = threading.Lock()
 
     def hold(self, parts: Parts) -> FolderAnchor | None:
         """One of a folder of this machine; None where it is not there, or may not be opened."""
@@ -33,10 +36,11 @@ class Anchors:
         if fd is None:
             return None
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        while len(self._fds) >= max(1, min(_MOST, soft // _PART_OF_DESCRIPTORS)):
-            os.close(self._fds.popitem(last=False)[1])
-        self._last += 1
-        self._fds[self._last] = fd
+        with self._lock:
+            while len(self._fds) >= max(1, min(_MOST, soft // _PART_OF_DESCRIPTORS)):
+                os.close(self._fds.popitem(last=False)[1])
+            self._last += 1
+            self._fds[self._last] = fd
         return FolderAnchor(self, self._last)
 
     def is_held(self, number: int) -> bool:
@@ -58,15 +62,16 @@ class Anchors:
 
     def is_erased(self, number: int) -> bool:
         """Whether the folder was removed."""
-        held = self._fds.get(number)
-        return held is not None and os.fstat(held).st_nlink == 0
+        with self._lock:
+            held = self._fds.get(number)
+            return held is not None and os.fstat(held).st_nlink == 0
 
     def place(self, number: int) -> Parts | None:
         """Where below the root of the tree it is now."""
         held = self._fds.get(number)
         if held is None:
             return None
-        root = os.readlink(f"/proc/self/fd/{self._tree.root}")
+        root = os.readlink(f"/proc/self/fd/{self.tree.root}")
         there = os.readlink(f"/proc/self/fd/{held}")
         parts = tuple(there[len(root) :].strip("/").split("/"))
         # What a name looks like is no proof: the kernel adds words to that of a folder which was removed.
@@ -74,9 +79,16 @@ class Anchors:
 
     def let_go(self, number: int) -> None:
         """Nobody asks for it any more."""
-        fd = self._fds.pop(number, None)
-        if fd is not None:
-            os.close(fd)
+        with self._lock:
+            fd = self._fds.pop(number, None)
+            if fd is not None:
+                os.close(fd)
+
+    def opened(self, number: int) -> int | None:
+        """Another descriptor of the folder, for the caller to close."""
+        with self._lock:
+            held = self._fds.get(number)
+            return None if held is None else os.dup(held)
 
     def close(self) -> None:
         """Let go of all."""
@@ -84,11 +96,11 @@ class Anchors:
             self.let_go(number)
 
     def _opened(self, parts: Parts) -> int | None:
-        if not self._tree.local or self._tree.mounts.over(parts) is not None:
+        if not self.tree.local or self.tree.mounts.over(parts) is not None:
             # Opening it might wait for a server.
             return None
         try:
-            return self._tree.open_folder(parts)
+            return self.tree.open_folder(parts)
         except OSError:
             return None
 
@@ -99,6 +111,11 @@ class FolderAnchor(Anchor):
     def __init__(self, anchors: Anchors, number: int) -> None:
         self._anchors = anchors
         self._number = number
+        self.tree = anchors.tree
+
+    def opened(self) -> int | None:
+        """See `HeldFolder`."""
+        return self._anchors.opened(self._number)
 
     @property
     def holds(self) -> bool:

@@ -19,6 +19,7 @@ import stat as st
 from zarrfs.stores.base import Buffer, Generation, WouldWait
 from zarrfs.stores.folder.names import Parts, generation_of
 from zarrfs.stores.folder.one_file_system import open_within
+from zarrfs.stores.folder.presupposed import held_on_the_way
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.tree import FolderTree, Ranges, changed
 
@@ -95,8 +96,9 @@ class InlineTree:
             raise WouldWait
         if not self._has_openat2:
             return self._open_by_parts(parts, flags)
+        held = held_on_the_way(tree, parts)
         try:
-            return open_within(tree.root, parts, flags)
+            return open_within(tree.root, parts, flags) if held is None else open_within(held[0], parts[held[1] :], flags)
         except OSError as error:
             match error.errno:
                 case errno.ENOENT:
@@ -114,6 +116,9 @@ class InlineTree:
                     self._has_openat2 = False
                     return self._open_by_parts(parts, flags)
             raise
+        finally:
+            if held is not None:
+                os.close(held[0])
 
     def _demand_file_on_the_way(self, parts: Parts) -> None:
         """Raise `WouldWait` unless the first of them that is no folder is a file, which nothing can lie in."""

@@ -43,7 +43,7 @@ from zarrfs.stores.folder.calls import (
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
 from zarrfs.stores.folder.names import Parts, generation_of, path_of
-from zarrfs.stores.folder.presupposed import demand_presupposed
+from zarrfs.stores.folder.presupposed import demand_not_erased, demand_presupposed, held_on_the_way
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.os_errors import ABSENT
 
@@ -96,10 +96,14 @@ class FolderTree:
 
     def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> int:
         """The same, for the caller to close."""
-        if not parts:
-            return os.open(".", flags | _FOLDER, dir_fd=self.root)
-        fd = self.root
-        for depth in range(len(parts)):
+        fd, first = held_on_the_way(self, parts) or (self.root, 0)
+        if first == len(parts):
+            try:
+                return os.open(".", flags | _FOLDER, dir_fd=fd)
+            finally:
+                if fd != self.root:
+                    os.close(fd)
+        for depth in range(first, len(parts)):
             above = fd
             try:
                 fd = self._step(above, parts, depth, (flags if depth == len(parts) - 1 else os.O_PATH) | _FOLDER, make)
@@ -116,6 +120,7 @@ class FolderTree:
             if not make:
                 raise
             demand_presupposed(parts, depth, error)
+            demand_not_erased(parts, error)
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 self.notice(above, name)
@@ -247,9 +252,10 @@ class FolderTree:
         for left in reversed(range(_TRIES)):
             try:
                 return self._replace(parts, content, if_generation)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
                 # Someone removed the folder under us, or took our file for one that was left behind.
                 self.check_root()
+                demand_not_erased(parts, error)
                 if not left:
                     raise
         raise AssertionError("unreachable")

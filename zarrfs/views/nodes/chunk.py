@@ -82,8 +82,10 @@ class ChunkFile(NodeContent):
                 size = await self._form.chunk_size(self._opened, self._coords, stat.size)
                 self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=stat.mtime_ns)
 
-    def moved(self, path: NodePath) -> ChunkFile:
-        return type(self)(self._form, self._opened, self._coords, path)
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        # What comes to be in the place of its array from now on is another.
+        self._context.hierarchy.live.hold(self._opened.live)
+        return await super().stage(room, empty=empty)
 
     @property
     @abc.abstractmethod
@@ -181,6 +183,7 @@ class DecodedChunk(ChunkFile):
         return self._stage(room, data)
 
     def _stage(self, room: StagingRoom, data: Buffer | None) -> ChunkStage:
+        self._context.hierarchy.live.hold(self._opened.live)
         itemsize = self._opened.array.metadata.data_type.itemsize
         return ChunkStage(room, data, self._publish_elements, nbytes=self._nbytes, itemsize=itemsize)
 

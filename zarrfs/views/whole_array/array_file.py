@@ -89,6 +89,7 @@ class WholeArrayContent(Content):
         opened = await self._opened()
         if opened is None:
             raise no_such_entry(self.ident)
+        self._context.hierarchy.live.hold(opened.live)
         layout = layout_of(self.container, opened.array.metadata)
         return ElementsStage(self._context.hierarchy, self.ident, opened, layout, room, self._context.start_soon, self._stored)
 

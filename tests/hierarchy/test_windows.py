@@ -1,0 +1,159 @@
+"""Another program puts another array in the place of one that is being written to: before any operation of the store, one run each.
+
+Both have the same metadata: only where the chunks are read and set decides whose they are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import trio
+import zarr
+
+from tests.support.trees import tree_over, walk
+from zarrfs.errors import ZarrfsError
+from zarrfs.keys import ByteRange, Key
+from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.stores.folder.store import FolderStore
+from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.vfs.file import StagedFile
+from zarrfs.vfs.node import OpenFlags
+
+T = TypeVar("T")
+OURS, THEIRS, WRITTEN = 7, 5, 99
+WRITING = OpenFlags(read=True, write=True)
+
+# Of the last release: the program was told at close.
+pytestmark = pytest.mark.logs(r"could not be stored and is lost", r"chunks that were written there are")
+
+
+class Interposed(ForwardingStore):
+    """A folder, before whose operation number ``at`` something ``happens``."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(FolderStore(str(path)))
+        self.count = 0
+        self.at = -1
+        self.happens: Callable[[], None] = lambda: None
+
+    def arm(self, at: int, happens: Callable[[], None]) -> None:
+        self.count, self.at, self.happens = 0, at, happens
+
+    def _before(self) -> None:
+        if self.count == self.at:
+            self.happens()
+        self.count += 1
+
+    async def _then(self, operation: Awaitable[T]) -> T:
+        self._before()
+        return await operation
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        return await self._then(self.inner.get_partial_values(key_ranges, if_generation=if_generation))
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        return await self._then(self.inner.get_with_stat(key, byte_range))
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        return await self._then(self.inner.stat(key))
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+        return await self._then(self.inner.set(key, value, if_generation=if_generation))
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        await self._then(self.inner.erase_values(keys))
+
+    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
+        @asynccontextmanager
+        async def held() -> Any:
+            self._before()
+            async with self.inner.exclusive(key):
+                yield
+
+        return held()
+
+
+def renamed_over(store: Path) -> None:
+    os.rename(store / "a", store / "b")
+    os.rename(store / "c", store / "a")
+
+
+def removed_and_made_anew(store: Path) -> None:
+    shutil.rmtree(store / "a")
+    os.rename(store / "c", store / "a")
+
+
+async def _change(tree: Any, view: str, opened: Callable[[], None]) -> bool:
+    """Whether some elements were written, and the close acknowledged it."""
+    file = await walk(tree, {"npy": "npy/a.npy", "chunks": "chunks/a/1"}[view])
+    assert isinstance(file, StagedFile)
+    size = (await file.attributes()).size
+    # The second half of the second of four chunks; of a sharded array they lie in one shard.
+    start = size - 4 * 24 + 4 * 4 if view == "npy" else 4 * 4
+    try:
+        handle = await file.open(WRITING)
+        opened()
+        try:
+            await handle.write(start, np.full(4, WRITTEN, "<i4").tobytes())
+            await handle.flush()
+        finally:
+            await handle.release()
+    except ZarrfsError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("event", [renamed_over, removed_and_made_anew], ids=lambda event: event.__name__)
+@pytest.mark.parametrize("delay", ["0", "600"])
+@pytest.mark.parametrize("sharded", [False, True], ids=["plain", "sharded"])
+@pytest.mark.parametrize("view", ["chunks", "npy"])
+def test_no_byte_of_one_array_is_in_another(view: str, sharded: bool, delay: str, event: Any, tmp_path: Path) -> None:
+    if delay != "0" and not sharded:
+        pytest.skip("nothing waits")
+    zarr.create_group(str(tmp_path / "store"), zarr_format=3)
+    for name, value in ("a", OURS), ("c", THEIRS):
+        more = {"shards": (32,)} if sharded else {}
+        zarr.create_array(str(tmp_path / "store"), name=name, shape=(32,), chunks=(8,), dtype="<i4", compressors=None, **more)[
+            :
+        ] = value
+    at, happened = 0, True
+    while happened:
+        path = shutil.copytree(tmp_path / "store", tmp_path / str(at))
+        happened = trio.run(_is_apart, path, view, delay, event, at, tmp_path / "cache")
+        shutil.rmtree(path)
+        at += 1
+    assert at > 3
+
+
+async def _is_apart(path: Path, view: str, delay: str, event: Any, at: int, cache: Path) -> bool:
+    """Whether there was an operation of that number."""
+    store = Interposed(path)
+    options = {"shard_delay": delay, "watch": "no", "metadata_ttl": "60", "cache_dir": str(cache)}
+    async with tree_over(store, f"file:{path}", **options) as tree:
+        # Known, and with its chunks read, as in a mount that is in use.
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, StagedFile)
+        acknowledged = await _change(tree, view, lambda: store.arm(at, lambda: event(path)))
+        lost = await tree.publish_all()
+    happened = store.count > at
+    await store.aclose()
+    if not happened:
+        return False
+    what = f"{event.__name__} before operation {at}"
+    theirs = zarr.open_array(str(path / "a"), mode="r")[:].tolist()
+    written = [OURS] * 12 + [WRITTEN] * 4 + [OURS] * 16
+    assert theirs == [THEIRS] * 32, f"{what}: {theirs}"
+    if (path / "b").exists():
+        ours = zarr.open_array(str(path / "b"), mode="r")[:].tolist()
+        assert ours in ([OURS] * 32, written), f"{what}: {ours}"
+        assert ours == written or not acknowledged or lost, f"{what}: acknowledged, and neither stored nor told"
+    return True
