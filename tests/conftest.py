@@ -73,6 +73,8 @@ _LONGEST = (
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("full_length") and not length.MARKED:
         pytest.skip("takes long: .ci/run and make soak run it")
+    if item.get_closest_marker("soak") and not length.FULL:
+        pytest.skip("takes long: make soak runs it")
     if item.get_closest_marker("fuse") and (reason := why_fuse_is_unusable()):
         if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
             pytest.fail(f"this test mounts, ZARRFS_REQUIRE_FUSE=1 demands it, and it cannot: {reason}", pytrace=False)

@@ -152,11 +152,15 @@ STORES: dict[str, Kind] = {
 
 
 def _sample() -> list[object]:
-    """Every operation on every kind of store, in one layout; the other layouts at full length."""
+    """Every operation on every kind of store, in one layout; the other layouts where there is more time."""
+
+    def marks(case: Case, kind: str, dialect: str) -> list[pytest.MarkDecorator]:
+        if dialect == "v3":
+            return []
+        return [pytest.mark.full_length if (case.name, kind) == ("replace", "exchange") else pytest.mark.soak]
+
     return [
-        pytest.param(
-            case, kind, dialect, id=f"{case.name}-{kind}-{dialect}", marks=() if dialect == "v3" else pytest.mark.full_length
-        )
+        pytest.param(case, kind, dialect, id=f"{case.name}-{kind}-{dialect}", marks=marks(case, kind, dialect))
         for case in CASES
         for kind in STORES
         for dialect in DIALECTS

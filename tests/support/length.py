@@ -2,7 +2,7 @@
 
 ZARRFS_EXAMPLES multiplies the examples of each test: a quarter by default, a half in ``.ci/run``, more than 1 in ``make soak``, whose
 examples are others each time. The rest are the same each time: who changes nothing sees nothing fail. From a half on, tests marked
-``full_length`` run; from 1 on, what fills memory or folders has its full size (`share`).
+``full_length`` run; from 1 on, those marked ``soak`` do, and what fills memory or folders has its full size (`share`).
 """
 
 from __future__ import annotations
