@@ -1,8 +1,9 @@
 """Chunks that are those of one node, wherever it is, and of no other: the outermost layer of what an array's chunks are stored in.
 
 What is published goes to where the node is until it is there, or is refused. What is read was read where the node was, else it is read
-again; a chunk counts as missing only when the store was asked whether the node is there: a folder that somebody renamed has no chunks,
-and that says nothing of the array (docs/design/019-nodes-in-use.md).
+again; a chunk counts as missing, or as there where another folder lies in the place of the one that is held, only when the store was
+asked whether the node is there: a folder that somebody renamed has no chunks, and that says nothing of the array
+(docs/design/019-nodes-in-use.md).
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class BoundChunks(ChunkStore):
                 if self.node.has_stayed(moves):
                     raise
                 continue
-            if lacks(found) and self.node.has_stayed(moves) and not await self.node.confirm():
+            is_doubtful = lacks(found) or self.node.is_unread or not self.node.is_in_place()
+            if is_doubtful and self.node.has_stayed(moves) and not await self.node.confirm():
                 # It may have been replaced by the like of it between the two.
                 continue
             if self.node.has_stayed(moves):

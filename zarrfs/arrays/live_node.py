@@ -59,8 +59,12 @@ class LiveNode:
         """Whether it is gone because somebody erased it through this mount."""
         self.anchor: Anchor | None = None
         """Its folder, since somebody began to write to it."""
+        self.is_unread = False
+        """Whether what says what it is was changed, and not read since."""
         self.fences: list[trio.Event] = []
         """What moves or ends it, was given up at its deadline, and goes on."""
+        self.on_end: set[Callable[[LiveNode], None]] = set()
+        """Called when it is found to be gone."""
         self._confirm_now = confirm_now
         self._turns = LockTable()
         self._holders = 0
@@ -71,6 +75,10 @@ class LiveNode:
     def folder(self) -> Prefix | None:
         """What has to be there, where a store has folders, for anything of it to be stored; None where that is not known."""
         return None
+
+    def is_in_place(self) -> bool:
+        """Whether what lies in its place is its folder, as far as that is held."""
+        return self.anchor is None or self.folder is None or self.anchor.is_at(self.folder)
 
     # --- for who reads and publishes -----------------------------------------------------------------------------------------
 
@@ -154,6 +162,8 @@ class LiveNode:
         if self.why_gone is None:
             self.why_gone = why
             self.moves += 1
+            for told in self.on_end:
+                told(self)
 
     def _is_held_here(self) -> bool:
         return any(hold.node is self and not hold.over for hold in _holds.get())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -334,6 +335,7 @@ class ShardQueue:
         if shard is None:
             shard = QueuedShard(node, array, unit, some, chunks, trio.current_time(), expected, SpillFile(self._directory))
             self._shards[node, unit] = shard
+            node.on_end.add(self._ended)
         shard.array, shard.chunks, shard.expected = array, chunks, expected
         return shard
 
@@ -383,6 +385,13 @@ class ShardQueue:
             del self._shards[place]
 
     # --- later --------------------------------------------------------------------------------------------------------------
+
+    def _ended(self, node: LiveNode) -> None:
+        """What waits for an array that is gone waits for nothing else: it follows it, or is lost."""
+        for shard in self.of(node):
+            shard.since = -math.inf
+        if self.of(node):
+            self._run_soon()
 
     def _run_soon(self) -> None:
         self._news.set()

@@ -19,7 +19,7 @@ from zarrfs.arrays.live_node import Confirm, LiveNode, unfenced
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.path_index import PathIndex
-from zarrfs.hierarchy.places import Place, Places
+from zarrfs.hierarchy.places import Place, Places, moved_path, paths_of
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Generation, Store
@@ -39,8 +39,6 @@ class LiveArray(LiveNode):
         super().__init__(path, chunk_prefix, confirm_now)
         self.document: Key | None = None
         self.generation: Generation | None = None
-        self.is_unread = False
-        """Whether what says what it is was changed, and not read since."""
         self._opened: weakref.ref[OpenArray] | None = None
         self._readers: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
 
@@ -156,13 +154,13 @@ class LiveNodes:
         if not isinstance(old, Prefix) or not isinstance(new, Prefix):
             return
         self.changes += 1
-        if (paths := _paths(old, new)) is not None:
+        if (paths := paths_of(old, new)) is not None:
             self.places.moved(*paths)
         with_it = []
         for node in self._concerned(old):
             if not node.is_said_at(old):
                 continue
-            path = _moved(node.path, old, new)
+            path = moved_path(node.path, old, new)
             if node in self._making:
                 # What is renamed from just this place is what it replaces.
                 if old in (node.path.prefix, node.chunk_prefix):
@@ -251,6 +249,7 @@ class LiveNodes:
             self.hold(live)
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
+                live.is_unread = False
                 return True
         give_up = trio.current_time() + _DOUBT_SECONDS
         while True:
@@ -270,8 +269,17 @@ class LiveNodes:
         """Somebody writes to an array: from now on one that comes to be in its folder's place is another, however equal. Raises
         `StaleEntry`."""
         live.check()
-        if live.folder is not None and (live.anchor is None or not live.anchor.holds):
-            live.anchor = self._store.anchor(live.folder)
+        self._anchor(live)
+
+    def _anchor(self, live: LiveArray) -> None:
+        if live.folder is None or live.document is None or (live.anchor is not None and live.anchor.holds):
+            return
+        anchor = self._store.anchor(live.folder)
+        if anchor is not None and anchor.generation(live.document[len(live.folder) :]) != live.generation:
+            # It lies in the place of the one that was read, or is just being written.
+            live.is_unread = True
+        else:
+            live.anchor = anchor
 
     async def _confirm_making(self, live: LiveNode) -> bool:
         live.check()
@@ -377,8 +385,10 @@ class LiveNodes:
             self._by_document[node.document] = node
         if not node.is_said_at(node.path.prefix):
             self._apart.add(node)
-        if is_new and node.anchor is not None and node.folder is not None and not node.anchor.is_at(node.folder):
+        if is_new and not node.is_in_place():
             self._end(node, "was replaced by another array")
+        else:
+            self._anchor(node)
 
     def _end(self, node: LiveArray, why: str) -> None:
         self.changes += 1
@@ -429,20 +439,3 @@ class LiveNodes:
 
 def _is_in(path: NodePath, places: tuple[Key | Prefix, ...]) -> bool:
     return any(isinstance(place, Prefix) and path.prefix.startswith(place) for place in places)
-
-
-def _paths(*prefixes: Prefix) -> list[NodePath] | None:
-    """What is called so, where each node lies in a folder of its name."""
-    try:
-        return [NodePath(f"/{prefix[:-1]}") for prefix in prefixes]
-    except NameInvalid:
-        return None
-
-
-def _moved(path: NodePath, old: Prefix, new: Prefix) -> NodePath | None:
-    if not path.prefix.startswith(old):
-        return None
-    try:
-        return NodePath(f"/{new}{path.prefix[len(old) :]}".rstrip("/") or "/")
-    except NameInvalid:
-        return None

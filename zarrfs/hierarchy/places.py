@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import weakref
 
-from zarrfs.errors import StaleEntry
+from zarrfs.errors import NameInvalid, StaleEntry
 from zarrfs.hierarchy.path_index import PathIndex
-from zarrfs.keys import ROOT, NodePath
+from zarrfs.keys import ROOT, NodePath, Prefix
 
 
 class Place:
@@ -79,3 +79,21 @@ class Places:
 
         self._at[path] = weakref.ref(place, dropped)
         self._paths.add(path)
+
+
+def paths_of(*prefixes: Prefix) -> list[NodePath] | None:
+    """What is called so, where each node lies in a folder of its name."""
+    try:
+        return [NodePath(f"/{prefix[:-1]}") for prefix in prefixes]
+    except NameInvalid:
+        return None
+
+
+def moved_path(path: NodePath, old: Prefix, new: Prefix) -> NodePath | None:
+    """Where the node at ``path`` is after ``old`` was renamed to ``new``; None where it is elsewhere, or can have no such path."""
+    if not path.prefix.startswith(old):
+        return None
+    try:
+        return NodePath(f"/{new}{path.prefix[len(old) :]}".rstrip("/") or "/")
+    except NameInvalid:
+        return None

@@ -19,6 +19,10 @@ class Anchor(abc.ABC):
     def is_at(self, prefix: Prefix) -> bool:
         """Whether it is what lies there; True where it can no longer tell. Does not wait."""
 
+    @abc.abstractmethod
+    def generation(self, name: str) -> str | None:
+        """That of the value ``name`` in it; None where there is none, or it can no longer tell. Does not wait."""
+
     @property
     @abc.abstractmethod
     def is_erased(self) -> bool:

@@ -13,7 +13,9 @@ from collections import OrderedDict
 
 from zarrfs.keys import Prefix
 from zarrfs.stores.anchor import Anchor
-from zarrfs.stores.folder.names import Parts, parts_of, path_of
+from zarrfs.stores.base import Generation
+from zarrfs.stores.folder.calls import Closing, lstat
+from zarrfs.stores.folder.names import Parts, generation_of, parts_of, path_of
 from zarrfs.stores.folder.tree import FolderTree
 
 _PART_OF_DESCRIPTORS = 8
@@ -65,6 +67,15 @@ class Anchors:
         with self._lock:
             held = self._fds.get(number)
             return held is not None and os.fstat(held).st_nlink == 0
+
+    def generation(self, number: int, name: str) -> Generation | None:
+        """Of a file in the folder; None where there is none."""
+        folder = self.opened(number)
+        if folder is None:
+            return None
+        with Closing(folder) as fd:
+            found = lstat(fd, name)
+        return None if found is None else generation_of(found)
 
     def place(self, number: int) -> Parts | None:
         """Where below the root of the tree it is now."""
@@ -123,6 +134,9 @@ class FolderAnchor(Anchor):
 
     def is_at(self, prefix: Prefix) -> bool:
         return self._anchors.is_at(self._number, parts_of(prefix))
+
+    def generation(self, name: str) -> Generation | None:
+        return self._anchors.generation(self._number, name)
 
     @property
     def is_erased(self) -> bool:

@@ -145,7 +145,7 @@ class _ArraySnapshot(Snapshot):
         while True:
             live.check()
             if live.is_unread:
-                await self._hierarchy.array(live.path)
+                await self._hierarchy.looked_at_again(live.path)
                 live.check()
             layouts = live.layouts
             if self._opened.superseded:

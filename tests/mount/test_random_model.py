@@ -1,0 +1,48 @@
+"""Threads that open, read, write, rename, remove and replace at random: see `tests.support.random_model`."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+import zarr
+
+from tests.support.length import FULL
+from tests.support.mounting import mounted
+from tests.support.random_model import CHUNK, Model
+
+pytestmark = [pytest.mark.fuse, pytest.mark.timeout(4000)]
+
+SECONDS = float(os.environ.get("ZARRFS_MODEL_SECONDS", "900" if FULL else "7"))
+SEED = os.environ.get("ZARRFS_MODEL_SEED")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--shard-delay", "0"),
+        ("--no-watch", "--metadata-ttl", "0"),
+        ("--no-watch", "--metadata-ttl", "1", "--shard-delay", "0.3"),
+    ],
+    ids=["default", "no delay", "no watch", "old news"],
+)
+def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple[str, ...], tmp_path: Path) -> None:
+    seed = int(SEED) if SEED else random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}: ZARRFS_MODEL_SEED={seed} asks for the same chances")
+    store, aside = tmp_path / "store", tmp_path / "aside"
+    zarr.create_group(str(store), zarr_format=3).create_group("g")
+    aside.mkdir()
+    fixed = ("--new-chunks", str(CHUNK), "--new-codecs", "none", "--new-dialect", "v3", "--cache-dir", str(tmp_path / "cache"))
+    with mounted(store, *fixed, *options, ends_with=None) as mount:
+        model = Model(store, mount.path, aside, seed)
+        model.run(SECONDS, threads=4)
+        ended = mount.umount()
+        assert ended.returncode in (0, 7), ended.stderr
+        log = mount.log()
+    print(dict(model.done), dict(model.refused))
+    assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
+    assert model.check_store() or not list(store.rglob("c"))
+    assert sum(model.done.values()) > 100
