@@ -13,9 +13,9 @@ from tests.support.length import FULL
 from tests.support.mounting import mounted
 from tests.support.random_model import CHUNK, Model
 
-pytestmark = [pytest.mark.fuse, pytest.mark.timeout(4000)]
+pytestmark = [pytest.mark.fuse, pytest.mark.soak, pytest.mark.timeout(4000)]
 
-SECONDS = float(os.environ.get("ZARRFS_MODEL_SECONDS", "900" if FULL else "7"))
+SECONDS = float(os.environ.get("ZARRFS_MODEL_SECONDS", "900" if FULL else "8"))
 SEED = os.environ.get("ZARRFS_MODEL_SEED")
 
 
@@ -38,6 +38,7 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
     fixed = ("--new-chunks", str(CHUNK), "--new-codecs", "none", "--new-dialect", "v3", "--cache-dir", str(tmp_path / "cache"))
     with mounted(store, *fixed, *options, ends_with=None) as mount:
         model = Model(store, mount.path, aside, seed)
+        model.demands_news = FULL
         model.run(SECONDS, threads=4)
         ended = mount.umount()
         assert ended.returncode in (0, 7), ended.stderr

@@ -111,6 +111,9 @@ class Model:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.illegal: list[str] = []
+        self.demands_news = False
+        """Whether what is acknowledged has to be seen in all views at once, and not only at the end."""
+        self.ended = 1 << 62
         self._taken_along = 0
         """When something was last renamed behind the mount: what waits for its shard then follows, and is not there at once."""
 
@@ -159,6 +162,8 @@ class Model:
         ends = [write.end or 1 << 62 for write in life.writes if write.values.get(index) == number]
         if not ends:
             raise Illegal(f"{what}: element {index} of life {life.number} has {number}, which nobody wrote")
+        if not self.demands_news and asked < self.ended:
+            return
         if any(
             (write.end or 1 << 62) > asked and index // CHUNK in {each // CHUNK for each in write.values} for write in life.writes
         ):
@@ -374,7 +379,7 @@ class Model:
     def check_store(self) -> int:
         """Look at all arrays in the store, and those that were taken out of it, with another program; how many elements these are."""
         count, asked = 0, self.now()
-        self._taken_along = 0
+        self._taken_along, self.ended = 0, asked
         for document in [*self.store.rglob("zarr.json"), *self.aside.rglob("zarr.json")]:
             with suppress(zarr.errors.NodeTypeValidationError, zarr.errors.ContainsGroupError):
                 if b'"array"' not in document.read_bytes():
