@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 
 import pytest
@@ -31,6 +32,26 @@ async def test_an_error_is_logged_and_ends_nothing(caplog: pytest.LogCaptureFixt
     assert [(each.levelno, "_fail failed in the background: MemoryError" in each.message) for each in caplog.records] == [
         (logging.ERROR, True)
     ]
+
+
+_held = contextvars.ContextVar("held", default="nothing")
+
+
+@trio_test
+async def test_a_task_that_nobody_waits_for_has_nothing_of_what_its_caller_holds() -> None:
+    seen: list[str] = []
+
+    async def see() -> None:
+        seen.append(_held.get())
+
+    async with trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+        token = _held.set("a lock")
+        tasks.start_soon(see)
+        tasks.keep(see)
+        tasks.start_soon_within(see)
+        _held.reset(token)
+    assert sorted(seen) == ["a lock", "nothing", "nothing"]
 
 
 @pytest.mark.logs("failed in the background")

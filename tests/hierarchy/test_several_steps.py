@@ -57,10 +57,11 @@ class Faulty(ForwardingStore):
         self.is_dead = False
 
     def end_process(self) -> None:
-        """What the kernel does with the locks of a process that is no more."""
+        """What the kernel does with the locks of a process that is no more. The descriptors are left to those who close them."""
         assert isinstance(self.inner, FolderStore)
         for held in self.inner._folder_locks._held.values():
-            os.close(held.fd)
+            with open(os.devnull) as nothing:
+                os.dup2(nothing.fileno(), held.fd)
 
     async def _changing(self, operation: Callable[[], Awaitable[Any]]) -> Any:
         if self.is_dead:

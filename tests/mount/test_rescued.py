@@ -145,6 +145,18 @@ def test_where_it_is_saved_is_told_when_it_happens(store: Path, tmp_path: Path) 
         assert str(folder) in line["message"] and line["key"] == "/a"
 
 
+def test_who_asks_after_it_was_saved_is_told_once(store: Path, tmp_path: Path) -> None:
+    with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"), ends_with=7) as mount:
+        with opened(mount.path / "chunks", os.O_RDONLY | os.O_DIRECTORY) as root:
+            write_a_chunk(mount)
+            replaced(store)
+            while not any("saved in" in line["message"] for line in said(mount)):
+                os.stat(mount.path / "chunks/a/.zarray")
+            with pytest.raises(OSError, match="Stale file handle"):
+                os.fsync(root)
+            os.fsync(root)
+
+
 def test_what_waits_goes_with_an_array_that_another_program_erases(store: Path, tmp_path: Path) -> None:
     with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache")) as mount:
         write_a_chunk(mount)

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 
 import trio
 
-from zarrfs.errors import NodeMoving, StaleEntry, StoreTimeout
+from zarrfs.errors import NodeInDoubt, NodeMoving, StaleEntry, StoreTimeout
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.anchor import Anchor
@@ -24,6 +24,7 @@ from zarrfs.stores.base import presupposing
 from zarrfs.stores.locks import LockTable
 
 _FENCED_SECONDS = 1.0
+_CONFIRMATIONS = 64
 
 _ids = itertools.count(1)
 _has_memory: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_reads_with_memory", default=False)
@@ -117,8 +118,12 @@ class LiveNode:
         # A task that was begun within holds for itself: it may go on when the outer one has ended.
         self._holders += 1
         try:
-            if not nested:
-                await self._confirm_now(self)
+            tries = _CONFIRMATIONS
+            while not nested and not await self._confirm_now(self):
+                # It is another now, and may be yet another.
+                tries -= 1
+                if not tries:
+                    raise NodeInDoubt(f"the documents of {self.path} are changed again and again", key=self.path)
             with presupposing(self.folder, self.anchor):
                 yield
         finally:

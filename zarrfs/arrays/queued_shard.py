@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import trio
 
-from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written
+from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.errors import StoreTimeout
@@ -65,3 +66,14 @@ class QueuedShard:
         merges = (written.merge for written in self.written.values() if written.merge is not None)
         first = next(merges, None)
         return first.working() if first is not None else nullcontext()
+
+
+def changed(before: Written, merge: Merge, data: Buffer | None) -> Written:
+    """``before``, a chunk that waits or is stored, with a change made that gave ``data``."""
+    now = Written(data, new_generation(), time.time_ns())
+    if not before.generation:
+        return now._replace(merge=merge.lasting(data), base=before.base)
+    if before.merge is None:
+        # All of it waits.
+        return now
+    return now._replace(merge=merge.lasting(data).after(before.merge), base=before.base)

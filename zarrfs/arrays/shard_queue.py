@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ import trio
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation, split
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.live_node import LiveNode
-from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard
+from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard, changed
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.errors import StaleEntry, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.keys import Key, Prefix
@@ -38,19 +37,12 @@ log = logging.getLogger(__name__)
 _FILES_TO_MEMORY = 32
 # Shards whose time has come that are published at the same time.
 _AT_ONCE = 8
+# From when an array is found to be gone: replacing it takes other programs two steps.
+_GRACE_SECONDS = 1.0
+# Shards that were lost while nobody waited for them, and that somebody may ask for.
+_MOST_UNTOLD = 1000
 
 _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
-
-
-def _changed(before: Written, merge: Merge, data: Buffer | None) -> Written:
-    """``before``, a chunk that waits or is stored, with a change made that gave ``data``."""
-    now = Written(data, new_generation(), time.time_ns())
-    if not before.generation:
-        return now._replace(merge=merge.lasting(data), base=before.base)
-    if before.merge is None:
-        # All of it waits.
-        return now
-    return now._replace(merge=merge.lasting(data).after(before.merge), base=before.base)
 
 
 OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
@@ -88,6 +80,8 @@ class ShardQueue:
         self._on_failure = on_failure
         self._on_loss = on_loss
         self._shards: dict[tuple[LiveNode, Coords], QueuedShard] = {}
+        # What was lost while nobody waited for it, for who asks next.
+        self._untold: dict[Key, Exception] = {}
         self._running = False
         self._news = trio.Event()
         self._slots = trio.Semaphore(_AT_ONCE)
@@ -125,14 +119,21 @@ class ShardQueue:
             node.check()
 
     async def publish(self, place: Key | Prefix) -> None:
-        """Publish what waits for a key, or for those below a prefix; raises the first failure, after trying all."""
-        is_prefix = isinstance(place, Prefix)
-        first: ZarrfsError | None = None
-        for shard in [each for each in self._shards.values() if each.key == place or (is_prefix and each.key.startswith(place))]:
+        """Publish what waits for a key, or for those below a prefix; raises the first failure, after trying all. What was lost before,
+        while nobody waited for it, is raised once."""
+
+        def concerns(key: Key) -> bool:
+            return key == place or (isinstance(place, Prefix) and key.startswith(place))
+
+        first: Exception | None = None
+        for shard in [each for each in self._shards.values() if concerns(each.key)]:
             try:
                 await self._publish(shard)
             except ZarrfsError as error:
                 first = first or error
+        for key in [each for each in self._untold if concerns(each)]:
+            first = first or self._untold[key]
+            del self._untold[key]
         if first is not None:
             raise first
 
@@ -183,7 +184,7 @@ class ShardQueue:
                     ) -> None:
                         data = await merges[coords].onto(was[coords].data)
                         if data is not was[coords].data:
-                            mine[coords] = _changed(was[coords], merges[coords], data)
+                            mine[coords] = changed(was[coords], merges[coords], data)
 
                     await for_each(list(was), change, CPU_THREADS)
                     if not mine:
@@ -387,9 +388,9 @@ class ShardQueue:
     # --- later --------------------------------------------------------------------------------------------------------------
 
     def _ended(self, node: LiveNode) -> None:
-        """What waits for an array that is gone waits for nothing else: it follows it, or is lost."""
+        """What waits for an array that is gone follows it, or is lost: soon, when whoever has erased it has put another in its place."""
         for shard in self.of(node):
-            shard.since = -math.inf
+            shard.since = min(shard.since, trio.current_time() - self.delay + _GRACE_SECONDS)
         if self.of(node):
             self._run_soon()
 
@@ -421,6 +422,8 @@ class ShardQueue:
         except Exception as error:  # noqa: BLE001 (nobody waits for it: it is told, and tried again)
             if shard.written:
                 self._failed(shard, error)
+            elif len(self._untold) < _MOST_UNTOLD:
+                self._untold[shard.key] = error
         finally:
             shard.underway = False
             if shard.written:

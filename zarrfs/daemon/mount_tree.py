@@ -107,7 +107,7 @@ class MountTree:
         configure(spill, max(1 << 20, limit // _LARGE))
         self._cache = ChunkCache(limit // 4, budget)
         slabs = SlabPool(limit // 2, self.counters, spill, budget.share(limit // 2))
-        self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon)
+        self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon_within)
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
             durable=config.durable,
@@ -140,7 +140,7 @@ class MountTree:
             hierarchy=self.hierarchy,
             editor=NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect)),
             new_arrays=NewArrays(chunks=config.new_chunks, codecs=config.new_codecs),
-            start_soon=tasks.start_soon,
+            start_soon=tasks.start_soon_within,
             staging=self.staging,
             store_name=store_name(config.store),
             fill=config.fill,

@@ -6,8 +6,10 @@ read ahead. So it is logged, and the others go on. Errors that somebody waits fo
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import trio
@@ -26,12 +28,17 @@ class Tasks:
         self._nursery = nursery
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], /, *args: Any, name: object = None) -> None:
-        """Run ``function(*args)``, once."""
+        """Run ``function(*args)``, once. What the caller holds is not the task's, which goes on when the caller has let go of it."""
+        contextvars.Context().run(self.start_soon_within, function, *args, name=name)
+
+    def start_soon_within(self, function: Callable[..., Awaitable[Any]], /, *args: Any, name: object = None) -> None:
+        """The same, of which the caller waits for the end: what he holds is the task's as well."""
         self._nursery.start_soon(_run, function, *args, name=name or _name_of(function))
 
     def keep(self, function: Callable[..., Awaitable[object]], *args: object) -> None:
         """Run ``function(*args)`` until it returns: where it fails it begins anew a second later."""
-        self._nursery.start_soon(_keep, function, *args, name=_name_of(function))
+        start_soon = partial(self._nursery.start_soon, name=_name_of(function))
+        contextvars.Context().run(start_soon, _keep, function, *args)
 
 
 async def _run(function: Callable[..., Awaitable[object]], *args: object) -> bool:

@@ -164,7 +164,7 @@ class Hierarchy:
 
     async def publish(self, place: Key | Prefix) -> None:
         """Store what was written to chunks and waits for the shard ``place``, or for those below it. Raises the first failure."""
-        if self._layers.pending:
+        if self._layers.pending is not None:
             await self._layers.pending.publish(place)
 
     async def drop(self, prefix: Prefix) -> None:
@@ -328,14 +328,11 @@ class Hierarchy:
 
     def _discard(self, path: NodePath) -> None:
         """Forget what was decoded of the array at ``path``, if it was handed out."""
-        live = self.live.at(path)
-        opened = live.opened if live is not None else None
-        if opened is not None:
+        if (live := self.live.at(path)) is not None and (opened := live.opened) is not None:
             opened.reader.discard()
 
     def _expire(self, path: NodePath) -> None:
-        known = self._known.get(path)
-        if known is not None:
+        if (known := self._known.get(path)) is not None:
             known.expires = float("-inf")
         if path == ROOT:
             # The root's documents may carry a consolidated copy of all the others.
@@ -402,6 +399,9 @@ class Hierarchy:
 
     async def looked_at_again(self, path: NodePath) -> Node | None:
         """As `node`, of which nothing is known before."""
+        if (underway := self._underway.get(path)) is not None:
+            # What it reads may be older than what the caller has seen.
+            await underway.landed()
         self._expire(path)
         return await self.node(path)
 
