@@ -47,9 +47,9 @@ async def test_a_task_that_nobody_waits_for_has_nothing_of_what_its_caller_holds
     async with trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         token = _held.set("a lock")
-        tasks.start_soon(see)
+        tasks.start_apart(see)
         tasks.keep(see)
-        tasks.start_soon_within(see)
+        tasks.start_soon(see)
         _held.reset(token)
     assert sorted(seen) == ["a lock", "nothing", "nothing"]
 

@@ -93,7 +93,7 @@ class MountTree:
         self.on_moved: Moved = lambda entries: None
         self.watched = False
         self._is_over = False
-        self.slices = Slices(tasks.start_soon)
+        self.slices = Slices(tasks.start_apart)
         self._tasks = tasks
         self._to_look_at: dict[NodePath, None] = {}
         self._is_looking = False
@@ -107,7 +107,7 @@ class MountTree:
         configure(spill, max(1 << 20, limit // _LARGE))
         self._cache = ChunkCache(limit // 4, budget)
         slabs = SlabPool(limit // 2, self.counters, spill, budget.share(limit // 2))
-        self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon_within)
+        self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon)
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
             durable=config.durable,
@@ -120,7 +120,7 @@ class MountTree:
             delay=config.shard_delay,
             budget=self.staging.room.budget,
             directory=spill,
-            start_soon=tasks.start_soon,
+            start_soon=tasks.start_apart,
             told=self._on_waiting,
             on_failure=lambda key, error: self.report("publish", error),
             on_loss=lambda shard, error: self.losses.of_shard(self.hierarchy, shard, error),
@@ -140,7 +140,7 @@ class MountTree:
             hierarchy=self.hierarchy,
             editor=NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect)),
             new_arrays=NewArrays(chunks=config.new_chunks, codecs=config.new_codecs),
-            start_soon=tasks.start_soon_within,
+            start_soon=tasks.start_soon,
             staging=self.staging,
             store_name=store_name(config.store),
             fill=config.fill,
@@ -166,7 +166,7 @@ class MountTree:
 
     def _tidy(self) -> None:
         """Much memory was freed: what the C library keeps of it goes back to the system."""
-        self._tasks.start_soon(threads.io, give_freed_memory_back)
+        self._tasks.start_apart(threads.io, give_freed_memory_back)
 
     def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
         """What ``.zarrfs/`` holds. ``more`` adds to ``stats`` or ``config`` what the caller knows."""
@@ -348,7 +348,7 @@ class MountTree:
         self._to_look_at.update((node.path, None) for node in nodes.nodes if self.hierarchy.live.at(node.path) is not None)
         if self._to_look_at and not self._is_looking:
             self._is_looking = True
-            self._tasks.start_soon(self._look_again)
+            self._tasks.start_apart(self._look_again)
 
     async def _look_again(self) -> None:
         try:

@@ -28,12 +28,12 @@ class Tasks:
         self._nursery = nursery
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], /, *args: Any, name: object = None) -> None:
-        """Run ``function(*args)``, once. What the caller holds is not the task's, which goes on when the caller has let go of it."""
-        contextvars.Context().run(self.start_soon_within, function, *args, name=name)
-
-    def start_soon_within(self, function: Callable[..., Awaitable[Any]], /, *args: Any, name: object = None) -> None:
-        """The same, of which the caller waits for the end: what he holds is the task's as well."""
+        """Run ``function(*args)``, once, as a part of what the caller does, who may wait for it: what he holds is the task's as well."""
         self._nursery.start_soon(_run, function, *args, name=name or _name_of(function))
+
+    def start_apart(self, function: Callable[..., Awaitable[Any]], /, *args: Any) -> None:
+        """Run ``function(*args)``, once. It goes on when the caller has let go of what he holds: none of that is the task's."""
+        contextvars.Context().run(self.start_soon, function, *args)
 
     def keep(self, function: Callable[..., Awaitable[object]], *args: object) -> None:
         """Run ``function(*args)`` until it returns: where it fails it begins anew a second later."""

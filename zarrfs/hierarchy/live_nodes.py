@@ -39,6 +39,8 @@ class LiveArray(LiveNode):
         super().__init__(path, chunk_prefix, confirm_now)
         self.document: Key | None = None
         self.generation: Generation | None = None
+        self.is_misplaced = False
+        """Whether its folder was not held in time: what lies there had another document already."""
         self._opened: weakref.ref[OpenArray] | None = None
         self._readers: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
 
@@ -230,7 +232,7 @@ class LiveNodes:
             # Else its documents may be about to be written.
             return None
         if opened is not None and not is_same_array(opened.array.node, node):
-            if not is_resized(opened.array.node, node):
+            if live.is_misplaced or not is_resized(opened.array.node, node):
                 self._end(live, "was replaced by another array")
                 return None
             opened.superseded = True
@@ -277,9 +279,9 @@ class LiveNodes:
         anchor = self._store.anchor(live.folder)
         if anchor is not None and anchor.generation(live.document[len(live.folder) :]) != live.generation:
             # It lies in the place of the one that was read, or is just being written.
-            live.is_unread = True
+            live.is_unread = live.is_misplaced = True
         else:
-            live.anchor = anchor
+            live.anchor, live.is_misplaced = anchor, False
 
     async def _confirm_making(self, live: LiveNode) -> bool:
         live.check()

@@ -178,3 +178,17 @@ async def test_what_is_made_private_while_it_is_replaced_stays_private(tmp_path:
     await store.set(Key("k"), b"new")
     await store.aclose()
     assert seen == [0o600] and mode_of(file) == "0o600"
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o2775, 0o1777, 0o700])
+@trio_test
+async def test_who_may_write_in_the_store_may_have_operations_in_it(tmp_path: Path, mode: int) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    root.chmod(mode)
+    store = FolderStore(str(root))
+    for key in (".zarrfs/1/intent.json", "a/zarr.json"):
+        await store.set(Key(key), b"{}")
+    await store.aclose()
+    assert stat.S_IMODE((root / ".zarrfs").stat().st_mode) == mode
+    assert stat.S_IMODE((root / "a").stat().st_mode) & 0o022 == 0

@@ -127,6 +127,23 @@ def make_folder(folder: int, name: str, owner: Owner | None) -> None:
         os.close(fd)
 
 
+def share(folder: int, name: str) -> None:
+    """Let those who may write in ``folder`` write in the folder ``name`` that was made in it, as far as its owner may say so. What is not
+    empty is another that somebody has put in its place."""
+    above = os.fstat(folder)
+    with suppress(OSError):
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            stat = os.fstat(fd)
+            if os.listdir(fd):
+                return
+            if stat.st_gid != above.st_gid:
+                os.fchown(fd, -1, above.st_gid)
+            os.fchmod(fd, stat.st_mode & 0o7000 | 0o700 | above.st_mode & 0o3077)
+        finally:
+            os.close(fd)
+
+
 def narrowed(old: Rights, uid: int, gid: int) -> tuple[int, Acl]:
     """The permission bits of a file of ``uid`` and ``gid`` that replaces one with the rights ``old``, and its ACL; the latter is empty
     where the file gets none, and the bits are those without it."""

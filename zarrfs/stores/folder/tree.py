@@ -25,7 +25,7 @@ from contextlib import closing, suppress
 
 from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
-from zarrfs.keys import ByteRange
+from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.base import Buffer, DirEntry, Generation
 from zarrfs.stores.folder import rights
@@ -55,6 +55,7 @@ _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _TRIES = 16
 """How often a step is begun anew when others remove what it has just made, or put new things into what it has just emptied."""
+_APART: Parts = (APART.rstrip("/"),)
 
 
 class FolderTree:
@@ -127,6 +128,9 @@ class FolderTree:
             raise
         with suppress(FileExistsError):
             rights.make_folder(above, name, self.owner)
+            if parts[: depth + 1] == _APART:
+                # Others who write to the store have operations of their own there.
+                rights.share(above, name)
             self._unsynced.add(parts[:depth])
         return os.open(name, flags, dir_fd=above)
 
