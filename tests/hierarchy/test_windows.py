@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import trio
 import zarr
+from trio.testing import trio_test
 
-from tests.support.trees import tree_over, walk
-from zarrfs.errors import ZarrfsError
+from tests.support.trees import READ_ONLY, tree_of, tree_over, walk
+from zarrfs.errors import StaleEntry, ZarrfsError
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 from zarrfs.stores.folder.store import FolderStore
@@ -157,3 +158,23 @@ async def _is_apart(path: Path, view: str, delay: str, event: Any, at: int, cach
         assert ours in ([OURS] * 32, written), f"{what}: {ours}"
         assert ours == written or not acknowledged or lost, f"{what}: acknowledged, and neither stored nor told"
     return True
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["replaced before", "replaced after"])
+@trio_test
+async def test_what_was_known_before_another_array_came_is_not_taken_for_that_one(is_there: bool, tmp_path: Path) -> None:
+    for name, length in ("a", 16), ("c", 24):
+        zarr.create_array(str(tmp_path), name=name, shape=(length,), chunks=(8,), dtype="<i4", compressors=None)[:] = length
+    async with tree_of(tmp_path, watch="no", metadata_ttl="60") as tree:
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, StagedFile)
+        os.rename(tmp_path / "a", tmp_path / "b")
+        if is_there:
+            os.rename(tmp_path / "c", tmp_path / "a")
+        handle = await file.open(READ_ONLY)
+        if not is_there:
+            os.rename(tmp_path / "c", tmp_path / "a")
+        # Not as if it were the same array, resized: it has the same type, chunks, codecs and fill value.
+        with pytest.raises(StaleEntry):
+            await handle.read(0, 1 << 20)
+        await handle.release()

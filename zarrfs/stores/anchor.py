@@ -31,3 +31,24 @@ class Anchor(abc.ABC):
     @abc.abstractmethod
     def place(self) -> Prefix | None:
         """Where in the store it is by now; None where that is not known, or it is elsewhere. Does not wait."""
+
+
+class Nowhere(Anchor):
+    """A folder that was not there."""
+
+    @property
+    def holds(self) -> bool:
+        return True
+
+    def is_at(self, prefix: Prefix) -> bool:
+        return False
+
+    def generation(self, name: str) -> str | None:
+        return None
+
+    @property
+    def is_erased(self) -> bool:
+        return True
+
+    def place(self) -> Prefix | None:
+        return None

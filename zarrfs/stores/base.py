@@ -360,7 +360,7 @@ class Store(abc.ABC):
 
     def anchor(self, prefix: Prefix) -> Anchor | None:
         """What tells the folder ``prefix`` from one that comes to be in its place, where the backend has folders, and can do that at
-        once. This fallback has none."""
+        once; `zarrfs.stores.anchor.Nowhere` for one that is not there. This fallback has none."""
         return None
 
     def part_of(self, place: Key | Prefix) -> str:

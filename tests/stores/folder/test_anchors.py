@@ -13,6 +13,7 @@ import pytest
 from trio.testing import trio_test
 
 from zarrfs.keys import Prefix
+from zarrfs.stores.anchor import Nowhere
 from zarrfs.stores.folder.store import FolderStore
 
 
@@ -42,7 +43,9 @@ async def test_another_folder_in_its_place_is_another(tmp_path: Path) -> None:
         (tmp_path / "g/a").mkdir(parents=True)
         assert not anchor.is_at(Prefix("g/a/"))
         shutil.rmtree(tmp_path / "g")
-    assert store.anchor(Prefix("g/a/")) is None and store.anchor(Prefix("")) is None
+    nowhere = store.anchor(Prefix("g/a/"))
+    assert isinstance(nowhere, Nowhere) and not nowhere.is_at(Prefix("g/a/"))
+    assert store.anchor(Prefix("")) is None
     await store.aclose()
 
 

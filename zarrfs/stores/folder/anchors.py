@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 
 from zarrfs.keys import Prefix
-from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.anchor import Anchor, Nowhere
 from zarrfs.stores.base import Generation
 from zarrfs.stores.folder.calls import Closing, lstat
 from zarrfs.stores.folder.names import Parts, generation_of, parts_of, path_of
@@ -32,9 +32,12 @@ class Anchors:
         # Threads begin their lookups there: a descriptor that is closed may be another folder's the next moment.
         self._lock = threading.Lock()
 
-    def hold(self, parts: Parts) -> FolderAnchor | None:
-        """One of a folder of this machine; None where it is not there, or may not be opened."""
-        fd = self._opened(parts)
+    def hold(self, parts: Parts) -> Anchor | None:
+        """One of a folder of this machine; None where it may not be opened."""
+        try:
+            fd = self._opened(parts)
+        except (FileNotFoundError, NotADirectoryError):
+            return Nowhere()
         if fd is None:
             return None
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -54,9 +57,12 @@ class Anchors:
         held = self._fds.get(number)
         if held is None:
             return True
-        there = self._opened(parts)
-        if there is None:
+        try:
+            there = self._opened(parts)
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        if there is None:
+            return True
         try:
             return os.path.samestat(os.fstat(held), os.fstat(there))
         finally:
@@ -107,11 +113,14 @@ class Anchors:
             self.let_go(number)
 
     def _opened(self, parts: Parts) -> int | None:
+        """Raises `FileNotFoundError` and `NotADirectoryError`; None where it is not known."""
         if not self.tree.local or self.tree.mounts.over(parts) is not None:
             # Opening it might wait for a server.
             return None
         try:
             return self.tree.open_folder(parts)
+        except (FileNotFoundError, NotADirectoryError):
+            raise
         except OSError:
             return None
 
