@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from tests.support.mounting import mounted
+from zarrfs.hierarchy.intents import Record
+from zarrfs.keys import NodePath, Prefix
 
 zarr = pytest.importorskip("zarr")
 pytestmark = pytest.mark.fuse
@@ -173,6 +175,20 @@ def test_chunks_of_no_array_are_nobodys(tmp_path: Path, dialect: str, through: s
             document = {"zarr_format": 2, "shape": [1000], "chunks": [100], "dtype": "<i4", "fill_value": 0, "order": "C"}
             (mount.path / "chunks/big/.zarray").write_text(json.dumps(document | {"compressor": None, "filters": None}))
         assert np.array_equal(np.load(mount.path / "npy/big.npy"), new)
+
+
+def test_what_nobody_can_end_is_left_and_told(store: Path) -> None:
+    place, left = NodePath("/b"), store / ".zarrfs" / ("0" * 32)
+    for name in ("a", "b"):
+        make(store, name, np.arange(8, dtype="<i4"))
+    make(left, "old", np.ones(3, "<i2"))
+    (left / "intent.json").write_bytes(Record("rename", place, place.prefix, source=Prefix("a/")).format())
+    with mounted(store) as mount:
+        (line,) = [json.loads(line) for line in (mount.path / ".zarrfs/errors.jsonl").read_text().splitlines()]
+        assert line["operation"] == "recover" and line["error"] == "KeyConflict"
+        assert f"{left.name}/" in line["message"]
+    for folder, count in (store / "a", 8), (store / "b", 8), (left / "old", 3):
+        assert zarr.open_array(str(folder), mode="r").shape == (count,)
 
 
 def test_an_intent_of_a_later_zarrfs_makes_the_mount_read_only(store: Path) -> None:

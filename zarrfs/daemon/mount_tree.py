@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -213,7 +214,7 @@ class MountTree:
 
     async def recover(self) -> None:
         """What a kill left half done is ended or undone, where nobody else works on it. Before the kernel asks for anything."""
-        await recover(self.intents, self.hierarchy, self.store)
+        await recover(self.intents, self.hierarchy, self.store, partial(self.report, "recover"))
 
     def report(self, where: str, error: BaseException) -> None:
         """Keep an error for ``.zarrfs/errors.jsonl``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -33,8 +33,15 @@ class Recovered:
     is_done: bool
 
 
-async def recover(intents: Intents, hierarchy: Hierarchy, store: Store) -> list[Recovered]:
-    """End, or undo, whatever nobody works on, and tell what that was. What cannot be is left, with a line in the log."""
+def _tell_nobody(error: ZarrfsError) -> None:
+    pass
+
+
+async def recover(
+    intents: Intents, hierarchy: Hierarchy, store: Store, failed: Callable[[ZarrfsError], None] = _tell_nobody
+) -> list[Recovered]:
+    """End, or undo, whatever nobody works on, and tell what that was. What cannot be is left: a line in the log, and ``failed`` is called
+    with the reason."""
     copies = ConsolidatedCopies(hierarchy, store)
     recovered: list[Recovered] = []
     async with aclosing(_left(intents)) as left:
@@ -52,7 +59,9 @@ async def recover(intents: Intents, hierarchy: Hierarchy, store: Store) -> list[
                     hierarchy.forget_all()
                     await _renew_copies(hierarchy, copies, record)
             except ZarrfsError as error:
-                log.error("%s: an operation that was cut short could be neither ended nor undone: %s", intent.prefix, error)
+                message = f"{intent.prefix}: an operation that was cut short could be neither ended nor undone: {error}"
+                log.error("%s", message)
+                failed(type(error)(message, key=error.key))
             else:
                 if record is not None or intents.store.renames_prefixes:
                     await intent.end()
