@@ -46,10 +46,11 @@ async def check(
     if repairs:
         await check_steps.repair(config, report)
     async with opened(config) as whole, trio.open_nursery() as nursery:
+        store = WithoutApart(whole)
+        # Before SIGINT is only noted: this imports plug-ins, which may never come back.
+        hierarchy = hierarchy_of(config, store)
         await nursery.start(_end_on_interrupt, nursery.cancel_scope)
         await check_steps.look(whole, report)
-        store = WithoutApart(whole)
-        hierarchy = hierarchy_of(config, store)
         arrays = [array async for array in _survey(config, store, hierarchy, path, report)]
         told(report)
         for array_path in arrays:
