@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import forge, length
+from tests.support import forge, length, sampling
 
 
 def why_fuse_is_unusable() -> str | None:
@@ -51,10 +51,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Spread(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes longest begins first: a file that is begun last is waited for by all (`make test` passes ``--no-loadscope-reorder``)."""
     order = {folder: place for place, folder in enumerate(("hostile", "mount", "lifecycle"))}
     items.sort(key=lambda item: (item.path.name not in _LONGEST, order.get(item.path.parent.name, len(order))))
+    if not length.FULL and sampling.is_whole_run(config):
+        for item in sampling.left_out(items):
+            item.add_marker(pytest.mark.skip(reason="one of many cases: make soak runs all, and so does who asks for the file"))
 
 
 _LONGEST = (

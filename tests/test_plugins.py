@@ -307,6 +307,7 @@ def test_a_new_member_is_found_and_shown(way: str, tmp_path: Path) -> None:
     run(program)
 
 
+@pytest.mark.full_length
 def test_its_conformance_suite_starts_by_itself(tmp_path: Path) -> None:
     offers = "".join(offered(plugin, tmp_path, "file") for plugin in PLUGINS)
     suites = [plugin.suite for plugin in PLUGINS]

@@ -158,7 +158,7 @@ def _sample() -> list[object]:
     def marks(case: Case, kind: str, dialect: str) -> list[pytest.MarkDecorator]:
         if dialect == "v3":
             return []
-        return [pytest.mark.full_length if (case.name, kind) == ("replace", "exchange") else pytest.mark.soak]
+        return [pytest.mark.full_length if (case.name, kind, dialect) == ("replace", "exchange", "v3_2022") else pytest.mark.soak]
 
     return [
         pytest.param(case, kind, dialect, id=f"{case.name}-{kind}-{dialect}", marks=marks(case, kind, dialect))
@@ -170,6 +170,7 @@ def _sample() -> list[object]:
 
 
 @pytest.mark.logs("")
+@pytest.mark.many_cases
 @pytest.mark.parametrize(("case", "kind", "dialect"), _sample())
 def test_a_failure_or_a_kill_at_any_step_leaves_the_old_or_the_new(case: Case, kind: str, dialect: str, tmp_path: Path) -> None:
     trio.run(_prepare, case, dialect, tmp_path / "before")

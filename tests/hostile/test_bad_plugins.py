@@ -169,6 +169,7 @@ def test_a_mount_does_without(store: Path, broken: Path) -> None:
             assert text.count(f"(zarrfs.{group}) of their-{group}_raises is left out: RuntimeError: not \\x1b[31mtoday") == 1
 
 
+@pytest.mark.full_length
 @pytest.mark.fuse
 def test_a_view_that_cannot_be_made_is_left_out_of_the_mount(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "site"
@@ -186,6 +187,7 @@ def test_a_view_that_cannot_be_made_is_left_out_of_the_mount(store: Path, tmp_pa
         assert zarrfs(folder, "mount", store, path, "--view", "odd", "--log-file", log).returncode == 2
 
 
+@pytest.mark.full_length
 def test_what_a_dialect_raises_is_that_nodes_misfortune(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     folder.mkdir()

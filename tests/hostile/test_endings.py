@@ -73,6 +73,7 @@ def damaged(folder: Path) -> Path:
 # --- what many nodes cost ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full_length
 @pytest.mark.timeout(300)
 def test_many_nodes_keep_the_event_loop_neither_while_others_change_them_nor_at_the_end(tmp_path: Path) -> None:
     count = share(2000)
@@ -179,6 +180,7 @@ def test_a_shard_of_very_many_chunks_is_not_told_chunk_by_chunk() -> None:
 # --- what an end waits for --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full_length
 @only_root
 def test_a_copy_in_another_mount_namespace_keeps_no_daemon(tmp_path: Path) -> None:
     """A container, a service or an `unshare` that began while it was mounted: the umount does not reach it."""
@@ -259,6 +261,7 @@ def test_readers_whom_nobody_waits_for_keep_no_daemon(tmp_path: Path, how: str) 
             run("umount", "-i", "-l", mount.path, check=False)
 
 
+@pytest.mark.full_length
 def test_a_request_that_is_taken_back_stops_nothing(tmp_path: Path) -> None:
     """Its reader is killed after the daemon learnt of it, and before the daemon has read it. Then nobody asks for anything."""
     store = write(tmp_path / "store", {"k": b"value"})

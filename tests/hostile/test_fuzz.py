@@ -24,6 +24,7 @@ def test_no_mutant_does_harm(seed: str) -> None:
     assert not found, f"python -m tests.fuzz --seed {seed}\n" + "\n".join(found)
 
 
+@pytest.mark.full_length
 @pytest.mark.fuse
 def test_no_mutant_does_harm_through_the_kernel() -> None:
     found = mounts.play("zarrfs", 0, together=20)

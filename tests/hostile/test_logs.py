@@ -182,6 +182,7 @@ def test_words_of_the_dead_are_cleared_and_no_others(temporary: Path) -> None:
         assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.full_length
 @pytest.mark.fuse
 def test_a_killed_daemons_words_are_cleared_by_the_next_umount() -> None:
     said = run_as_users(f"""

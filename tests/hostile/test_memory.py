@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +44,11 @@ def watched(store: Path, tmp_path: Path, *, ends_with: int = 0) -> Iterator[Moun
         with sampled(mount.pid) as peak:
             yield mount
         assert peak.nbytes < ALLOWED, f"{peak.nbytes / 1e6:.0f} MB, {peak.before / 1e6:.0f} at first"
+
+
+def some_always(names: Iterable[str], *always: str) -> list[Any]:
+    """All of them as cases, of which ``make test`` runs some."""
+    return [pytest.param(name, id=name, marks=[] if name in always else pytest.mark.full_length) for name in names]
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -83,7 +88,7 @@ def errno_of(call: Callable[[], Any]) -> int | None:
 # --- chunks -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in BOMBS])
+@pytest.mark.parametrize("name", some_always(BOMBS, "zlib", "blosc"))
 def test_chunks_of_zeros_that_are_read_in_parallel(tmp_path: Path, name: str) -> None:
     config, encoded = BOMBS[name]
     nbytes = share(256 * MIB)
@@ -95,7 +100,7 @@ def test_chunks_of_zeros_that_are_read_in_parallel(tmp_path: Path, name: str) ->
         assert count(mount.path / "npy/a.npy", 128) == (4 * nbytes, True)
 
 
-@pytest.mark.full_length
+@pytest.mark.soak
 def test_the_largest_chunk_there_may_be(tmp_path: Path) -> None:
     nbytes = 2**31 - MIB
     store = v2_store(tmp_path / "s", v2([nbytes], [nbytes], {"id": "zlib", "level": 1}), {"0": BOMBS["zlib"][1](nbytes)})
@@ -120,6 +125,7 @@ def test_chunks_without_a_codec_that_are_holes(tmp_path: Path) -> None:
         assert at_once([lambda place=place: look(place) for place in places]) == [b"\0x\0"] * 4  # type: ignore[misc]
 
 
+@pytest.mark.full_length
 def test_a_large_chunk_that_is_transposed(tmp_path: Path) -> None:
     rows, columns = 16384, 8192
     codecs = [{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes"}, {"name": "zstd", "configuration": {}}]
@@ -136,7 +142,7 @@ def test_a_large_chunk_that_is_transposed(tmp_path: Path) -> None:
             assert os.pread(file.fileno(), MIB, 77 * MIB + 128) == piece
 
 
-@pytest.mark.parametrize("name", ["gzip", "zstd", "lz4", "blosc"])
+@pytest.mark.parametrize("name", some_always(["gzip", "zstd", "lz4", "blosc"], "lz4"))
 def test_a_large_chunk_that_cannot_be_compressed(tmp_path: Path, name: str) -> None:
     nbytes = LIMIT if FULL else 2 * LIMIT
     # At the edge of the array: it is padded.
@@ -181,6 +187,7 @@ def test_many_readers_of_arrays_with_large_chunks(tmp_path: Path) -> None:
         assert at_once([lambda number=number: jump(number) for number in range(32)]) == [True] * 32  # type: ignore[misc]
 
 
+@pytest.mark.full_length
 def test_chunks_that_are_held_open(tmp_path: Path) -> None:
     nbytes = 6 * MIB
     data = BOMBS["zlib"][1](nbytes)
@@ -223,7 +230,7 @@ OBJECTS: dict[str, tuple[dict[str, Any], int, Callable[[int], bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(OBJECTS))
+@pytest.mark.parametrize("name", some_always(OBJECTS, "vlen-utf8", "json2, of numbers"))
 def test_elements_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path, name: str) -> None:
     codec, size, made = OBJECTS[name]
     data = made(size)
@@ -239,7 +246,7 @@ def test_elements_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path
         assert (nbytes, head) == (len(plain), plain[:2000])
 
 
-@pytest.mark.full_length
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_many_nodes_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path) -> None:
     """60 KB of attributes that are a megabyte when they are parsed; and as much of what is none of the attributes."""
@@ -380,6 +387,7 @@ def test_a_file_that_grows_by_truncate_takes_neither_memory_nor_disk(tmp_path: P
     assert not list(cache.iterdir())
 
 
+@pytest.mark.full_length
 def test_many_values_that_are_open_at_once(tmp_path: Path) -> None:
     store = tmp_path / "s"
     for number in range(400):
@@ -397,6 +405,7 @@ def test_many_values_that_are_open_at_once(tmp_path: Path) -> None:
                 os.close(fd)
 
 
+@pytest.mark.full_length
 def test_many_files_with_a_little_staged_in_each(tmp_path: Path) -> None:
     store = tmp_path / "s"
     store.mkdir()
@@ -437,6 +446,7 @@ def test_a_chunk_that_no_memory_and_no_disk_holds_is_refused(tmp_path: Path) -> 
 # --- names ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full_length
 def test_a_folder_of_very_many_keys(tmp_path: Path) -> None:
     store, count = tmp_path / "s", share(300_000)
     (store / "a").mkdir(parents=True)
@@ -505,6 +515,7 @@ with sqlite3.connect(sys.argv[1]) as database:
 """
 
 
+@pytest.mark.full_length
 def test_large_values_in_a_database(tmp_path: Path) -> None:
     place, nbytes = tmp_path / "s.sqlite", 2 * (ALLOWED // 4 * 3)
     with sqlite3.connect(place) as database:

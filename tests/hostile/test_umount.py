@@ -199,6 +199,7 @@ def test_a_daemon_that_does_not_end_is_waited_for_for_some_time() -> None:
     assert code == "code 0"  # of the script
 
 
+@pytest.mark.full_length
 @pytest.mark.fuse
 def test_words_that_cannot_be_read_to_an_end_are_none() -> None:
     plan: dict[str, object] = {"config": '{"pid": PID, "result": "HOME/words"}'}

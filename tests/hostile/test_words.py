@@ -160,6 +160,7 @@ def test_info_as_json_is_exact(store: Path) -> None:
     assert nodes["/v3.10"]["attributes"] == {WORD: WORD}
 
 
+@pytest.mark.full_length
 def test_an_output_with_few_letters_is_written_to_all_the_same(store: Path) -> None:
     for encoding in ("ascii", "latin-1"):
         code, text = zarrfs("info", store, PYTHONIOENCODING=encoding)

@@ -104,6 +104,7 @@ def test_hostile_names_lead_nowhere_and_hide_nothing(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.rglob("*")) == ["around", "here", "store.zip"]
 
 
+@pytest.mark.full_length
 def test_a_large_deflated_value_is_read_through_in_one_pass(tmp_path: Path) -> None:
     content = np.random.default_rng(8).integers(0, 4, 24 << 20, dtype=np.uint8).tobytes()
     path = archives.zip_deflated(tmp_path, {"large": content, "small": b"x"})

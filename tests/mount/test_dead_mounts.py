@@ -92,6 +92,7 @@ def test_the_next_mount_takes_the_place_of_a_dead_one_though_somebody_stands_in_
         assert mount.umount().returncode == 0
 
 
+@pytest.mark.full_length
 def test_a_stack_of_dead_mounts_is_cleared(store: Path) -> None:
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
         with small_mount(mount.path, "zarrfs") as other:
@@ -104,6 +105,7 @@ def test_a_stack_of_dead_mounts_is_cleared(store: Path) -> None:
         assert mount.umount().returncode == 0
 
 
+@pytest.mark.full_length
 def test_in_the_foreground_too_as_a_service_that_is_started_again(store: Path) -> None:
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
         kill(mount.pid)
@@ -128,6 +130,7 @@ def test_a_dead_mount_stays_until_there_is_something_in_its_place(store: Path, t
             os.listdir(mount.path)
 
 
+@pytest.mark.full_length
 def test_a_living_mount_is_never_replaced_nor_one_that_hangs(store: Path) -> None:
     with mounted(store) as mount:
         done = again(mount)
@@ -182,6 +185,7 @@ def test_umount_of_a_dead_mount_whose_attributes_the_kernel_remembers(store: Pat
         assert "had died before: what it had not stored by then is lost" in done.stderr
 
 
+@pytest.mark.full_length
 def test_what_does_not_answer_can_be_detached(store: Path) -> None:
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
         os.kill(mount.pid, signal.SIGSTOP)
@@ -190,6 +194,7 @@ def test_what_does_not_answer_can_be_detached(store: Path) -> None:
         assert "did not answer" in done.stderr
 
 
+@pytest.mark.full_length
 def test_what_does_not_answer_is_unmounted_with_an_error(store: Path) -> None:
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
         os.kill(mount.pid, signal.SIGSTOP)
@@ -210,6 +215,7 @@ def test_life_is_told_without_waiting_for_a_daemon_that_hangs(store: Path) -> No
             os.kill(mount.pid, signal.SIGCONT)
 
 
+@pytest.mark.full_length
 def test_what_is_hidden_under_another_mount_is_not_there() -> None:
     """The mount table lists it under its name all the same."""
     script = """

@@ -51,6 +51,7 @@ def test_a_chunk_of_a_bad_shard_is_an_error_and_never_missing() -> None:
                     assert chunk.read_bytes() == bad_shard_chunk(index)
 
 
+@pytest.mark.full_length
 def test_what_is_larger_than_anything(tmp_path: Path) -> None:
     huge = write_huge(tmp_path / "huge")
     with mounted(huge, "--read-only", "--memory-limit", "64MiB", "--cache-dir", str(tmp_path / "cache")) as mount, watchdog(60):

@@ -129,6 +129,7 @@ def test_mount_returns_when_the_mount_can_be_used_and_umount_takes_it_away(fstyp
     assert code == "code 1" and "Read-only file system" in done.stderr
 
 
+@pytest.mark.full_length
 def test_all_of_fstab_without_an_environment(machine: Machine, folder: Path) -> None:
     for name in ("zip", "a b", "f", "m", "n"):
         (folder / name).mkdir()
@@ -304,6 +305,7 @@ def test_a_mount_in_use_stays_unless_it_is_detached(machine: Machine, folder: Pa
     assert done.stderr.splitlines()[0].startswith(f"umount.zarrfs: {folder}/mnt is in use by bash (")
 
 
+@pytest.mark.full_length
 def test_a_dead_mount_is_replaced_and_taken_away(machine: Machine, folder: Path) -> None:
     (folder / "fstab").write_text(f"{folder}/x.zarr {folder}/mnt zarrfs nofail 0 0\n")
     done = machine(

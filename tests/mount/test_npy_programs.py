@@ -158,6 +158,7 @@ def test_what_is_no_whole_array_is_told_and_leaves_nothing(command: str, element
     assert os.listdir(store) == []
 
 
+@pytest.mark.full_length
 def test_gibibytes_go_in_and_out_below_300_mb(tmp_path: Path) -> None:
     if shutil.disk_usage(tmp_path).free < 16 << 30:
         pytest.skip("less than 16 GiB of disk are free")

@@ -26,6 +26,7 @@ def peak_nbytes(mount: Mounted) -> int:
     return max(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
+@pytest.mark.full_length
 def test_shards_of_64_mib_are_written_with_little_more_memory_than_one_takes_twice(tmp_path: Path) -> None:
     # Nothing compresses it, so that what is encoded is as large as what is not: 64 MiB of chunks, and as much again as one value.
     elements = np.random.default_rng(0).integers(0, 2**32, SHAPE, np.uint32)

@@ -195,6 +195,7 @@ def resident_peak_mib(mount: Mounted) -> int:
     return int(status["VmHWM"].split()[0]) // 1024
 
 
+@pytest.mark.full_length
 def test_what_lies_is_eio_for_that_chunk_alone_in_bounded_memory(tmp_path: Path) -> None:
     expected = hostile(tmp_path / "store")
     with mounted(tmp_path / "store") as mount, watchdog(120):

@@ -67,6 +67,7 @@ def suite_outcome(folder: Path) -> str:
     return re.sub(r" in \S+s$", "", done.stdout.strip().splitlines()[-1])
 
 
+@pytest.mark.full_length
 def test_the_suites_of_zarr_python_pass_as_on_a_plain_folder(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("zarr")
     pytest.importorskip("pytest_asyncio")

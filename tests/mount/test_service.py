@@ -103,6 +103,7 @@ def test_who_waits_is_told_what_is_left_and_to_wait_while_it_gets_less(store: Pa
     assert (store / "b").read_bytes() == bytes(1 << 20)
 
 
+@pytest.mark.full_length
 def test_nothing_is_ready_when_it_was_not_mounted(store: Path, manager: Notified, tmp_path: Path) -> None:
     with mountpoint() as path:
         for bad, code in ((tmp_path / "none.zarr", 3), (store / "k", 3)):

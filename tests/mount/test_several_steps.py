@@ -83,6 +83,7 @@ def test_a_replacement_that_the_disk_has_no_room_for_may_be_tried_again(small_di
     assert {each.name for each in small_disk.iterdir()} == {"a", "zarr.json"}
 
 
+@pytest.mark.full_length
 def test_an_array_of_many_chunks_is_replaced_and_erased_within_the_timeout(store: Path) -> None:
     count = 12_000
     for name in ("a", "b"):

@@ -228,6 +228,7 @@ def test_the_control_loses_about_half(tmp_path: Path) -> None:
     assert lost
 
 
+@pytest.mark.full_length
 def test_kill_9_leaves_every_shard_whole_old_or_new(tmp_path: Path) -> None:
     """Chunks of 16 KiB, so that a shard is 256 KiB; what was acknowledged by fsync is there."""
     length = 4096

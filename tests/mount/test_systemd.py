@@ -215,6 +215,7 @@ show Result; show NRestarts
     ]
 
 
+@pytest.mark.full_length
 def test_a_crash_is_followed_by_a_mount_in_the_place_of_the_dead_one() -> None:
     script = r"""
 mkdir -p /etc/systemd/system/zarrfs@air.service.d
@@ -262,6 +263,7 @@ done
     assert done.stdout.splitlines() == ["failed: 2 0 failed", "failed: 5 0 failed"]
 
 
+@pytest.mark.full_length
 def test_who_still_stores_is_not_killed_when_the_time_is_up() -> None:
     """A store that takes four seconds for each value, and a service that may take three to stop. The control says nothing to the manager,
     and loses what was written."""
@@ -382,6 +384,7 @@ cat /srv/air.zarr/k; ls -A /mnt/air
     assert done.stdout.splitlines() == ["/srv/air.zarr fuse.zarrfs", "new", "new"]
 
 
+@pytest.mark.full_length
 def test_an_automount_unit_mounts_when_somebody_looks_and_unmounts_when_nobody_does() -> None:
     script = r"""
 [ -w /dev/autofs ] || { echo no automounter; exit; }

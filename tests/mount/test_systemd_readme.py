@@ -25,6 +25,7 @@ def typed() -> list[str]:
     return commands
 
 
+@pytest.mark.full_length
 def test_all_that_is_typed() -> None:
     commands = typed()
     assert len(commands) >= 30 and len(commands) == len(re.findall(r"^ +\$ ", README.read_text(), re.MULTILINE))

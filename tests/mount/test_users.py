@@ -63,6 +63,7 @@ def test_what_could_not_be_stored_is_told_the_user_at_the_end() -> None:
     assert all("raw/big" in said[number] and "not stored" in said[number] for number in (1, 4))
 
 
+@pytest.mark.full_length
 def test_log_cache_and_last_words_are_in_the_users_places() -> None:
     said = lines("""
     as 65534 zarrfs mount "$A/s.zarr" "$A/m"
@@ -131,6 +132,7 @@ def test_mountpoints_that_are_not_the_users() -> None:
     ]
 
 
+@pytest.mark.full_length
 def test_without_fuse() -> None:
     said = lines("""
     chmod 600 /dev/fuse; code as 65534 zarrfs mount "$A/none" "$A/m"; chmod 666 /dev/fuse
@@ -157,6 +159,7 @@ def test_without_fuse() -> None:
     ]
 
 
+@pytest.mark.full_length
 def test_allow_other_of_a_user_is_roots_choice() -> None:
     said = lines("""
     conf() { printf "$1" > "$W/fuse.conf" && mount --bind "$W/fuse.conf" /etc/fuse.conf; }
@@ -207,6 +210,7 @@ def test_a_user_whose_own_modes_keep_them_out() -> None:
     ]
 
 
+@pytest.mark.full_length
 def test_root_unmounts_what_a_user_has_mounted_and_waits_for_the_daemon() -> None:
     said = lines("""
     code as 65534 zarrfs mount "$A/s.zarr" "$A/m"
@@ -230,6 +234,7 @@ def test_root_unmounts_what_a_user_has_mounted_and_waits_for_the_daemon() -> Non
     ]
 
 
+@pytest.mark.full_length
 def test_dead_mounts_are_replaced_by_who_made_them_and_by_root() -> None:
     said = lines("""
     replaced() { code "$@" | sed 's/replaced, .*/replaced/'; }

@@ -49,6 +49,7 @@ async def test_a_chunk_of_a_bad_shard_is_an_error_and_never_missing(path: str) -
                 assert await read(tree, name) == bad_shard_chunk(index)
 
 
+@pytest.mark.full_length
 def test_all_of_it_within_little_memory(tmp_path: Path) -> None:
     """In a process of its own: what blosc and zlib allocate is seen by no tracer of Python's."""
     huge = write_huge(tmp_path / "huge")

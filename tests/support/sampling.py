@@ -1,0 +1,52 @@
+"""Which cases of a test of many run when everything is tested: those of a sample, unless `make soak` has the time for all.
+
+A test that mounts, once for each combination of its parameters, is run for as many of them as it takes to have each value of each
+parameter once (``make test``), or each pair of values (``.ci/run``). Who asks for a file, a test or a word gets every case.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pytest
+
+from tests.support import length
+
+_FEW = 4
+
+
+def is_whole_run(config: pytest.Config) -> bool:
+    """Whether nobody asked for certain tests."""
+    asked = config.getoption("keyword") or config.getoption("markexpr") or config.getoption("lf")
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not asked
+
+
+def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """The cases that are not in the sample."""
+    tests: dict[str, list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and _mounts(item):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    strength = 2 if length.MARKED else 1
+    return {each for cases in tests.values() if len(cases) > _FEW for each in _beyond(cases, strength)}
+
+
+def _mounts(item: pytest.Item) -> bool:
+    return item.get_closest_marker("fuse") is not None or item.get_closest_marker("many_cases") is not None
+
+
+def _beyond(cases: list[pytest.Function], strength: int) -> list[pytest.Function]:
+    """Those that have no combination of ``strength`` values that an earlier one does not have."""
+    seen: set[object] = set()
+    beyond = []
+    for case in cases:
+        if case.get_closest_marker("full_length") and not length.MARKED:
+            continue
+        values = [(name, value if isinstance(value, str | int) else id(value)) for name, value in case.callspec.params.items()]
+        new = set(itertools.combinations(values, min(strength, len(values)))) - seen
+        if not new:
+            beyond.append(case)
+        seen |= new
+    return beyond
