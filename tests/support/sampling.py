@@ -19,7 +19,7 @@ _FEW = 4
 
 def is_whole_run(config: pytest.Config) -> bool:
     """Whether nobody asked for certain tests."""
-    asked = config.getoption("keyword") or config.getoption("markexpr") or config.getoption("lf")
+    asked = config.getoption("keyword") or config.getoption("markexpr") or config.getoption("lf", False)
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not asked
 
 
@@ -42,7 +42,8 @@ def _beyond(cases: list[pytest.Function], strength: int) -> list[pytest.Function
     seen: set[object] = set()
     beyond = []
     for case in cases:
-        if case.get_closest_marker("full_length") and not length.MARKED:
+        if case.get_closest_marker("soak") or (case.get_closest_marker("full_length") and not length.MARKED):
+            # It does not run anyway.
             continue
         values = [(name, value if isinstance(value, str | int) else id(value)) for name, value in case.callspec.params.items()]
         new = set(itertools.combinations(values, min(strength, len(values)))) - seen
