@@ -15,6 +15,9 @@ from hypothesis import settings
 _FACTOR = float(os.environ.get("ZARRFS_EXAMPLES", "0.25"))
 _LEAST = 5
 
+LEAST = _FACTOR < 0.25
+"""Whether no more is asked for than that nothing is broken altogether."""
+
 FULL = _FACTOR >= 1
 """Whether stores have their full size."""
 

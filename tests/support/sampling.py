@@ -1,7 +1,8 @@
 """Which cases of a test of many run when everything is tested: those of a sample, unless `make soak` has the time for all.
 
 A test that mounts, once for each combination of its parameters, is run for as many of them as it takes to have each value of each
-parameter once (``make test``), or each pair of values (``.ci/run``). Who asks for a file, a test or a word gets every case.
+parameter once (``make test``), or each pair of values (``.ci/run``); and any test is, where there are few examples, too. Who asks for a file,
+a test or a word gets every case.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _FEW = 4
 
 def is_whole_run(config: pytest.Config) -> bool:
     """Whether nobody asked for certain tests."""
-    asked = config.getoption("keyword") or config.getoption("markexpr") or config.getoption("lf", False)
+    asked = config.getoption("keyword") or config.getoption("lf", False)
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not asked
 
 
@@ -27,7 +28,7 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The cases that are not in the sample."""
     tests: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and _mounts(item):
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and (length.LEAST or _mounts(item)):
             tests[item.nodeid.partition("[")[0]].append(item)
     strength = 2 if length.MARKED else 1
     return {each for cases in tests.values() if len(cases) > _FEW for each in _beyond(cases, strength)}
