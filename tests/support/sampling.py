@@ -1,8 +1,8 @@
 """Which cases of a test of many run when everything is tested: those of a sample, unless `make soak` has the time for all.
 
 A test that mounts, once for each combination of its parameters, is run for as many of them as it takes to have each value of each
-parameter once (``make test``), or each pair of values (``.ci/run``); and any test is, where there are few examples, too. Who asks for a file,
-a test or a word gets every case.
+parameter once (``make test``), or each pair of values (``.ci/run``). Where fewer examples are asked for, this holds for every test. Who
+asks for a file, a test or a word gets every case.
 """
 
 from __future__ import annotations
