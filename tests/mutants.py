@@ -1,4 +1,4 @@
-"""Twelve small faults, one in each layer, and three for the random model: a suite that misses one of them has lost its sharpness.
+"""Twelve small faults, one in each layer: a suite that misses one of them has lost its sharpness.
 
     make mutants                       # all, each by the tests that should notice first, then by all others
     make mutants ARGS="index errno"    # some
@@ -116,27 +116,6 @@ MUTANTS = [
         "if write.touches(places)), None):\n",
         "if False), None):\n",
         "tests/transformers",
-    ),
-    Mutant(
-        "model: chunks are read on where another array has come",
-        "arrays/bound_chunks.py",
-        "            is_doubtful = lacks(found) or self.node.is_unread or not self.node.is_in_place()\n",
-        "            is_doubtful = False\n",
-        "tests/mount/test_random_model.py",
-    ),
-    Mutant(
-        "model: an array that replaces another is taken for that one",
-        "hierarchy/live_nodes.py",
-        "        if is_new and not node.is_in_place():\n",
-        "        if False:\n",
-        "tests/mount/test_random_model.py",
-    ),
-    Mutant(
-        "model: a new array that comes to its place is read where it was made",
-        "views/whole_array/array_stage.py",
-        "            self._making.move(self._making.path, node.chunk_prefix)\n",
-        "            pass\n",
-        "tests/mount/test_random_model.py",
     ),
 ]
 
