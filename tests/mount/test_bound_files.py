@@ -355,21 +355,34 @@ def test_a_raw_value_follows_the_folder_that_it_lies_in(store: Path, view: str) 
         assert (store / "b/note").read_bytes() == b"kept" and not (store / "a").exists()
 
 
-@pytest.mark.parametrize("view", ["npy", "behind"])
-def test_a_raw_value_does_not_bring_back_the_folder_that_it_lay_in(store: Path, view: str) -> None:
+@pytest.mark.parametrize("key", ["a/c/0", "a/zarr.json", "a/note"])
+@pytest.mark.parametrize("how", ["npy", "removed", "renamed", "replaced"])
+def test_a_raw_value_does_not_bring_back_the_folder_that_it_lay_in(store: Path, how: str, key: str) -> None:
     with mounted(store, ends_with=None) as mount:
-        key = "a/c/0"
-        with opened(mount.path / "raw" / key) as file:
+        with opened(mount.path / "raw" / key, os.O_RDWR | os.O_CREAT) as file:
             os.pwrite(file, b"x", 0)
-            if view == "npy":
+            if how == "npy":
                 os.unlink(mount.path / "npy/a.npy")
-                assert errno_of(lambda: os.fsync(file)) == errno.ESTALE
+            elif how == "removed":
+                shutil.rmtree(store / "a")
             else:
-                # Another program's erasure is that of a key, which is set again.
-                (store / key).unlink()
-                os.fsync(file)
-        assert (store / key).exists() == (view == "behind")
+                os.rename(store / "a", store / "b")
+            if how == "replaced":
+                make(store, fill_value=5)
+            before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+            assert errno_of(lambda: os.fsync(file)) == errno.ESTALE
+            assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+        assert (store / "a").exists() == (how == "replaced")
         mount.umount()
+
+
+def test_a_raw_value_that_another_program_removed_is_set_again(store: Path) -> None:
+    with mounted(store) as mount:
+        with opened(mount.path / "raw/a/c/0") as file:
+            os.pwrite(file, b"x", 0)
+            (store / "a/c/0").unlink()
+            os.fsync(file)
+        assert (store / "a/c/0").exists()
 
 
 GROUP_RENAMES = {

@@ -35,7 +35,17 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
     store, aside = tmp_path / "store", tmp_path / "aside"
     zarr.create_group(str(store), zarr_format=3).create_group("g")
     aside.mkdir()
-    fixed = ("--new-chunks", str(CHUNK), "--new-codecs", "none", "--new-dialect", "v3", "--cache-dir", str(tmp_path / "cache"))
+    fixed = (
+        "--new-chunks",
+        str(CHUNK),
+        "--new-codecs",
+        "none",
+        "--new-dialect",
+        "v3",
+        "--resize-erases",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    )
     with mounted(store, *fixed, *options, ends_with=None) as mount:
         model = Model(store, mount.path, aside, seed)
         model.demands_news = FULL

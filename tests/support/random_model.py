@@ -1,11 +1,12 @@
 """Several threads do at random what programs do, in all views and behind the mount, over arrays whose elements say whose they are.
 
-Each array has a life: a number of its own, and a length that no other has. Each element is (life, index, number of the write). Whoever
-writes learns from the elements that the open file gives which life he writes to. So of every element that is read anywhere, at any time,
-it is known whether a legal order of what was done could have put it there:
+Each array has a life: a number of its own. Each element is (life, index, number of the write). Whoever writes learns from the elements
+that the open file gives which life he writes to. So of every element that is read anywhere, at any time, it is known whether a legal
+order of what was done could have put it there:
 
-* its life is that of all elements of its array, and its index is where it lies: no bytes of another array, no fill values, no mixtures;
-* it is of a write after whose end no other write of that element was begun and acknowledged.
+* its life is that of all elements of its array, and its index is where it lies: no bytes of another array, no mixtures;
+* it is of a write after whose end no other write of that element was begun and acknowledged;
+* a fill value is only where the array once ended before, and it is that array's own.
 
 The store lies in a folder. What is done behind the mount moves, removes and replaces whole arrays, as other programs may at any time;
 they do not write elements, which nothing keeps apart from what the mount writes.
@@ -16,12 +17,16 @@ from __future__ import annotations
 import errno
 import io
 import itertools
+import json
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -32,6 +37,9 @@ import numpy as np
 import zarr
 
 CHUNK, SHARD, SHORTEST = 16, 64, 64
+
+FILL, LENGTH = -1, -1
+"""The number of a fill value, and the index under which the length of an array is written."""
 NAMES = ("a", "b", "g/a", "g/b")
 
 Elements = np.ndarray[Any, np.dtype[np.int64]]
@@ -70,33 +78,31 @@ class Write:
 
 @dataclass
 class Life:
-    """An array, wherever it is."""
+    """An array, wherever it is. ``fill``: -number, or 0 where the array was made by who cannot choose it; such a one is never resized."""
 
     number: int
+    fill: int
     writes: list[Write] = field(default_factory=list)
     count: int = 0
+    shortest: int = 0
+    """The least length that it may ever have had: what lies beyond may be fill value, and may be dropped."""
 
     @property
-    def length(self) -> int:
+    def first_length(self) -> int:
         return SHORTEST + self.number
-
-    @property
-    def fill(self) -> int:
-        """Of no other: where the shape alone is another, it is the same array, resized."""
-        return -self.number
 
     def first(self) -> Elements:
         """What it is made of."""
-        return self.values(dict.fromkeys(range(self.length), 0))
+        return self.values(dict.fromkeys(range(self.first_length), 0))
 
     def values(self, numbers: Mapping[int, int]) -> Elements:
         """Elements of it."""
         return np.array([self.number << 40 | index << 20 | number for index, number in numbers.items()], "<i8")
 
 
-def split(elements: Elements) -> tuple[set[int], list[int], list[int]]:
-    """Lives, indices and numbers of writes."""
-    return set((elements >> 40).tolist()), ((elements >> 20) & 0xFFFFF).tolist(), (elements & 0xFFFFF).tolist()
+def lives(elements: Elements) -> set[int]:
+    """Of which lives elements are. 0, which is the fill value of many, is of none."""
+    return {-each if each < 0 else each >> 40 for each in elements.tolist() if each}
 
 
 class Model:
@@ -111,6 +117,8 @@ class Model:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.illegal: list[str] = []
+        self._history: deque[str] = deque(maxlen=60)
+        self._details: dict[int, str] = {}
         self.demands_news = False
         """Whether what is acknowledged has to be seen in all views at once, and not only at the end."""
         self.ended = 1 << 62
@@ -119,11 +127,14 @@ class Model:
 
     # --- what is known --------------------------------------------------------------------------------------------------------
 
-    def new_life(self) -> Life:
+    def new_life(self, *, has_fill: bool = False) -> Life:
         with self._lock:
-            life = Life(next(self._numbers))
+            number = next(self._numbers)
+            life = Life(number, fill=-number if has_fill else 0)
+            life.shortest = life.first_length
             self._lives[life.number] = life
-            life.writes.append(Write(dict.fromkeys(range(life.length), 0), begin=next(self._clock), acknowledged=True))
+            values = dict.fromkeys(range(life.first_length), 0) | {LENGTH: life.first_length}
+            life.writes.append(Write(values, begin=next(self._clock), acknowledged=True))
             life.writes[0].end = next(self._clock)
         return life
 
@@ -135,6 +146,7 @@ class Model:
             values = dict(besides or {}) | dict.fromkeys(indices, life.count)
             write = Write(values, begin=next(self._clock))
             life.writes.append(write)
+        self._note("life", life.number, "write", life.count, "of", indices[0], "to", indices[-1], "at", write.begin)
         try:
             yield life.values({index: values[index] for index in sorted(values)})
         except OSError:
@@ -145,23 +157,44 @@ class Model:
             with self._lock:
                 write.end = next(self._clock)
 
-    def life_of(self, elements: Elements, first: int, what: str, asked: int) -> Life:
-        """The life that elements from index ``first`` on are of, as they were read after the time ``asked``. Raises `Illegal`."""
-        lives, indices, numbers = split(elements)
-        if len(lives) != 1 or not lives <= self._lives.keys():
-            raise Illegal(f"{what}: {len(elements)} elements of {sorted(lives)}: {elements.tolist()[:8]}...")
-        life = self._lives[lives.pop()]
-        if indices != list(range(first, first + len(elements))):
-            raise Illegal(f"{what}: elements of life {life.number} lie elsewhere than they belong: {indices}")
+    @contextmanager
+    def resizing(self, life: Life, length: int, *, behind: bool) -> Iterator[None]:
+        """Around a change of the length. ``behind`` the mount: it may be seen late."""
         with self._lock:
-            for index, number in zip(indices, numbers, strict=True):
-                self._demand_legal(life, index, number, what, asked)
-        return life
+            life.shortest = min(life.shortest, length)
+            write = Write({LENGTH: length}, begin=next(self._clock))
+            life.writes.append(write)
+        self._note("life", life.number, "length", length, "at", write.begin)
+        try:
+            yield
+            write.acknowledged = not behind
+        finally:
+            with self._lock:
+                write.end = next(self._clock)
+
+    def life_of(self, elements: Elements, first: int, what: str, asked: int) -> tuple[Life, dict[int, int]]:
+        """The life that elements from index ``first`` on are of, as they were read after the time ``asked``, and the numbers of their
+        writes. Raises `Illegal`."""
+        found = lives(elements)
+        if len(found) != 1 or not found <= self._lives.keys():
+            raise Illegal(f"{what}: {len(elements)} elements of {sorted(found)}: {elements.tolist()[:8]}...")
+        life, numbers = self._lives[found.pop()], {}
+        with self._lock:
+            for index, element in enumerate(elements.tolist(), first):
+                if element != life.fill and (element >> 20) & 0xFFFFF != index:
+                    raise Illegal(f"{what}: element {index} of life {life.number} lies elsewhere than it belongs: {element}")
+                numbers[index] = FILL if element == life.fill else element & 0xFFFFF
+                self._demand_legal(life, index, numbers[index], what, asked)
+        return life, numbers
 
     def _demand_legal(self, life: Life, index: int, number: int, what: str, asked: int) -> None:
+        if number == FILL and index >= life.shortest:
+            return
         ends = [write.end or 1 << 62 for write in life.writes if write.values.get(index) == number]
         if not ends:
             raise Illegal(f"{what}: element {index} of life {life.number} has {number}, which nobody wrote")
+        if index >= life.shortest:
+            return
         if not self.demands_news and asked < self.ended:
             return
         if any(
@@ -183,6 +216,10 @@ class Model:
                 f"acknowledged since: {[(write.values[index], write.begin, write.end) for write in later]}; now {asked}"
             )
 
+    def _note(self, *details: object) -> None:
+        """What is worth to be known of what this thread does now, where something was found."""
+        self._details[threading.get_ident()] = " ".join(map(str, [self._details.get(threading.get_ident(), ""), *details]))
+
     def now(self) -> int:
         with self._lock:
             return next(self._clock)
@@ -202,7 +239,7 @@ class Model:
     def demand_all_legal(self) -> None:
         """Raise `Illegal` with all that was found."""
         if self.illegal:
-            raise Illegal(f"seed {self.seed}: " + "\n".join(self.illegal[:5]))
+            raise Illegal(f"seed {self.seed}: " + "\n".join([*self.illegal[:5], "what ended last:", *self._history]))
 
     def _work(self, number: int, until: float) -> None:
         chance = random.Random(f"{self.seed}-{number}")
@@ -210,6 +247,7 @@ class Model:
             *[self._write_npy] * 4,
             *[self._write_chunk] * 6,
             *[self._write_encoded] * 2,
+            *[self._map_npy] * 2,
             *[self._read_npy] * 3,
             *[self._read_chunk] * 3,
             self._save,
@@ -220,13 +258,17 @@ class Model:
             self._make_behind,
             self._make_behind,
             self._remove_behind,
+            self._resize,
+            self._resize_behind,
         ]
         while time.monotonic() < until and not self.illegal:
             action, name = chance.choice(actions), chance.choice(NAMES)
+            begun, outcome = self.now(), "0"
             try:
                 action(chance, name)
                 self.done[action.__name__] += 1
             except OSError as error:
+                outcome = repr(error)
                 if error.errno not in EXPECTED:
                     self.illegal.append(f"{action.__name__} of {name}: {error!r}")
                 self.refused[f"{action.__name__} {errno.errorcode.get(error.errno or 0)}"] += 1
@@ -234,6 +276,10 @@ class Model:
                 self.illegal.append(f"{action.__name__} of {name}: {error}")
             except Exception as error:  # noqa: BLE001 (a thread has nobody else to tell)
                 self.illegal.append(f"{action.__name__} of {name}: {error!r}")
+            finally:
+                self._history.append(
+                    f"{begun}-{self.now()} {action.__name__} {name}{self._details.pop(threading.get_ident(), '')}: {outcome}"
+                )
 
     def _read_npy(self, chance: random.Random, name: str) -> None:
         asked = self.now()
@@ -247,17 +293,21 @@ class Model:
         except (ValueError, EOFError) as error:
             # Somebody has truncated it, and has not written it yet.
             raise OSError(errno.ESTALE, f"{what} is being written") from error
-        life = self.life_of(elements, 0, what, asked)
-        if len(elements) != life.length:
-            raise Illegal(f"{what}: {len(elements)} elements of life {life.number}")
+        life, _ = self.life_of(elements, 0, what, asked)
+        self.demand_length(life, len(elements), what, asked)
         return life, elements, len(data) - elements.nbytes
+
+    def demand_length(self, life: Life, length: int, what: str, asked: int) -> None:
+        """Raise `Illegal` where an array cannot be so long now."""
+        with self._lock:
+            self._demand_legal(life, LENGTH, length, f"{what}, its length", asked)
 
     def _write_npy(self, chance: random.Random, name: str) -> None:
         asked = self.now()
         with opened(self.mount / f"npy/{name}.npy", os.O_RDWR) as fd:
-            life, _, header = self._npy(read_all(fd, 1 << 20), f"npy/{name}.npy", asked)
-            start = chance.randrange(life.length)
-            indices = list(range(start, min(life.length, start + chance.choice((1, 3, CHUNK, 40)))))
+            life, elements, header = self._npy(read_all(fd, 1 << 20), f"npy/{name}.npy", asked)
+            start = chance.randrange(len(elements))
+            indices = list(range(start, min(len(elements), start + chance.choice((1, 3, CHUNK, 40)))))
             with self.writing(life, indices) as values:
                 os.pwrite(fd, values.tobytes(), header + 8 * start)
                 if chance.random() < 0.5:
@@ -265,12 +315,69 @@ class Model:
                 else:
                     flush(fd)
 
+    def _map_npy(self, chance: random.Random, name: str) -> None:
+        """A mapping, in a process of its own: where its bytes are not there any more, a signal ends it."""
+        asked, path = self.now(), self.mount / f"npy/{name}.npy"
+        with subprocess.Popen([sys.executable, "-S", "-c", MAPPER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as mapper:
+            assert mapper.stdin is not None and mapper.stdout is not None
+            size = int(mapper.stdout.readline() or -1)
+            data = mapper.stdout.read(max(0, size))
+            if size < 0 or len(data) < size:
+                mapper.stdin.close()
+                raise ended_with(mapper.wait(), path)
+            life, elements, header = self._npy(data, f"npy/{name}.npy, mapped", asked)
+            start = chance.randrange(len(elements))
+            indices = list(range(start, min(len(elements), start + chance.choice((1, 3, CHUNK, 40)))))
+            with self.writing(life, indices) as values:
+                with suppress(BrokenPipeError):
+                    mapper.stdin.write(b"%d %d\n" % (header + 8 * start, values.nbytes) + values.tobytes())
+                    mapper.stdin.close()
+                if mapper.wait():
+                    raise ended_with(mapper.returncode, path)
+
+    def _resize(self, chance: random.Random, name: str) -> None:
+        """As an editor changes a document in its place."""
+        document = chance.choice(("chunks/{}/.zarray", "zarr3/{}/zarr.json", "raw/{}/zarr.json")).format(name)
+        self._note(document)
+        with opened(self.mount / document, os.O_RDWR) as fd:
+
+            def written(text: bytes) -> None:
+                os.pwrite(fd, text, 0)
+                os.ftruncate(fd, len(text))
+                flush(fd)
+
+            self._resize_by(chance, read_all(fd, 1 << 20), written, behind=False)
+
+    def _resize_behind(self, chance: random.Random, name: str) -> None:
+        """In the array that was read, whatever has come to its name."""
+        with opened(self.store / name, os.O_RDONLY | os.O_DIRECTORY) as folder:
+
+            def written(text: bytes) -> None:
+                Path(f"/proc/self/fd/{folder}/.zarr.json.new").write_bytes(text)
+                os.rename(".zarr.json.new", "zarr.json", src_dir_fd=folder, dst_dir_fd=folder)
+
+            self._resize_by(chance, Path(f"/proc/self/fd/{folder}/zarr.json").read_bytes(), written, behind=True)
+
+    def _resize_by(self, chance: random.Random, text: bytes, write: Callable[[bytes], object], *, behind: bool) -> None:
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise OSError(errno.ESTALE, "somebody is writing it") from error
+        life = self._lives.get(-document.get("fill_value", 0))
+        if life is None:
+            raise FileNotFoundError(errno.ENOENT, "no array that can be resized")
+        length = chance.randrange(SHORTEST, life.first_length + 3 * CHUNK)
+        with self.resizing(life, length, behind=behind):
+            write(json.dumps(document | {"shape": [length]}).encode())
+
     def _chunk(self, chance: random.Random, name: str, view: str) -> tuple[Path, int]:
         folder = self.mount / view / name / ("c" if view == "zarr3" else "")
+        self._note(folder.relative_to(self.mount))
         numbers = [each for each in os.listdir(folder) if each.isdecimal()]
         if not numbers:
             raise FileNotFoundError(errno.ENOENT, "no chunks")
         number = chance.choice(numbers)
+        self._note(number)
         return folder / number, int(number) * CHUNK
 
     def _read_chunk(self, chance: random.Random, name: str) -> None:
@@ -280,20 +387,21 @@ class Model:
             data = read_all(fd, 1 << 20)
         self._elements(data, first, str(path), asked)
 
-    def _elements(self, data: bytes, first: int, what: str, asked: int) -> tuple[Life, Elements]:
-        """Those inside the array: behind the end of it a chunk is padded."""
+    def _elements(self, data: bytes, first: int, what: str, asked: int) -> tuple[Life, dict[int, int]]:
+        """Those that are inside of the array in any case: behind its end a chunk is padded."""
         elements = np.frombuffer(data, "<i8")
         if len(elements) != CHUNK:
             raise Illegal(f"{what}: {len(data)} bytes")
-        number = int(elements[0]) >> 40
-        inside = max(0, min(CHUNK, SHORTEST + number - first))
-        return self.life_of(elements[:inside], first, what, asked), elements[:inside]
+        life, numbers = self.life_of(elements, first, what, asked)
+        return life, {index: number for index, number in numbers.items() if index < life.shortest}
 
     def _write_chunk(self, chance: random.Random, name: str) -> None:
         path, first = self._chunk(chance, name, "chunks")
         asked = self.now()
         with opened(path, os.O_RDWR) as fd:
             life, elements = self._elements(read_all(fd, 1 << 20), first, str(path), asked)
+            if not elements:
+                raise FileNotFoundError(errno.ENOENT, "nothing of it is inside")
             start = chance.randrange(len(elements))
             stop = min(len(elements), start + chance.choice((1, 2, CHUNK)))
             with self.writing(life, [first + each for each in range(start, stop)]) as values:
@@ -310,13 +418,15 @@ class Model:
         with opened(path, os.O_RDWR) as fd:
             data = read_all(fd, 1 << 20)
             life, elements = self._elements(data, first, str(path), asked)
-            besides = dict(zip(range(first, first + len(elements)), split(elements)[2], strict=True))
-            with self.writing(life, [first + chance.randrange(len(elements))], besides) as values:
+            if not elements:
+                raise FileNotFoundError(errno.ENOENT, "nothing of it is inside")
+            with self.writing(life, [first + chance.randrange(len(elements))], elements) as values:
                 os.pwrite(fd, values.tobytes() + data[values.nbytes :], 0)
                 flush(fd)
 
     def _save(self, chance: random.Random, name: str) -> None:
         life = self.new_life()
+        self._note("life", life.number)
         data = io.BytesIO()
         np.save(data, life.first())
         path = self.mount / f"npy/{name}.npy"
@@ -331,6 +441,7 @@ class Model:
     def _rename(self, chance: random.Random, name: str) -> None:
         view, new = chance.choice(("npy", "chunks", "zarr3", "raw")), chance.choice(NAMES)
         suffix = ".npy" if view == "npy" else ""
+        self._note(view, "to", new)
         os.rename(self.mount / view / f"{name}{suffix}", self.mount / view / f"{new}{suffix}")
 
     def _remove(self, chance: random.Random, name: str) -> None:
@@ -338,8 +449,10 @@ class Model:
         os.unlink(self.mount / f"npy/{name}.npy")
 
     def _rename_behind(self, chance: random.Random, name: str) -> None:
+        new = chance.choice(NAMES)
+        self._note("to", new)
         with self._renaming():
-            os.rename(self.store / name, self.store / chance.choice(NAMES))
+            os.rename(self.store / name, self.store / new)
 
     @contextmanager
     def _renaming(self) -> Iterator[None]:
@@ -351,12 +464,13 @@ class Model:
 
     def _make_behind(self, chance: random.Random, name: str) -> None:
         """In the place of what is there, as `mv` does it."""
-        life = self.new_life()
+        life = self.new_life(has_fill=True)
+        self._note("life", life.number)
         made = self.aside / str(life.number)
         more: dict[str, Any] = {"shards": (SHARD,)} if chance.random() < 0.5 else {}
         array = zarr.create_array(
             str(made),
-            shape=(life.length,),
+            shape=(life.first_length,),
             chunks=(CHUNK,),
             dtype="<i8",
             compressors=None,
@@ -387,11 +501,36 @@ class Model:
                 elements = zarr.open_array(str(document.parent), mode="r")[:]
                 what = f"{document.parent} at the end"
                 # What was taken out of the store is as it was then.
-                life = self.life_of(elements, 0, what, asked if document.is_relative_to(self.store) else 0)
-                if len(elements) != life.length:
-                    raise Illegal(f"{what}: {len(elements)} elements of life {life.number}")
+                since = asked if document.is_relative_to(self.store) else 0
+                life, _ = self.life_of(elements, 0, what, since)
+                self.demand_length(life, len(elements), what, since)
                 count += len(elements)
         return count
+
+
+MAPPER = """
+import mmap, os, sys
+try:
+    fd = os.open(sys.argv[1], os.O_RDWR)
+    with mmap.mmap(fd, os.fstat(fd).st_size) as mapped:
+        data = bytes(mapped)
+        sys.stdout.buffer.write(b"%d\\n" % len(data) + data)
+        sys.stdout.flush()
+        line = sys.stdin.buffer.readline()
+        if line:
+            offset, count = map(int, line.split())
+            mapped[offset : offset + count] = sys.stdin.buffer.read(count)
+            mapped.flush()
+    os.close(fd)
+except (OSError, ValueError) as error:
+    sys.exit(getattr(error, "errno", None) or 22)
+"""
+
+
+def ended_with(code: int, path: Path) -> OSError:
+    """What a process that mapped a file met."""
+    number = errno.ESTALE if code == -signal.SIGBUS else code
+    return OSError(number, os.strerror(max(0, number)), str(path))
 
 
 @contextmanager

@@ -9,11 +9,13 @@ import trio
 from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.stores.base import Held, KeyStat, Store
+from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.base import Held, KeyStat, Store, presupposing
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Snapshot, WholeContent
 from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
 
 VIEW = "raw"
@@ -38,6 +40,7 @@ class RawValue(WholeContent):
         self.key = key
         self._size: int | None = None
         self._was_given = False
+        self._folder: Anchor | None = None
         self.ident = called or ident(key)
 
     async def snapshot(self) -> RawSnapshot | None:
@@ -66,6 +69,11 @@ class RawValue(WholeContent):
         mtime_ns = self._times.mtime_ns_of(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
         whole = kept(value, self._room) if value is not None and len(value) == stat.size else None
         return RawSnapshot(self._store, self.key, stat, mtime_ns, self._room, whole, held)
+
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        # From now on the value belongs to the folder that it lies in, wherever another program takes that.
+        self._folder = self._store.anchor(self.key.parent)
+        return await super().stage(room, empty=empty)
 
     async def load(self) -> Buffer | None:
         return await self._store.get(self.key)
@@ -102,7 +110,11 @@ class RawValue(WholeContent):
     async def publish(self, data: Buffer) -> None:
         await self._context.flush_queued(self.key)
         async with self._context.hierarchy.live.changing_document(self.key):
-            await self._store.set(self.key, data)
+            folder = self._folder
+            if folder is not None and not folder.is_at(self.key.parent):
+                raise StaleEntry(f"the folder of {self.key!r} was moved or erased by another program", key=self.key)
+            with presupposing(self.key.parent if folder is not None else None, folder):
+                await self._store.set(self.key, data)
 
     async def create(self, data: Buffer) -> None:
         """`publish` where there is no value, in one step as far as the store has that. Raises `EntryExists`."""
