@@ -5,6 +5,7 @@ Both have the same metadata: only where the chunks are read and set decides whos
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -157,6 +158,82 @@ async def _is_apart(path: Path, view: str, delay: str, event: Any, at: int, cach
         ours = zarr.open_array(str(path / "b"), mode="r")[:].tolist()
         assert ours in ([OURS] * 32, written), f"{what}: {ours}"
         assert ours == written or not acknowledged or lost, f"{what}: acknowledged, and neither stored nor told"
+    return True
+
+
+EDITS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
+    "shape in chunks": ("chunks/a/.zarray", lambda document: document.update(shape=[8])),
+    "shape in zarr3": ("zarr3/a/zarr.json", lambda document: document.update(shape=[8])),
+    "attributes in chunks": ("chunks/a/.zattrs", lambda document: document.update(written="by us")),
+    "attributes in zarr3": ("zarr3/a/zarr.json", lambda document: document["attributes"].update(written="by us")),
+    "attributes in raw": ("raw/a/zarr.json", lambda document: document["attributes"].update(written="by us")),
+}
+
+
+@pytest.mark.parametrize("event", [renamed_over, removed_and_made_anew], ids=lambda event: event.__name__)
+@pytest.mark.parametrize("sharded", [False, True], ids=["plain", "sharded"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_no_document_of_one_array_is_changed_for_another(edit: str, sharded: bool, event: Any, tmp_path: Path) -> None:
+    zarr.create_group(str(tmp_path / "store"), zarr_format=3)
+    for name, value in ("a", OURS), ("c", THEIRS):
+        more = {"shards": (16,)} if sharded else {}
+        zarr.create_array(
+            str(tmp_path / "store"),
+            name=name,
+            shape=(32,),
+            chunks=(8,),
+            dtype="<i4",
+            compressors=None,
+            attributes={"of": value},
+            **more,
+        )[:] = value
+    at, happened = 0, True
+    while happened:
+        path = shutil.copytree(tmp_path / "store", tmp_path / str(at))
+        happened = trio.run(_is_edited_apart, path, edit, event, at)
+        shutil.rmtree(path)
+        at += 1
+    assert at > (3 if "raw" not in edit else 0)
+
+
+async def _is_edited_apart(path: Path, edit: str, event: Any, at: int) -> bool:
+    """Whether there was an operation of that number."""
+    store = Interposed(path)
+    name, change = EDITS[edit]
+    acknowledged = True
+    async with tree_over(store, f"file:{path}", watch="no", metadata_ttl="60", resize_erases="yes") as tree:
+        array = await walk(tree, "npy/a.npy")
+        file = await walk(tree, name)
+        assert isinstance(file, StagedFile)
+        assert isinstance(array, StagedFile)
+        try:
+            handle = await file.open(WRITING)
+            document = json.loads(bytes(await handle.read(0, 1 << 20)))
+            change(document)
+            text = json.dumps(document).encode()
+            await handle.truncate(0)
+            await handle.write(0, text)
+            store.arm(at, lambda: event(path))
+            try:
+                await handle.flush()
+            finally:
+                await handle.release()
+        except ZarrfsError:
+            acknowledged = False
+    happened = store.count > at
+    await store.aclose()
+    if not happened:
+        return False
+    what = f"{event.__name__} before operation {at}"
+    theirs = zarr.open_array(str(path / "a"), mode="r")
+    assert dict(theirs.attrs) == {"of": THEIRS}, what
+    assert theirs[:].tolist() == [THEIRS] * 32, what
+    if (path / "b").exists():
+        ours = zarr.open_array(str(path / "b"), mode="r")
+        length = 8 if "shape" in edit else 32
+        is_edited = (ours.shape == (8,)) if "shape" in edit else (dict(ours.attrs) == {"of": OURS, "written": "by us"})
+        assert is_edited or not acknowledged, f"{what}: acknowledged, and not there"
+        assert ours[:].tolist() == [OURS] * (length if is_edited else 32), what
     return True
 
 

@@ -118,12 +118,8 @@ class LiveNode:
         # A task that was begun within holds for itself: it may go on when the outer one has ended.
         self._holders += 1
         try:
-            tries = _CONFIRMATIONS
-            while not nested and not await self._confirm_now(self):
-                # It is another now, and may be yet another.
-                tries -= 1
-                if not tries:
-                    raise NodeInDoubt(f"the documents of {self.path} are changed again and again", key=self.path)
+            if not nested:
+                await self.confirmed()
             with presupposing(self.folder, self.anchor):
                 yield
         finally:
@@ -137,6 +133,21 @@ class LiveNode:
         """Whether the store has it where it is, and as it was; False where that was found out anew. Raises `StaleEntry` where it is not
         there, and what kept the store from answering."""
         return self._is_held_here() or await self._confirm_now(self)
+
+    async def confirmed(self) -> None:
+        """Return when the store has it where it is, and as it is known. Raises as `confirm`, and `NodeInDoubt`."""
+        for _ in range(_CONFIRMATIONS):
+            if await self._confirm_now(self):
+                return
+            # It is another now, and may be yet another.
+        raise NodeInDoubt(f"the documents of {self.path} are changed again and again", key=self.path)
+
+    @contextmanager
+    def presupposed(self) -> Iterator[None]:
+        """Within, what lies in its folder is read and set in that very folder, as far as it is held. Raises `StaleEntry`."""
+        self.check()
+        with presupposing(self.folder, self.anchor):
+            yield
 
     def turn(self, unit: Coords) -> AbstractAsyncContextManager[None]:
         """While held, nobody else of this mount changes a part of a chunk in this unit, or puts one in its place, that waits for its

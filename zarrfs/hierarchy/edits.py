@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import trio
 
 from zarrfs.arrays.concurrency import has_any
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
     AcrossViews,
@@ -159,9 +160,10 @@ class NodeEditor:
             await self._new.place(layout, node, over=True)
             self._hierarchy.empty_groups.lose(node.path)
 
-    async def amend(self, path: NodePath, edit: Edit) -> None:
+    async def amend(self, path: NodePath, edit: Edit, *, of: LiveNode | None = None) -> None:
         """Change what ``edit`` names, in the node's documents and in every consolidated copy of them. A group without documents gets
-        them. Raises `NoSuchEntry`, `MetadataError`; then nothing was changed."""
+        them. ``of``: the array in use there that is meant, and no other that another program puts in its place. Raises `NoSuchEntry`,
+        `MetadataError`, `StaleEntry`; then nothing was changed."""
         layout = await self._new.layout_for(path)
         async with self._editing(layout):
             node = await self._hierarchy.node(path)
@@ -174,14 +176,15 @@ class NodeEditor:
                     await self._new.make_parents(layout, path)
                     await self._new.place(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
                 return
-            await self._amend(layout, path, edit)
+            with _presupposing(of):
+                await self._amend(layout, path, edit)
 
-    async def resize(self, path: NodePath, shape: Shape, *, erase_outside: bool) -> None:
+    async def resize(self, path: NodePath, shape: Shape, *, erase_outside: bool, of: LiveNode | None = None) -> None:
         """Give the array at ``path`` another shape. Stored chunks that lie whole outside of it are erased, after the document says so;
         unless ``erase_outside``, `ContentInvalid` is raised where there are some, and nothing is changed.
 
         Elements outside of the new shape in chunks that are partly inside stay stored, as with every other Zarr library: they are seen
-        again if the array grows again before the chunk is written.
+        again if the array grows again before the chunk is written. ``of``: as for `amend`.
         """
         layout = await self._new.layout_for(path)
         async with self._editing(layout):
@@ -192,7 +195,11 @@ class NodeEditor:
                 raise ContentInvalid(f"{path} has {node.metadata.ndim} dimensions, which a new shape cannot change", key=path)
             await self._hierarchy.publish(node.chunk_prefix)
             async with self._hierarchy.live.changing(*layout.document_keys(path)):
-                await self._resize(layout, node, shape, erase_outside=erase_outside)
+                if of is not None:
+                    # Whoever published was waited for.
+                    await of.confirmed()
+                with _presupposing(of):
+                    await self._resize(layout, node, shape, erase_outside=erase_outside)
 
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: bool) -> None:
         path = node.path
@@ -414,3 +421,7 @@ class NodeEditor:
             # Shards that cannot be read go as well.
             chunks = chunks.below
         return [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
+
+
+def _presupposing(node: LiveNode | None) -> AbstractContextManager[None]:
+    return node.presupposed() if node is not None else nullcontext()

@@ -56,9 +56,12 @@ _presupposed: ContextVar[Presupposed | None] = ContextVar("zarrfs_presupposed_pr
 def presupposing(prefix: Prefix | None, anchor: Anchor | None = None) -> Iterator[None]:
     """Within, a value below ``prefix`` is part of what is there. Where a backend has folders, and this one is gone, a set does not make
     it, and raises `StaleEntry`; elsewhere a prefix is there through its keys alone. With an ``anchor`` of the backend what lies below
-    ``prefix`` is read and set in that folder, whatever has its name by now. It belongs to the task that sets, as `zarrfs.durability`
-    does, and to the tasks and threads that this starts."""
-    token = _presupposed.set(Presupposed(prefix, anchor) if prefix is not None else None)
+    ``prefix`` is read and set in that folder, whatever has its name by now. Without ``prefix`` what held before goes on. It belongs to
+    the task that sets, as `zarrfs.durability` does, and to the tasks and threads that this starts."""
+    if prefix is None:
+        yield
+        return
+    token = _presupposed.set(Presupposed(prefix, anchor))
     try:
         yield
     finally:

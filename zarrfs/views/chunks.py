@@ -122,7 +122,7 @@ class ChunksDocument(NodeDocument):
                 # No group of such a dialect has attributes, but this may become an array, and cp -r copies in any order.
                 self._context.hierarchy.empty_groups.keep(self.path, attributes)
                 return
-        await self._context.editor.amend(self.path, Edit(attributes=attributes))
+        await self._context.editor.amend(self.path, Edit(attributes=attributes), of=self.live)
 
     async def _change_array(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         written = await threads.cpu(len(data), array_written, self.path, self.ident, data)
@@ -131,7 +131,7 @@ class ChunksDocument(NodeDocument):
             before = array_written(self.path, self.ident, documents_of(node)[ZARRAY])
             check_only_shape_differs(self.ident, before, written, _FIXED)
             if before.shape != written.shape:
-                await editor.resize(self.path, written.shape, erase_outside=self._context.resize_erases)
+                await editor.resize(self.path, written.shape, erase_outside=self._context.resize_erases, of=self.live)
             return
         new = self._context.new_arrays.node(
             self.path,

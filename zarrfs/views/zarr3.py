@@ -159,7 +159,8 @@ class Zarr3Document(NodeDocument):
         check_array(self.ident, node, written)
         editor = self._context.editor
         if node.metadata.shape != written.metadata.shape:
-            await editor.resize(self.path, written.metadata.shape, erase_outside=self._context.resize_erases)
+            shape = written.metadata.shape
+            await editor.resize(self.path, shape, erase_outside=self._context.resize_erases, of=self.live)
         await self._set_attributes(node, stored_attributes(node.dialect, written))
 
     async def _make_array(self, written: ArrayNode) -> None:
@@ -183,7 +184,7 @@ class Zarr3Document(NodeDocument):
     async def _set_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
         # Compared as text: 1, 1.0 and true are equal, and are not the same.
         if dump(dict(node.attributes)) != dump(dict(attributes)):
-            await self._context.editor.amend(self.path, Edit(attributes=attributes))
+            await self._context.editor.amend(self.path, Edit(attributes=attributes), of=self.live)
 
 
 # --- what the document says of a node of any dialect, and what it means that somebody wrote it -----------------------------

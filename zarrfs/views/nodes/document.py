@@ -31,14 +31,14 @@ class NodeDocument(DocumentContent):
         self._context = form.context
         self._leaves = leaves
         self._place = form.context.hierarchy.live.places.at(path)
-        self._live = form.context.hierarchy.live.at(path)
+        self.live = form.context.hierarchy.live.at(path)
         self.path = path
         self.name = name
         self.ident = form.ident(path, name)
 
     @property
     def is_outdated(self) -> bool:
-        return self._place.why_gone is not None or (self._live is not None and self._live.why_gone is not None)
+        return self._place.why_gone is not None or (self.live is not None and self.live.why_gone is not None)
 
     def follow(self) -> None:
         if self._place.path != self.path:
@@ -102,8 +102,8 @@ class NodeDocument(DocumentContent):
         async with self._context.editor.several(), hierarchy.live.staying(self._place):
             # Its publisher was told of a move with all others.
             self.follow()
-            if self._live is not None:
-                await self._live.confirm()
+            if self.live is not None:
+                await self.live.confirmed()
             node = await self._node()
             turning = hierarchy.live.turning
             turns = isinstance(node, GroupNode) and self.path not in turning
@@ -126,8 +126,8 @@ class NodeDocument(DocumentContent):
 
     def _check(self) -> None:
         self._place.check()
-        if self._live is not None:
-            self._live.check()
+        if self.live is not None:
+            self.live.check()
 
     async def _node(self) -> ArrayNode | GroupNode:
         node = await self._found()
