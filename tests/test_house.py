@@ -25,7 +25,7 @@ HOUSE = """
     lifecycle       options own_files
     options         own_files
     fuse            vfs in_flight memory
-    views           vfs hierarchy arrays containers dialects model stores.base memory threads registry
+    views           vfs hierarchy arrays containers dialects model stores.base stores.anchor memory threads registry
     vfs             memory threads durability
     hierarchy       arrays dialects codecs model stores.base stores.anchor threads fences registry
     transformers    arrays model stores.base stores.anchor stores.locks fences in_flight

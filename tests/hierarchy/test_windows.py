@@ -5,11 +5,12 @@ Both have the same metadata: only where the chunks are read and set decides whos
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ import trio
 import zarr
 from trio.testing import trio_test
 
+from tests.support.length import FULL
 from tests.support.trees import READ_ONLY, tree_of, tree_over, walk
 from zarrfs.errors import StaleEntry, ZarrfsError
 from zarrfs.keys import ByteRange, Key
@@ -26,7 +28,7 @@ from zarrfs.stores.base import Buffer, Generation, KeyStat
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import OpenFlags
+from zarrfs.vfs.node import Directory, OpenFlags
 
 T = TypeVar("T")
 OURS, THEIRS, WRITTEN = 7, 5, 99
@@ -159,6 +161,62 @@ async def _is_apart(path: Path, view: str, delay: str, event: Any, at: int, cach
         assert ours in ([OURS] * 32, written), f"{what}: {ours}"
         assert ours == written or not acknowledged or lost, f"{what}: acknowledged, and neither stored nor told"
     return True
+
+
+@pytest.mark.parametrize("group", ["", "g/"])
+def test_who_reads_a_new_array_is_never_given_fill_values(group: str, tmp_path: Path) -> None:
+    """Its chunks are asked for where it was made, or in its place, from which another program takes it at once."""
+    zarr.create_group(str(tmp_path / "store"), zarr_format=3).create_group("g")
+    at, happened = 0, True
+    while happened:
+        path = shutil.copytree(tmp_path / "store", tmp_path / str(at))
+        happened = trio.run(_is_read_as_written, path, group, at)
+        shutil.rmtree(path)
+        # Most of these operations are the reader's.
+        at += 1 if FULL else 4
+    assert at > 3
+
+
+async def _is_read_as_written(path: Path, group: str, at: int) -> bool:
+    store = Interposed(path)
+    written = np.full(32, WRITTEN, "<i4")
+    text = io.BytesIO()
+    np.save(text, written)
+
+    def taken_away() -> None:
+        with suppress(FileNotFoundError):
+            os.rename(path / group / "a", path / f"taken-{store.count}")
+        store.at += 1
+
+    async with tree_over(store, f"file:{path}", watch="no", metadata_ttl="60", new_chunks="8") as tree:
+        folder = await walk(tree, f"npy/{group}".rstrip("/"))
+        assert isinstance(folder, Directory)
+        file, writer = await folder.create("a.npy", WRITING)
+        await writer.write(0, text.getvalue())
+        reader = await file.open(READ_ONLY)
+        store.arm(at, taken_away)
+        over = False
+
+        async def read_again_and_again() -> None:
+            while not over:
+                await trio.lowlevel.checkpoint()
+                with suppress(StaleEntry):
+                    data = bytes(await reader.read(len(text.getvalue()) - written.nbytes, written.nbytes))
+                    assert data in (written.tobytes(), b""), f"before operation {at}"
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_again_and_again)
+            with suppress(ZarrfsError):
+                await writer.flush()
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            over = True
+        with suppress(ZarrfsError):
+            await reader.release()
+            await writer.release()
+    happened = store.count > at
+    await store.aclose()
+    return happened
 
 
 EDITS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {

@@ -356,11 +356,13 @@ def test_a_raw_value_follows_the_folder_that_it_lies_in(store: Path, view: str) 
 
 
 @pytest.mark.parametrize("key", ["a/c/0", "a/zarr.json", "a/note"])
+@pytest.mark.parametrize("written", ["before", "after"])
 @pytest.mark.parametrize("how", ["npy", "removed", "renamed", "replaced"])
-def test_a_raw_value_does_not_bring_back_the_folder_that_it_lay_in(store: Path, how: str, key: str) -> None:
+def test_a_raw_value_does_not_bring_back_the_folder_that_it_lay_in(store: Path, how: str, written: str, key: str) -> None:
     with mounted(store, ends_with=None) as mount:
         with opened(mount.path / "raw" / key, os.O_RDWR | os.O_CREAT) as file:
-            os.pwrite(file, b"x", 0)
+            if written == "before":
+                os.pwrite(file, b"x", 0)
             if how == "npy":
                 os.unlink(mount.path / "npy/a.npy")
             elif how == "removed":
@@ -370,7 +372,10 @@ def test_a_raw_value_does_not_bring_back_the_folder_that_it_lay_in(store: Path, 
             if how == "replaced":
                 make(store, fill_value=5)
             before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
-            assert errno_of(lambda: os.fsync(file)) == errno.ESTALE
+            if written == "before":
+                assert errno_of(lambda: os.fsync(file)) == errno.ESTALE
+            else:
+                assert errno_of(lambda: (os.pwrite(file, b"x", 0), os.fsync(file))) == errno.ESTALE
             assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
         assert (store / "a").exists() == (how == "replaced")
         mount.umount()

@@ -89,7 +89,8 @@ class Life:
 
     @property
     def first_length(self) -> int:
-        return SHORTEST + self.number
+        """Even, and of no other array."""
+        return SHORTEST + 2 * self.number
 
     def first(self) -> Elements:
         """What it is made of."""
@@ -273,6 +274,7 @@ class Model:
                     self.illegal.append(f"{action.__name__} of {name}: {error!r}")
                 self.refused[f"{action.__name__} {errno.errorcode.get(error.errno or 0)}"] += 1
             except Illegal as error:
+                outcome = "illegal"
                 self.illegal.append(f"{action.__name__} of {name}: {error}")
             except Exception as error:  # noqa: BLE001 (a thread has nobody else to tell)
                 self.illegal.append(f"{action.__name__} of {name}: {error!r}")
@@ -366,7 +368,8 @@ class Model:
         life = self._lives.get(-document.get("fill_value", 0))
         if life is None:
             raise FileNotFoundError(errno.ENOENT, "no array that can be resized")
-        length = chance.randrange(SHORTEST, life.first_length + 3 * CHUNK)
+        # Odd: an array that is saved over one of the same shape may take its place chunk by chunk.
+        length = chance.randrange(SHORTEST + 1, life.first_length + 3 * CHUNK, 2)
         with self.resizing(life, length, behind=behind):
             write(json.dumps(document | {"shape": [length]}).encode())
 

@@ -140,7 +140,8 @@ class LiveNodes:
 
     def make(self, path: NodePath) -> LiveArray:
         """An array is being made at ``path``, and has no documents yet: it goes with the folder that it lies in, and ends with it. It is
-        not found by `at`: there may be another, which it replaces. Its ``document`` is that of its group, where that has one."""
+        not found by `at`: there may be another, which it replaces. Its ``document`` is that of its group, where that has one, and its own
+        once it is in its place."""
         node = LiveArray(path, path.prefix, self._confirm_making)
         self._making.add(node)
         return node
@@ -285,13 +286,15 @@ class LiveNodes:
 
     async def _confirm_making(self, live: LiveNode) -> bool:
         live.check()
+        assert isinstance(live, LiveArray)
         parent = live.path.parent
         # The root's folder is the store.
-        if parent == ROOT:
+        if parent == ROOT and live.generation is None:
             return True
-        assert isinstance(live, LiveArray)
         if live.document is not None:
-            is_there = await self._store.stat(live.document) is not None
+            stat = await self._store.stat(live.document)
+            # One that has come to its place is what its own document says.
+            is_there = stat is not None and live.generation in (None, stat.generation)
         else:
             is_there = isinstance(await self._look_again(parent), GroupNode)
         if not is_there:

@@ -65,6 +65,12 @@ class Placing:
                 await self._copy(node, place, before, written, None)
         self.is_placed = True
 
+    def document(self, layout: Layout, node: ArrayNode) -> tuple[Key, Generation | None]:
+        """The document that came last, where it is now that the array is in its place."""
+        if self._said is None:
+            return list(layout.format(node))[-1], None
+        return place_of(layout, node).key(self._said[0]), self._said[1]
+
     async def end(self) -> None:
         """What is left apart goes: what never got to its place, or what was there."""
         if self._intent.is_held:

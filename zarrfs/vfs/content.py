@@ -56,6 +56,9 @@ class Content(abc.ABC):
         """As `snapshot`, for who is about to read the value and to change a part of it."""
         return await self.snapshot()
 
+    def opened_to_write(self) -> None:
+        """Somebody opens the file, and may change the value: what comes to be in its place from now on is another's."""
+
     @abc.abstractmethod
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         """A stage for a change of the value; ``empty``: for a change that begins with an empty file (O_TRUNC, creation)."""

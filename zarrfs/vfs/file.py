@@ -60,6 +60,8 @@ class StagedFile(File):
             raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
         staged = self.area.acquire(self.content)
         try:
+            if flags.write:
+                staged.content.opened_to_write()
             if flags.truncate and flags.write:
                 await staged.truncate(0)
             snapshot = None

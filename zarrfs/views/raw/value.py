@@ -70,9 +70,20 @@ class RawValue(WholeContent):
         whole = kept(value, self._room) if value is not None and len(value) == stat.size else None
         return RawSnapshot(self._store, self.key, stat, mtime_ns, self._room, whole, held)
 
-    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+    @property
+    def is_outdated(self) -> bool:
+        return self._folder is not None and not self._folder.is_at(self.key.parent)
+
+    def renewed(self) -> RawValue:
+        return RawValue(self._context, self.key) if self.is_outdated else self
+
+    def opened_to_write(self) -> None:
         # From now on the value belongs to the folder that it lies in, wherever another program takes that.
-        self._folder = self._store.anchor(self.key.parent)
+        if self._folder is None:
+            self._folder = self._store.anchor(self.key.parent)
+
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        self.opened_to_write()
         return await super().stage(room, empty=empty)
 
     async def load(self) -> Buffer | None:
@@ -110,10 +121,9 @@ class RawValue(WholeContent):
     async def publish(self, data: Buffer) -> None:
         await self._context.flush_queued(self.key)
         async with self._context.hierarchy.live.changing_document(self.key):
-            folder = self._folder
-            if folder is not None and not folder.is_at(self.key.parent):
+            if self.is_outdated:
                 raise StaleEntry(f"the folder of {self.key!r} was moved or erased by another program", key=self.key)
-            with presupposing(self.key.parent if folder is not None else None, folder):
+            with presupposing(self.key.parent if self._folder is not None else None, self._folder):
                 await self._store.set(self.key, data)
 
     async def create(self, data: Buffer) -> None:

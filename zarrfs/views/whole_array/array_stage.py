@@ -342,13 +342,14 @@ class NewArrayStage(Stage):
 
     async def _put(self, node: ArrayNode, placing: Placing) -> None:
         await self._making.confirm()
+        layout = await self._context.editor.layout_for(self._path)
         apart = self._making.chunk_prefix
         # Who reads the file meanwhile asks for its chunks where they were, or where they are then.
         async with self._making.changing():
             await self._context.editor.put(node, placing, over=self._replaced is not None)
+            self._making.document, self._making.generation = placing.document(layout, node)
             self._making.move(self._making.path, node.chunk_prefix)
         await placing.end()
-        layout = await self._context.editor.layout_for(self._path)
         stored = [Key(node.chunk_prefix + key[len(apart) :]) for key in self._stored_apart]
         self._on_stored((*stored, *layout.format(node)))
 
