@@ -15,8 +15,9 @@ from tests.support.small_stores import array_document
 from tests.support.stores import FailingStore, WaitingStore, fill
 from zarrfs.errors import StoreTimeout
 from zarrfs.hierarchy.node_changes import NodeChange
-from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
+from zarrfs.stores.base import Buffer, KeyStat
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
@@ -235,11 +236,17 @@ async def test_erasing_a_prefix_forgets_everything_below() -> None:
     assert opened.superseded and not other.superseded
 
 
+class WaitingBeforeStat(WaitingStore):
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        await self.interrupt("get_with_stat", key)
+        return await super().get_with_stat(key, byte_range)
+
+
 @trio_test
 async def test_a_change_while_documents_are_read_is_not_missed() -> None:
     inner = MemoryStore()
     await fill(inner, {".zgroup": GROUP, "a/.zarray": ARRAY})
-    store = WaitingStore(inner, "stat")
+    store = WaitingBeforeStat(inner, "get_with_stat")
     r = reading(store)
     results: list[object] = []
 

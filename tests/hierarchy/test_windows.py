@@ -295,6 +295,38 @@ async def _is_edited_apart(path: Path, edit: str, event: Any, at: int) -> bool:
     return True
 
 
+def test_what_an_array_is_and_its_elements_are_of_one_array(tmp_path: Path) -> None:
+    """Another array, of the same documents but for the shape, comes to its place before any operation of the first look."""
+    for name, length in ("a", 16), ("c", 24):
+        zarr.create_array(str(tmp_path / "store"), name=name, shape=(length,), chunks=(8,), dtype="<i4", compressors=None)[:] = (
+            length
+        )
+    at, happened = 0, True
+    while happened:
+        path = shutil.copytree(tmp_path / "store", tmp_path / str(at))
+        happened = trio.run(_is_read_as_one, path, at)
+        at += 1
+    assert at > 3
+
+
+async def _is_read_as_one(path: Path, at: int) -> bool:
+    store = Interposed(path)
+    async with tree_over(store, f"file:{path}", watch="no", metadata_ttl="60") as tree:
+        store.arm(at, lambda: renamed_over(path))
+        with suppress(StaleEntry):
+            file = await walk(tree, "npy/a.npy")
+            assert isinstance(file, StagedFile)
+            handle = await file.open(READ_ONLY)
+            try:
+                elements = np.load(io.BytesIO(bytes(await handle.read(0, 1 << 20))))
+                assert set(elements.tolist()) == {len(elements)}, f"before operation {at}"
+            finally:
+                await handle.release()
+    happened = store.count > at
+    await store.aclose()
+    return happened
+
+
 @pytest.mark.parametrize("is_there", [True, False], ids=["replaced before", "replaced after"])
 @trio_test
 async def test_what_was_known_before_another_array_came_is_not_taken_for_that_one(is_there: bool, tmp_path: Path) -> None:

@@ -57,9 +57,11 @@ class NodeReader:
             for key, value in documents.items():
                 digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "backslashreplace"))
                 await threads.cpu(len(value), digest.update, value)
-                stat = await self._store.stat(key)
-                if said[0] is None and stat is not None:
-                    said = key, stat.generation
+                if said[0] is None:
+                    stat, generation = await self._stored.stat_of(key, value)
+                    said = (key, generation) if stat is not None else said
+                else:
+                    stat = await self._store.stat(key)
                 if stat is not None and stat.mtime_ns is not None:
                     newest = max(newest or 0, stat.mtime_ns)
             try:

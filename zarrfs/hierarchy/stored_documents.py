@@ -15,10 +15,11 @@ import trio
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
+from zarrfs.errors import GenerationMismatch
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, Node
-from zarrfs.stores.base import Store
+from zarrfs.stores.base import Generation, KeyStat, Store
 
 GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
 
@@ -27,6 +28,8 @@ GetDocuments = Callable[[tuple[Key, ...]], Awaitable[dict[Key, bytes]]]
 _CHUNK_KEY = re.compile(r"c|(?:c[/.]?)?\d+(?:[./]\d+)*|__zdata__/\d+(?:\.\d+)*(?:\.\w+)?")
 _PART_OF_CHUNK_KEY = re.compile(r"c|__zdata__|(?:c/?)?\d+(?:/\d+)*")
 _MOST_LOOKED_AT = 10_000
+# A document is compared with what is there by then in pieces of this size.
+_COMPARED_NBYTES = 1 << 20
 
 # What a name counts in `threads.cpu`: a dialect looks at a thousand of them within a millisecond.
 _NAME_NBYTES = 16
@@ -59,6 +62,26 @@ class StoredDocuments:
         if any(len(value) > SMALL_NBYTES for value in found.values()):
             raise LargeDocument
         return found
+
+    async def stat_of(self, key: Key, document: bytes) -> tuple[KeyStat | None, Generation | None]:
+        """What is known of the value of ``key``, and its generation where it is this ``document``: since that was read another may have
+        come to its place."""
+        found = await self._store.get_with_stat(key, ByteRange(0, _COMPARED_NBYTES))
+        if found is None:
+            return None, None
+        part, stat = found
+        is_that = stat.size == len(document) and part == document[:_COMPARED_NBYTES]
+        for start in range(_COMPARED_NBYTES, len(document), _COMPARED_NBYTES):
+            if not is_that:
+                break
+            try:
+                asked = [(key, ByteRange(start, _COMPARED_NBYTES))]
+                is_that = (await self._store.get_partial_values(asked, if_generation=stat.generation))[0] == document[
+                    start : start + _COMPARED_NBYTES
+                ]
+            except GenerationMismatch:
+                is_that = False
+        return stat, stat.generation if is_that else None
 
     async def _get(self, keys: tuple[Key, ...], most: int) -> dict[Key, bytes]:
         values = await self._store.get_partial_values([(key, ByteRange(0, most)) for key in keys])
