@@ -11,7 +11,7 @@ import zarr
 
 from tests.support.length import FULL
 from tests.support.mounting import mounted
-from tests.support.random_model import CHUNK, Model
+from tests.support.random_model import CHUNK, Illegal, Model
 
 pytestmark = [pytest.mark.fuse, pytest.mark.soak, pytest.mark.timeout(4000)]
 
@@ -55,5 +55,9 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
         log = mount.log()
     print(dict(model.done), dict(model.refused))
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
-    assert model.check_store() or not list(store.rglob("c"))
+    try:
+        assert model.check_store() or not list(store.rglob("c"))
+    except Illegal as error:
+        rescued = sorted(str(path) for path in (tmp_path / "cache").rglob("*") if path.is_file())
+        raise Illegal(f"{error}\n{ended.returncode} {ended.stderr}\n{rescued}\n{model.history()}") from error
     assert sum(model.done.values()) > 100

@@ -240,7 +240,11 @@ class Model:
     def demand_all_legal(self) -> None:
         """Raise `Illegal` with all that was found."""
         if self.illegal:
-            raise Illegal(f"seed {self.seed}: " + "\n".join([*self.illegal[:5], "what ended last:", *self._history]))
+            raise Illegal(f"seed {self.seed}: " + "\n".join([*self.illegal[:5], self.history()]))
+
+    def history(self) -> str:
+        """What was done last."""
+        return "\n".join(["what ended last:", *self._history])
 
     def _work(self, number: int, until: float) -> None:
         chance = random.Random(f"{self.seed}-{number}")

@@ -84,6 +84,8 @@ class KernelCache:
             if superseded:
                 self._inodes.vanished(inode)
             elif inode.node is None or isinstance(inode.node, File):
+                # Until the kernel has heard of it, who opens the file would have the size of the old value with the bytes of the new one.
+                inode.doubtful = inode.doubtful or not known
                 self._notifier.inode(inode.ino, attributes_only=known)
 
     def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
@@ -106,6 +108,7 @@ class KernelCache:
         if inode.open_handles and inode.path in superseded:
             self._inodes.vanished(inode)
         elif inode.node is None or isinstance(inode.node, File):
+            inode.doubtful = True
             self._notifier.inode(inode.ino)
 
 

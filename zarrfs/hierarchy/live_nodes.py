@@ -104,6 +104,7 @@ class LiveNodes:
         self._making: weakref.WeakSet[LiveArray] = weakref.WeakSet()
         self._lock = trio.Lock()
         self._changing: tuple[Key | Prefix, ...] = ()
+        self._underway: tuple[Key | Prefix, ...] = ()
         self._changed = trio.Event()
         self._wanted: list[tuple[Key | Prefix, ...]] = []
         self._staying: list[tuple[Place, trio.lowlevel.Task]] = []
@@ -140,8 +141,7 @@ class LiveNodes:
 
     def make(self, path: NodePath) -> LiveArray:
         """An array is being made at ``path``, and has no documents yet: it goes with the folder that it lies in, and ends with it. It is
-        not found by `at`: there may be another, which it replaces. Its ``document`` is that of its group, where that has one, and its own
-        once it is in its place."""
+        not found by `at`: there may be another, which it replaces. Its ``document`` is its group's, and its own once it is in place."""
         node = LiveArray(path, path.prefix, self._confirm_making)
         self._making.add(node)
         return node
@@ -293,7 +293,6 @@ class LiveNodes:
             return True
         if live.document is not None:
             stat = await self._store.stat(live.document)
-            # One that has come to its place is what its own document says.
             is_there = stat is not None and live.generation in (None, stat.generation)
         else:
             is_there = isinstance(await self._look_again(parent), GroupNode)
@@ -301,6 +300,10 @@ class LiveNodes:
             live.end("lost the folder in which it was being made")
             live.check()
         return True
+
+    def is_underway(self, path: NodePath) -> bool:
+        """Whether it is being moved, erased or replaced now: what the store has there may be of before, or of afterwards."""
+        return _is_in(path, self._underway)
 
     async def settled(self, path: NodePath) -> None:
         """Return when nothing is being changed that decides what is at ``path``."""
@@ -362,6 +365,7 @@ class LiveNodes:
                 async with AsyncExitStack() as stack:
                     for node in concerned:
                         await stack.enter_async_context(node.changing())
+                    self._underway = places
                     with fences.collected() as given_up:
                         yield
             finally:
@@ -369,7 +373,7 @@ class LiveNodes:
                     for node in concerned:
                         node.fences.extend(given_up)
                     self._fences.append((places, given_up))
-                self._changing = ()
+                self._changing = self._underway = ()
                 self._tell_changed()
 
     @asynccontextmanager

@@ -8,13 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from zarrfs import threads
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.dialects.base import Layout
+from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.hierarchy.live_nodes import Said
 from zarrfs.hierarchy.roots import Roots
-from zarrfs.hierarchy.stored_documents import GetDocuments, StoredDocuments, weight, with_stored_scalar
+from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight, with_stored_scalar
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
+
+Found = tuple[Node, bytes, int | None, Said]
+"""A node, a digest of its documents, the newest time of them, and which of them says what it is."""
 
 
 class NodeReader:
@@ -36,15 +40,27 @@ class NodeReader:
         self._weigh = weigh
 
     async def read(
+        self, path: NodePath, layouts: Sequence[Layout], expected: str | None
+    ) -> tuple[Found | None, dict[Key, bytes | None]]:
+        """What is found at ``path``, None where there are no documents of a node, and those that were read. ``expected``: the dialect
+        that is asked first."""
+        read: dict[Key, bytes | None] = {}
+        try:
+            return await self._read(path, layouts, read, expected, self._stored.get_small), read
+        except LargeDocument:
+            async with self._stored.turn:
+                found = await self._read(path, layouts, read, expected, self._stored.get)
+                # Whoever needs one of them again gets it again: they are held by one task at a time.
+                return found, {key: value for key, value in read.items() if value is None or len(value) <= SMALL_NBYTES}
+
+    async def _read(
         self,
         path: NodePath,
         layouts: Sequence[Layout],
         read: dict[Key, bytes | None],
         expected: str | None,
         get: GetDocuments,
-    ) -> tuple[Node, bytes, int | None, Said] | None:
-        """The node at ``path``, a digest of its documents, the newest time of them, and which of them says what it is; None where there
-        are none of a node. ``read`` gets what was found; ``expected``: the dialect that is asked first."""
+    ) -> Found | None:
         digest = hashlib.blake2b(digest_size=16)
         newest: int | None = None
         async for layout, documents in self._stored.by_layout(path, layouts, read, expected, get):

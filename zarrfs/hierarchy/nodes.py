@@ -25,7 +25,6 @@ from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_
 from zarrfs.arrays.reader import ArrayReader, ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.dialects.base import Dialect, Layout
-from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.forgotten import Forgotten
@@ -35,7 +34,7 @@ from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
 from zarrfs.hierarchy.node_reader import NodeReader
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
-from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments
+from zarrfs.hierarchy.stored_documents import StoredDocuments
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
@@ -45,6 +44,7 @@ from zarrfs.stores.base import Store
 log = logging.getLogger(__name__)
 
 _WIDTH = 16
+_LOOKS = 8
 # More chunks than these are forgotten with all others of their array, and those of more arrays with all others.
 _FEW_CHUNKS, _FEW_ARRAYS = 64, 64
 
@@ -373,9 +373,15 @@ class Hierarchy:
         return known.expires > trio.current_time() and self._forgotten.counts(path, known.learnt)
 
     async def _learn(self, path: NodePath) -> KnownNode:
-        epoch = self._epoch
-        before = self._known.get(path)
-        node, digest, documents_ns, said = await self._read(path)
+        for _ in range(_LOOKS):
+            epoch, changes = self._epoch, self.live.changes
+            before = self._known.get(path)
+            node, digest, documents_ns, said = await self._read(path)
+            if changes == self.live.changes:
+                break
+            # This mount has moved or ended an array: what was read may be of the one that was there before.
+        if self.live.is_underway(path):
+            return KnownNode(node, digest, float("-inf"), said=said)
         # A change that came while the documents were read: what was read counts for this caller, and is not remembered.
         expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
         live = self.live.at(path)
@@ -408,15 +414,8 @@ class Hierarchy:
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said]:
         """The node, a digest of its documents, the newest time of them, and which of them says what it is."""
         layouts = await self._roots.layouts_at(path)
-        read: dict[Key, bytes | None] = {}
         expected = self._expected(path)
-        try:
-            found = await self._reading.read(path, layouts, read, expected, self._stored.get_small)
-        except LargeDocument:
-            async with self._stored.turn:
-                found = await self._reading.read(path, layouts, read, expected, self._stored.get)
-                # Whoever needs one of them again gets it again: they are held by one task at a time.
-                read = {key: value for key, value in read.items() if value is None or len(value) <= SMALL_NBYTES}
+        found, read = await self._reading.read(path, layouts, expected)
         if found is not None:
             return found
         if await self._is_below_unknown_root(path, read):
