@@ -56,7 +56,7 @@ class Content(abc.ABC):
         """As `snapshot`, for who is about to read the value and to change a part of it."""
         return await self.snapshot()
 
-    def opened_to_write(self) -> None:
+    async def opened_to_write(self) -> None:
         """Somebody opens the file, and may change the value: what comes to be in its place from now on is another's."""
 
     @abc.abstractmethod

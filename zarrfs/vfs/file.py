@@ -61,7 +61,7 @@ class StagedFile(File):
         staged = self.area.acquire(self.content)
         try:
             if flags.write:
-                staged.content.opened_to_write()
+                await staged.content.opened_to_write()
             if flags.truncate and flags.write:
                 await staged.truncate(0)
             snapshot = None

@@ -45,6 +45,11 @@ class NodeDocument(DocumentContent):
             self.path = self._place.path
             self.ident = self._form.ident(self.path, self.name)
 
+    async def opened_to_write(self) -> None:
+        # What is known of it may be old: it is in use from now on, and confirmed before it is changed.
+        if self.live is None and (opened := await self._context.hierarchy.array(self.path)) is not None:
+            self.live = opened.live
+
     @abc.abstractmethod
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         """Let ``node`` be what ``data`` says. Raises `ContentInvalid`; then nothing was changed."""

@@ -77,13 +77,13 @@ class RawValue(WholeContent):
     def renewed(self) -> RawValue:
         return RawValue(self._context, self.key) if self.is_outdated else self
 
-    def opened_to_write(self) -> None:
+    async def opened_to_write(self) -> None:
         # From now on the value belongs to the folder that it lies in, wherever another program takes that.
         if self._folder is None:
             self._folder = self._store.anchor(self.key.parent)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
-        self.opened_to_write()
+        await self.opened_to_write()
         return await super().stage(room, empty=empty)
 
     async def load(self) -> Buffer | None:
