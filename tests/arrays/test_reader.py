@@ -18,7 +18,7 @@ from tests.support.length import tries
 from tests.support.stores import WaitingStore, fill
 from tests.support.trees import READ_ONLY, tree_over, walk
 from zarrfs.errors import ChunkDecodeError
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import File

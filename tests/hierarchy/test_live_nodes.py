@@ -83,6 +83,18 @@ async def test_another_shape_is_another_layout_and_another_type_another_array() 
 
 
 @trio_test
+async def test_what_an_array_was_last_is_known_of_one_that_nobody_but_writers_hold() -> None:
+    found = reading(await store_of(A))
+    writer = (await found.array("a")).live
+    for shape, dtype, same in (((6,), "<i2", True), ((8,), "<i2", True), ((8,), "<i4", False)):
+        await found.store.set(Key("a/.zarray"), array_document(shape, (2,), dtype, fill_value=7))
+        found.hierarchy.changed("a/.zarray", is_prefix=False)
+        gc.collect()
+        assert await found.hierarchy.node(NodePath("/a")) is not None
+        assert (writer.why_gone is None) == same
+
+
+@trio_test
 async def test_documents_that_are_away_for_a_moment_are_waited_for(autojump_clock: MockClock) -> None:
     found = reading(await store_of(A))
     opened = await found.array("a")

@@ -17,7 +17,7 @@ from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.reader import ReaderPool, StartSoon
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.codec_spec import CodecSpec

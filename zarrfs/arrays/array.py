@@ -22,7 +22,7 @@ from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode, Node
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.model.variable_fill import element
 from zarrfs.stores.base import Buffer, Generation, KeyStat
 
@@ -370,11 +370,6 @@ def is_filled(metadata: ArrayMetadata, elements: Elements) -> bool:
     return all((rows[start : start + step] == pattern).all() for start in range(0, len(rows), step))
 
 
-def is_resized(before: ArrayNode, now: ArrayNode) -> bool:
+def is_resized(before: ArrayMetadata, now: ArrayMetadata) -> bool:
     """Whether nothing but the shape is another: then a chunk that is in both is the same."""
-    return is_same_array(before, replace(now, metadata=replace(now.metadata, shape=before.metadata.shape)))
-
-
-def is_same_array(before: ArrayNode, now: Node | None) -> bool:
-    """Whether the chunks are what they were: other attributes make no other array."""
-    return isinstance(now, ArrayNode) and (now.metadata, now.chunk_prefix) == (before.metadata, before.chunk_prefix)
+    return before == replace(now, shape=before.shape)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from zarrfs.hierarchy.live_nodes import OpenArray, Said
+from zarrfs.hierarchy.live_array import OpenArray, Said
 from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.keys import Key, NodePath
 from zarrfs.model import chunk_key, data_type

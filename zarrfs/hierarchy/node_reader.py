@@ -9,7 +9,7 @@ from zarrfs import threads
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
-from zarrfs.hierarchy.live_nodes import Said
+from zarrfs.hierarchy.live_array import Said
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight, with_stored_scalar
 from zarrfs.hierarchy.unforeseen import unusable

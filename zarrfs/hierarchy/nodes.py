@@ -29,7 +29,8 @@ from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, without_large_attributes
-from zarrfs.hierarchy.live_nodes import LiveArray, LiveNodes, OpenArray, Said
+from zarrfs.hierarchy.live_array import LiveArray, OpenArray, Said
+from zarrfs.hierarchy.live_nodes import LiveNodes
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
 from zarrfs.hierarchy.node_reader import NodeReader
 from zarrfs.hierarchy.roots import Roots

@@ -27,7 +27,7 @@ from zarrfs.dialects.v2.dialect import PLUGIN as V2
 from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP, ZMETADATA
 from zarrfs.dialects.v3.chain import plain_codecs
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import Coords, RegularGrid

@@ -30,7 +30,7 @@ from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER
 from zarrfs.dialects.v3.dialect import PLUGIN as V3
 from zarrfs.dialects.v3.names import DOCUMENT
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import Coords

@@ -19,7 +19,7 @@ from zarrfs.errors import (
     StaleEntry,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import WHOLE, ByteRange, NodePath
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import contiguous

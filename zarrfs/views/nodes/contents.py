@@ -9,7 +9,7 @@ import abc
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from zarrfs.errors import ContentInvalid, NameInvalid, NotPermitted
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode

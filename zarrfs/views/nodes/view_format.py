@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from zarrfs import threads
 from zarrfs.hierarchy.known_nodes import without_large_attributes
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords

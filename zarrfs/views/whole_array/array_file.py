@@ -9,7 +9,7 @@ from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.position import Position
 from zarrfs.containers.base import Container, FileLayout, Literal
 from zarrfs.errors import NotRepresentable, StaleEntry
-from zarrfs.hierarchy.live_nodes import OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.chunk_plan import ChunkPlan
@@ -176,7 +176,7 @@ class _ArraySnapshot(Snapshot):
         # Held, so that news of its chunks come to its earlier readers, too.
         now = self._resized = await self._hierarchy.array(before.live.path)
         metadata = before.array.metadata
-        if now is not None and now.live is before.live and is_resized(before.array.node, now.array.node):
+        if now is not None and now.live is before.live and is_resized(metadata, now.array.metadata):
             shape, itemsize = now.array.metadata.shape, metadata.data_type.itemsize
             ranges = (
                 (extent.start + start, extent.start + start + nbytes)

@@ -27,7 +27,7 @@ from zarrfs.errors import (
     StoreUnsupported,
     ZarrfsError,
 )
-from zarrfs.hierarchy.live_nodes import LiveArray, OpenArray
+from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing
 from zarrfs.keys import Key, NodePath, Prefix
