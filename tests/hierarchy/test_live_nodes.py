@@ -136,3 +136,29 @@ async def test_who_asks_for_an_array_waits_while_its_place_is_being_changed() ->
             await trio.testing.wait_all_tasks_blocked()
             assert asked == ["b"]
     assert asked == ["b", "g/a"]
+
+
+@trio_test
+async def test_who_was_looking_when_it_began_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """He would take what is on its way there for another array than the one that is in use where it was."""
+    found = reading(await store_of(A))
+    look, looked, asked = found.hierarchy._lookup, trio.Event(), list[str]()
+
+    async def slowly(path: NodePath) -> object:
+        known = await look(path)
+        await looked.wait()
+        return known
+
+    async def ask() -> None:
+        await found.array("a")
+        asked.append("a")
+
+    monkeypatch.setattr(found.hierarchy, "_lookup", slowly)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        async with found.hierarchy.live.changing(Prefix("a/")):
+            looked.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert not asked and found.hierarchy.live.at(NodePath("/a")) is None
+    assert asked == ["a"]

@@ -246,9 +246,13 @@ class LiveNodes:
         """Whether it is being moved, erased or replaced now: what the store has there may be of before, or of afterwards."""
         return _is_in(path, self._underway)
 
+    def is_changing(self, path: NodePath) -> bool:
+        """Whether somebody moves, erases or replaces it, or is about to."""
+        return _is_in(path, self._changing)
+
     async def settled(self, path: NodePath) -> None:
         """Return when nothing is being changed that decides what is at ``path``."""
-        while _is_in(path, self._changing):
+        while self.is_changing(path):
             await self._changed.wait()
         for places, fences_there in list(self._fences):
             if not fences_there:

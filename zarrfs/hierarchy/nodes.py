@@ -92,9 +92,9 @@ class Hierarchy:
             await self.live.settled(path)
             changes = self.live.changes
             known = await self._lookup(path)
-            if changes == self.live.changes:
+            if changes == self.live.changes and not self.live.is_changing(path):
                 break
-            # What was read may be of what was there before.
+            # What was read may be of what was there before, or of what is on its way there, and in use elsewhere.
         if not isinstance(known.node, ArrayNode):
             return None
         if known.opened is None or known.opened.superseded:
