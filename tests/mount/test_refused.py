@@ -102,6 +102,14 @@ def half_an_array(mount: Mounted) -> int:
     return errno_of(lambda: os.close(file))
 
 
+def no_header(mount: Mounted) -> int:
+    """Told by each of three calls."""
+    file = os.open(mount.path / "npy/b.npy", os.O_WRONLY | os.O_CREAT)
+    assert errno_of(lambda: os.write(file, bytes(300))) == errno.EINVAL
+    assert errno_of(lambda: os.fsync(file)) == errno.EINVAL
+    return errno_of(lambda: os.close(file))
+
+
 REFUSED = {
     too_short: (errno.EINVAL, "chunks/a/0"),
     too_short_twice: (errno.EINVAL, "chunks/a/0"),
@@ -109,6 +117,7 @@ REFUSED = {
     no_chunk: (errno.EINVAL, "zarr3/a/c/0"),
     array_gone: (errno.ESTALE, "npy/a.npy"),
     half_an_array: (errno.EINVAL, "npy/b.npy"),
+    no_header: (errno.EINVAL, "npy/b.npy"),
 }
 
 

@@ -39,6 +39,8 @@ class Unheard:
         self._on_lost = on_lost
         self._is_mapped = is_mapped
         self._errors: dict[int, Exception] = {}
+        self._of_mappings: set[int] = set()
+        """Those of them that a later FLUSH or FSYNC only ends by succeeding."""
 
     async def refused(self, opened: OpenFile, offset: int, error: Exception) -> None:
         """A WRITE will be answered with ``error``."""
@@ -56,17 +58,24 @@ class Unheard:
             yield
         except Exception as error:
             if opened.writes and await self.has_mapped(opened):
-                # Until a later one succeeds.
                 self._errors[ino] = error
+                self._of_mappings.add(ino)
+            elif opened.writes and ino not in self._of_mappings:
+                # Who called write(2) was told twice.
+                self._errors.pop(ino, None)
             raise
         if opened.writes:
-            self._errors.pop(ino, None)
+            self._forget(ino)
 
     def closed(self, opened: OpenFile, others: Iterable[OpenFile]) -> None:
         """It is closed, and ``others`` are open."""
         inode = opened.inode
-        if inode.ino in self._errors and not any(each.writes and each.inode is inode for each in others):
-            self._lose(inode, self._errors.pop(inode.ino))
+        if not any(each.writes and each.inode is inode for each in others) and (error := self._forget(inode.ino)) is not None:
+            self._lose(inode, error)
+
+    def _forget(self, ino: int) -> Exception | None:
+        self._of_mappings.discard(ino)
+        return self._errors.pop(ino, None)
 
     async def has_mapped(self, opened: OpenFile) -> bool:
         """Whether who opened it has it mapped, to write; False where that is not known in time."""
