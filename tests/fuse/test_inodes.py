@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -30,16 +31,17 @@ def table() -> InodeTable:
 
 def test_a_number_is_the_same_after_it_was_forgotten_and_in_the_next_mount() -> None:
     first, second = table(), table()
-    number = first.refer(first.root, "raw").ino
+    number = first.refer(first.root, "raw", is_folder=True).ino
     first.forget(number, 1)
     assert len(first) == 1
-    assert first.refer(first.root, "raw").ino == number == second.refer(second.root, "raw").ino == second.number("raw")
+    assert first.refer(first.root, "raw", is_folder=True).ino == number == second.number("raw")
+    assert second.refer(second.root, "raw", is_folder=True).ino == number
 
 
 def test_lookups_are_counted() -> None:
     inodes = table()
-    inode = inodes.refer(inodes.root, "raw")
-    assert inodes.refer(inodes.root, "raw") is inode
+    inode = inodes.refer(inodes.root, "raw", is_folder=True)
+    assert inodes.refer(inodes.root, "raw", is_folder=True) is inode
     inodes.forget(inode.ino, 1)
     assert inodes[inode.ino] is inode
     inodes.opened(inode)
@@ -49,9 +51,24 @@ def test_lookups_are_counted() -> None:
     assert len(inodes) == 1
 
 
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("was_folder", [False, True])
+def test_a_folder_and_a_file_never_share_a_number(was_folder: bool, is_listed: bool) -> None:
+    inodes = table()
+    if is_listed:
+        before = inodes[inodes.listed(inodes.root, "k", stamp=0 if was_folder else 7)]
+    else:
+        before = inodes.refer(inodes.root, "k", is_folder=was_folder, stamp=0 if was_folder else 7)
+    # Whatever the kernel was told of it, it does not count any more.
+    before.stamp = 0
+    after = inodes.refer(inodes.root, "k", is_folder=not was_folder, stamp=7 if was_folder else 0)
+    assert after is not before and after.ino != before.ino and before.nameless
+    assert inodes.listed(inodes.root, "k", stamp=7 if was_folder else 0) == after.ino
+
+
 def test_a_listed_entry_becomes_an_inode_when_it_is_used() -> None:
     inodes = table()
-    folder = inodes.refer(inodes.root, "raw")
+    folder = inodes.refer(inodes.root, "raw", is_folder=True)
     ino = inodes.listed(folder, "k", stamp=7)
     assert ino == inodes.number("raw/k")
     inode = inodes[ino]
@@ -66,7 +83,7 @@ def test_a_listed_entry_becomes_an_inode_when_it_is_used() -> None:
 
 def test_a_listed_entry_costs_at_most_200_bytes() -> None:
     inodes = table()
-    folder = inodes.refer(inodes.root, "raw")
+    folder = inodes.refer(inodes.root, "raw", is_folder=True)
     tracemalloc.start()
     try:
         count = 50_000
@@ -87,13 +104,13 @@ def test_what_is_not_known_can_be_forgotten() -> None:
 
 def test_another_stamp_is_another_file() -> None:
     inodes = table()
-    old = inodes.refer(inodes.root, "k", stamp=1)
-    assert inodes.refer(inodes.root, "k", stamp=1) is old
-    new = inodes.refer(inodes.root, "k", stamp=2)
+    old = inodes.refer(inodes.root, "k", stamp=1, is_folder=False)
+    assert inodes.refer(inodes.root, "k", stamp=1, is_folder=False) is old
+    new = inodes.refer(inodes.root, "k", stamp=2, is_folder=False)
     assert new.ino != old.ino
     assert inodes.find("k") is new
     old.stamp = 0
-    assert inodes.refer(inodes.root, "k", stamp=2) is new
+    assert inodes.refer(inodes.root, "k", stamp=2, is_folder=False) is new
     inodes.forget(new.ino, 2)
     inodes.forget(old.ino, 2)
     assert len(inodes) == 1
@@ -101,34 +118,34 @@ def test_another_stamp_is_another_file() -> None:
 
 def test_the_name_of_a_vanished_file_is_anothers() -> None:
     inodes = table()
-    old = inodes.refer(inodes.root, "k")
+    old = inodes.refer(inodes.root, "k", is_folder=True)
     inodes.vanished(old)
     assert inodes.find("k") is None
-    assert inodes.refer(inodes.root, "k").ino != old.ino
+    assert inodes.refer(inodes.root, "k", is_folder=True).ino != old.ino
 
 
 def test_what_lies_below_a_moved_folder_moves_with_it() -> None:
     inodes = table()
-    folder = inodes.refer(inodes.root, "a")
-    below = inodes.refer(folder, "b")
-    deep = inodes.refer(below, "c")
-    beside = inodes.refer(inodes.root, "ab")
+    folder = inodes.refer(inodes.root, "a", is_folder=True)
+    below = inodes.refer(folder, "b", is_folder=True)
+    deep = inodes.refer(below, "c", is_folder=True)
+    beside = inodes.refer(inodes.root, "ab", is_folder=True)
     deep.node = beside.node = inodes.root.node
     inodes.move(folder, inodes.root, "z")
     assert [inodes.find(path) for path in ("z", "z/b", "z/b/c", "ab")] == [folder, below, deep, beside]
     assert inodes.find("a/b/c") is None
     assert deep.node is None
     assert beside.node is not None
-    assert inodes.refer(below, "c") is deep
-    another = inodes.refer(inodes.root, "a")
-    assert inodes.refer(another, "b").ino != below.ino
+    assert inodes.refer(below, "c", is_folder=True) is deep
+    another = inodes.refer(inodes.root, "a", is_folder=True)
+    assert inodes.refer(another, "b", is_folder=True).ino != below.ino
 
 
 def test_a_folder_is_renamed_without_touching_what_is_in_it() -> None:
     inodes = table()
-    folder = inodes.refer(inodes.root, "a")
+    folder = inodes.refer(inodes.root, "a", is_folder=True)
     listed = inodes.listed(folder, "k", stamp=7)
-    used = inodes.refer(folder, "l")
+    used = inodes.refer(folder, "l", is_folder=True)
     inodes.move(folder, inodes.root, "z")
     assert not isinstance(inodes._inodes[listed], Inode), "nobody has asked for it"
     assert inodes.find("a/k") is None and inodes.find("z/k") is inodes[listed] and inodes.find("z/l") is used
@@ -137,9 +154,9 @@ def test_a_folder_is_renamed_without_touching_what_is_in_it() -> None:
 
 def test_what_is_below_a_folder_is_found_without_looking_at_anything_else() -> None:
     inodes = table()
-    folder, other = inodes.refer(inodes.root, "a"), inodes.refer(inodes.root, "b")
-    below = inodes.refer(folder, "b")
-    deep, beside = inodes.refer(below, "c"), inodes.refer(other, "c")
+    folder, other = inodes.refer(inodes.root, "a", is_folder=True), inodes.refer(inodes.root, "b", is_folder=True)
+    below = inodes.refer(folder, "b", is_folder=True)
+    deep, beside = inodes.refer(below, "c", is_folder=True), inodes.refer(other, "c", is_folder=True)
     inodes.listed(folder, "l", stamp=0)
     assert list(inodes.below(folder)) == [below, deep]
     assert list(inodes.below(beside)) == []
@@ -153,11 +170,11 @@ def test_what_is_below_a_folder_is_found_without_looking_at_anything_else() -> N
 
 def test_what_the_kernel_held_while_it_forgot_the_folder_has_the_same_number_again() -> None:
     inodes = table()
-    file = inodes.refer(folder := inodes.refer(inodes.root, "a"), "k")
+    file = inodes.refer(folder := inodes.refer(inodes.root, "a", is_folder=True), "k", is_folder=True)
     inodes.forget(folder.ino, 1)
-    again = inodes.refer(inodes.root, "a")
+    again = inodes.refer(inodes.root, "a", is_folder=True)
     assert again is not folder
-    assert inodes.refer(again, "k") is file
+    assert inodes.refer(again, "k", is_folder=True) is file
     assert inodes.find("a/k") is file and list(inodes.below(again)) == [file]
 
 
@@ -189,7 +206,7 @@ class InodeMachine(RuleBasedStateMachine):
     def refer(self, data: st.DataObject, name: str) -> None:
         folder = self.folder(data)
         path = f"{folder.path}/{name}".lstrip("/")
-        inode = self.inodes.refer(folder, name)
+        inode = self.inodes.refer(folder, name, is_folder=True)
         assert inode.ino == self.named.get(path, inode.ino)
         assert self.known.setdefault(inode.ino, inode) is inode
         self.named[path] = inode.ino

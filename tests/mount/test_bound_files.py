@@ -465,3 +465,35 @@ def test_the_array_at_the_root_is_replaced(tmp_path: Path) -> None:
         (mount.path / "npy/root.npy").write_bytes(npy(new))
         assert np.array_equal(np.load(mount.path / "npy/root.npy"), new)
     assert np.array_equal(zarr.open_array(str(store), mode="r")[:], new)
+
+
+@pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "0")], ids=["watched", "no watch"])
+def test_a_folder_that_has_the_name_of_an_open_file_is_another_inode(store: Path, options: tuple[str, ...]) -> None:
+    with mounted(store, *options) as mount:
+        path = mount.path / "npy/a.npy"
+        file = os.open(path, os.O_RDWR)
+        number = os.fstat(file).st_ino
+        os.pwrite(file, FOUR, HEADER)
+        (mount.path / "chunks/a.npy").mkdir()
+        assert path.is_dir() and path.stat().st_ino != number
+        assert os.listdir(path) == []
+        os.pwrite(file, FOUR[:4], HEADER + 16)
+        assert os.fstat(file).st_ino == number
+        os.close(file)
+    assert arrays(store)["a"] == [99] * 5 + [7] * 3
+
+
+def test_a_file_in_the_place_of_a_folder_and_a_folder_in_that_of_a_file_are_seen_as_what_they_are(store: Path) -> None:
+    (store / "file").write_bytes(bytes(100_000))
+    (store / "folder").mkdir()
+    with mounted(store, "--no-watch", "--metadata-ttl", "0") as mount:
+        raw = mount.path / "raw"
+        file, folder = os.open(raw / "file", os.O_RDONLY), os.open(raw / "folder", os.O_RDONLY)
+        os.rename(store / "file", store / "other")
+        os.rename(store / "folder", store / "file")
+        os.rename(store / "other", store / "folder")
+        assert os.listdir(raw / "file") == [] and (raw / "folder").read_bytes() == bytes(100_000)
+        assert errno_of(lambda: os.pread(file, 10, 90_000)) in (0, errno.ESTALE)
+        assert errno_of(lambda: os.listdir(folder)) in (0, errno.ESTALE)
+        os.close(file)
+        os.close(folder)

@@ -31,8 +31,8 @@ _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 class Inode:
     """One entry that the kernel knows. ``stamp``: a digest of the size, time and generation that the kernel was told, 0 where that does
     not matter; an entry with another one is another file. ``doubtful``: the kernel was told several, and nobody knows which answer it
-    took last. ``size``: what it believes to be that of a file, in bytes, -1 where that is not known. ``below``: the inodes in a folder,
-    without those that were only listed."""
+    took last. ``is_folder``: as what the kernel knows it, which is so for good; None where it does not. ``size``: what it believes to be
+    that of a file, in bytes, -1 where that is not known. ``below``: the inodes in a folder, without those that were only listed."""
 
     __slots__ = (
         "_moved_ns",
@@ -41,6 +41,7 @@ class Inode:
         "below",
         "doubtful",
         "ino",
+        "is_folder",
         "lookups",
         "name",
         "open_handles",
@@ -57,6 +58,7 @@ class Inode:
         self.open_handles = 0
         self.stamp = 0
         self.doubtful = False
+        self.is_folder: bool | None = None
         self.size = -1
         self.below: set[Inode] | None = None
         self._node: Node | None = None
@@ -168,27 +170,28 @@ class InodeTable:
             inode = found
         return inode
 
-    def refer(self, parent: Inode, name: str, *, stamp: int = 0) -> Inode:
+    def refer(self, parent: Inode, name: str, *, is_folder: bool, stamp: int = 0) -> Inode:
         """The inode for an entry, with one more lookup counted on it. An entry whose ``stamp`` is not what the kernel was told gets a
-        new number."""
+        new number, and so does a folder where there was a file: the kernel gives up an inode that changes its type."""
         ino = self._number(parent.ino, name)
         inode = self._known(ino, parent)
         if inode is None:
             inode = self._added(ino, parent, name)
         elif inode.name != name or inode.parent is not parent:
             inode = self._displace(parent, name)
-        elif not is_same(inode.stamp, stamp):
+        elif not is_same(inode.stamp, stamp) or inode.is_folder not in (None, is_folder):
             self.vanished(inode)
             inode = self._displace(parent, name)
+        inode.is_folder = is_folder
         inode.stamp = stamp
         inode.lookups += 1
         return inode
 
     def listed(self, parent: Inode, name: str, *, stamp: int) -> int:
-        """As `refer`, for an entry of a listing: its number."""
+        """As `refer`, for an entry of a listing: its number. Folders have the stamp 0 there, and files another."""
         ino = _digest(parent.ino, name)
         if ino in self._inodes or (parent.ino, name) in self._displaced:
-            return self.refer(parent, name, stamp=stamp).ino
+            return self.refer(parent, name, stamp=stamp, is_folder=not stamp).ino
         self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
 
@@ -295,6 +298,7 @@ class InodeTable:
     def _promoted(self, ino: int, listed: _Listed, parent: Inode) -> Inode:
         inode = self._added(ino, parent, os.fsdecode(listed[_NAME_AT:]))
         inode.stamp = int.from_bytes(listed[_INO_NBYTES:_NAME_AT], "little")
+        inode.is_folder = not inode.stamp
         inode.lookups = 1
         return inode
 

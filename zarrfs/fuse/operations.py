@@ -197,7 +197,7 @@ class Operations(pyfuse3.Operations):
         # chunk, or document, cannot be published.
         parent, text = self.inodes[parent_inode], text_of(name)
         file, handle = await (await self.session.directory(parent)).create(text, OpenFlags(read=False, write=True))
-        entry = self.inodes.refer(parent, text)
+        entry = self.inodes.refer(parent, text, is_folder=False)
         self.inodes.attach(entry, file)
         self.session.hold(entry, handle)
         return self._attributor.entry(entry.ino, await handle.attributes())
@@ -327,7 +327,7 @@ class Operations(pyfuse3.Operations):
             if not isinstance(node, File):
                 raise IsADirectory(f"{text!r} is a folder", key=text) from None
             file, handle = node, await node.open(how)
-        entry = self.inodes.refer(parent, text)
+        entry = self.inodes.refer(parent, text, is_folder=False)
         self.inodes.attach(entry, file)
         return self._opened(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
             entry.ino, await handle.attributes()

@@ -120,6 +120,9 @@ class Session:
                 node = await (await self.directory(inode.parent)).listed_file(inode.name)
             else:
                 node = await self.child(inode.parent, inode.name)
+            if inode.is_folder not in (None, isinstance(node, Directory)):
+                # The kernel asks for the name again, and is told of another inode.
+                raise StaleEntry(f"{inode.path!r} was replaced by {'a file' if inode.is_folder else 'a folder'}", key=inode.path)
             self.inodes.attach(inode, node)
             return node
         return inode.node
@@ -151,11 +154,8 @@ class Session:
 
     def refer(self, parent: Inode, name: str, node: Node, attributes: Attributes | None = None) -> Inode:
         """The inode of ``node``, which the kernel is told of with these ``attributes``: it refers to it from now on."""
-        inode = (
-            self.inodes.refer(parent, name, stamp=stamp_of(attributes))
-            if attributes is not None
-            else self.inodes.refer(parent, name)
-        )
+        stamp = stamp_of(attributes) if attributes is not None else 0
+        inode = self.inodes.refer(parent, name, is_folder=isinstance(node, Directory), stamp=stamp)
         self.inodes.attach(inode, node)
         inode.size = attributes.size if attributes is not None else -1
         return inode
