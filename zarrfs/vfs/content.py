@@ -138,6 +138,22 @@ class WholeContent(Content):
         data = b"" if empty else await self.load()
         return ValueStage(room, data if data is not None else b"", self.publish)
 
+    async def stage_of(self, room: StagingRoom, seen: Snapshot) -> Stage:
+        """`stage_over` that refuses a value which is not that of ``seen`` any more: a part of each would be neither. Raises
+        `StaleEntry`."""
+        stage = await self.stage(room, empty=False)
+        try:
+            now = await self.snapshot()
+            if now is not None:
+                await now.aclose()
+            # Asked after it was loaded: what is there now was there then.
+            if seen.attributes.generation not in (None, now.attributes.generation if now is not None else ""):
+                raise StaleEntry(f"{self.ident} was replaced since it was opened: open it again", key=self.ident)
+        except BaseException:
+            await stage.aclose()
+            raise
+        return stage
+
     def check_write(self, offset: int, size: int) -> None:
         if self.fixed_size is not None and offset + size > self.fixed_size:
             raise FileTooLarge(f"{self.ident} has exactly {self.fixed_size} bytes", key=self.ident)

@@ -87,6 +87,12 @@ class ChunkFile(NodeContent):
         self._context.hierarchy.live.hold(self._opened.live)
         return await super().stage(room, empty=empty)
 
+    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
+        # Of a chunk in a shard the generation is that of all chunks there.
+        if self._opened.array.metadata.shards:
+            return await self.stage(room, empty=False)
+        return await self.stage_of(room, seen)
+
     @property
     @abc.abstractmethod
     def _form_of_bytes(self) -> tuple[Any, ...]:
@@ -175,7 +181,7 @@ class DecodedChunk(ChunkFile):
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
         if self._is_variable or not isinstance(seen, _DecodedSnapshot):
-            return await self.stage(room, empty=False)
+            return await super().stage_over(room, seen)
         await self._current()
         if (data := await seen.at_hand()) is None:
             return await self.stage(room, empty=False)
