@@ -163,21 +163,24 @@ async def _is_apart(path: Path, view: str, delay: str, event: Any, at: int, cach
     return True
 
 
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["taken", "replaced"])
 @pytest.mark.parametrize("group", ["", "g/"])
-def test_who_reads_a_new_array_is_never_given_fill_values(group: str, tmp_path: Path) -> None:
-    """Its chunks are asked for where it was made, or in its place, from which another program takes it at once."""
+def test_who_reads_a_new_array_is_given_nothing_else(group: str, is_replaced: bool, tmp_path: Path) -> None:
+    """Neither fill values nor another array's: its chunks are asked for where it was made, or in its place, from which another program
+    takes it at once, or puts another there."""
     zarr.create_group(str(tmp_path / "store"), zarr_format=3).create_group("g")
+    zarr.create_array(str(tmp_path / "theirs"), shape=(32,), chunks=(8,), dtype="<i4", compressors=None, zarr_format=3)[:] = THEIRS
     at, happened = 0, True
     while happened:
         path = shutil.copytree(tmp_path / "store", tmp_path / str(at))
-        happened = trio.run(_is_read_as_written, path, group, at)
+        happened = trio.run(_is_read_as_written, path, group, tmp_path / "theirs" if is_replaced else None, at)
         shutil.rmtree(path)
         # Most of these operations are the reader's.
         at += 1 if FULL else 4
     assert at > 3
 
 
-async def _is_read_as_written(path: Path, group: str, at: int) -> bool:
+async def _is_read_as_written(path: Path, group: str, theirs: Path | None, at: int) -> bool:
     store = Interposed(path)
     written = np.full(32, WRITTEN, "<i4")
     text = io.BytesIO()
@@ -186,6 +189,8 @@ async def _is_read_as_written(path: Path, group: str, at: int) -> bool:
     def taken_away() -> None:
         with suppress(FileNotFoundError):
             os.rename(path / group / "a", path / f"taken-{store.count}")
+            if theirs is not None:
+                shutil.copytree(theirs, path / group / "a")
         store.at += 1
 
     async with tree_over(store, f"file:{path}", watch="no", metadata_ttl="60", new_chunks="8") as tree:

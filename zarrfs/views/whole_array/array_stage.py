@@ -349,6 +349,9 @@ class NewArrayStage(Stage):
             await self._context.editor.put(node, placing, over=self._replaced is not None)
             self._making.document, self._making.generation = placing.document(layout, node)
             self._making.move(self._making.path, node.chunk_prefix)
+            # What comes to be in its place from now on is another.
+            self._making.anchor = None
+            self._context.hierarchy.live.hold(self._making)
         await placing.end()
         stored = [Key(node.chunk_prefix + key[len(apart) :]) for key in self._stored_apart]
         self._on_stored((*stored, *layout.format(node)))
