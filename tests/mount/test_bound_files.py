@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -475,6 +476,10 @@ def test_a_folder_that_has_the_name_of_an_open_file_is_another_inode(store: Path
         number = os.fstat(file).st_ino
         os.pwrite(file, FOUR, HEADER)
         (mount.path / "chunks/a.npy").mkdir()
+        # MKDIR holds a lock of the kernel and cannot wait until it has forgotten names elsewhere.
+        deadline = time.monotonic() + 30
+        while path.is_file() and time.monotonic() < deadline:
+            pass
         assert path.is_dir() and path.stat().st_ino != number
         assert os.listdir(path) == []
         os.pwrite(file, FOUR[:4], HEADER + 16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.support.contents import FakeContent
+from tests.support.contents import FakeContent, FakeSnapshot
 from tests.support.trees import READ_ONLY
 from zarrfs.errors import (
     ChunkSizeMismatch,
@@ -22,9 +23,11 @@ from zarrfs.errors import (
     StoreFull,
     StoreTimeout,
 )
+from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.loading import Change
 from zarrfs.vfs.node import Buffer, Handle, OpenFlags
+from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.vfs.staging import Staged, StagingArea, State
 
 WRITE = OpenFlags(read=False, write=True)
@@ -464,6 +467,68 @@ async def test_readers_of_the_old_value_move_on_when_the_new_one_is_published() 
     bench.area.changed("raw/k")
     assert await reader.read(0, 4) == b"with"
     await reader.release()
+
+
+class SeenOrStale(FakeContent):
+    """A part of it is changed in the value that was open, as in ``raw/``. ``looked_up``: once, when a value has been."""
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value)
+        self.looked_up: Callable[[], Awaitable[None]] | None = None
+
+    async def snapshot(self) -> Snapshot | None:
+        assert self.value is not None
+        snapshot = FakeSnapshot(self.value, None)
+        snapshot.attributes = replace(snapshot.attributes, generation=self.value.hex())
+        looked_up, self.looked_up = self.looked_up, None
+        if looked_up is not None:
+            await looked_up()
+        return snapshot
+
+    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
+        return await self.stage_of(room, seen)
+
+
+@in_trio
+async def test_what_another_handle_publishes_while_one_opens_or_waits_to_write_is_the_same_files_own_change() -> None:
+    area, content = StagingArea(), SeenOrStale(b"old value")
+    file = StagedFile(area, content)
+    writer = await file.open(WRITE)
+
+    async def publish() -> None:
+        await writer.write(0, b"new")
+        await writer.flush()
+
+    content.looked_up = publish
+    opened = await file.open(WRITE)
+    await opened.write(4, b"V")
+    await opened.flush()
+    assert content.value == b"new Value"
+    # The second writes while the first one publishes.
+    late = await file.open(WRITE)
+    await writer.write(0, b"Old")
+    content.waits = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(late.write, 8, b"E")
+        await trio.testing.wait_all_tasks_blocked()
+        content.waits.set()
+    await late.flush()
+    assert content.value == b"Old ValuE"
+    for handle in (writer, opened, late):
+        await handle.release()
+
+
+@in_trio
+async def test_part_of_a_value_that_others_have_replaced_since_it_was_opened_is_stale() -> None:
+    area, content = StagingArea(), SeenOrStale(b"old value")
+    handle = await StagedFile(area, content).open(WRITE)
+    content.value = b"of others"
+    with pytest.raises(StaleEntry, match="open it again"):
+        await handle.write(0, b"new")
+    await handle.release()
+    assert content.value == b"of others"
 
 
 @in_trio

@@ -64,7 +64,8 @@ class StagedFile(File):
                 await staged.content.opened_to_write()
             if flags.truncate and flags.write:
                 await staged.truncate(0)
-            snapshot = None
+            # Before the value is looked up: what another handle publishes meanwhile is this file's own change.
+            epoch, snapshot = staged.epoch, None
             if staged.size is None:
                 if flags.write and flags.read and staged.content.merged:
                     # The kernel has no pages of it. What it changes is a change of what was there now, whatever becomes of that.
@@ -76,13 +77,13 @@ class StagedFile(File):
         except BaseException:
             await staged.release()
             raise
-        return StagedHandle(staged, flags, snapshot)
+        return StagedHandle(staged, flags, snapshot, epoch)
 
     async def create(self, flags: OpenFlags) -> Handle:
         """Stage the new, empty file and open it; it is published when its last handle is released, if not before."""
         staged = self.area.acquire(self.content)
         await staged.create()
-        return StagedHandle(staged, flags, None)
+        return StagedHandle(staged, flags, None, staged.epoch)
 
     async def truncate(self, size: int) -> None:
         if not self.writable:
@@ -116,11 +117,11 @@ class StagedHandle(Handle):
     rather than a mix.
     """
 
-    def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None) -> None:
+    def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None, epoch: int) -> None:
         self._staged = staged
         self._flags = flags
         self._snapshot = snapshot
-        self._epoch = staged.epoch
+        self._epoch = epoch
         # What changes in parts has no generation by which the kernel's pages could be told from later ones. Of what is written it is to
         # have no pages but those that it is given from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
@@ -159,11 +160,9 @@ class StagedHandle(Handle):
     async def write(self, offset: int, data: Buffer) -> int:
         if not self._flags.write:
             return await super().write(offset, data)
-        if self._epoch != self._staged.epoch:
-            await self._drop_snapshot()
         # Who is refused later has not been told what becomes of the bytes before.
         with _telling(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
-            done = await self._staged.write(offset, data, self._snapshot)
+            done = await self._staged.write(offset, data, self._snapshot, self._epoch)
         await self._drop_snapshot()
         return done
 

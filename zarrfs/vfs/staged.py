@@ -124,14 +124,15 @@ class Staged:
         if self.given is None and (self.content.merged or self.content.in_parts):
             self.given = Given(self.area.room.kept)
 
-    async def write(self, offset: int, data: Buffer, seen: Snapshot | None = None) -> int:
-        """Stage ``data``; what is needed of the published value beside it is loaded first, unless that was truncated, or ``seen`` is
-        what the writer has read of it."""
+    async def write(self, offset: int, data: Buffer, seen: Snapshot | None = None, epoch: int = 0) -> int:
+        """Stage ``data``; what is needed of the published value beside it is loaded first, unless that was truncated. ``seen``: the
+        value that the writer has open since ``epoch``; what was published through this file since then is his own change."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
             # Before anything is loaded: it is about what was written, whatever is given meanwhile.
             given = self.given
-            stage = await self._staged(empty=not given and self.content.covers(offset, len(data)), seen=seen)
+            empty = not given and self.content.covers(offset, len(data))
+            stage = await self._staged(empty=empty, seen=seen if epoch == self.epoch else None)
             if given:
                 await stage.write_over(offset, data, given)
             else:
