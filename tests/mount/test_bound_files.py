@@ -70,6 +70,15 @@ def keys(store: Path) -> set[str]:
     return {str(place.relative_to(store)) for place in store.rglob("*") if place.is_file()}
 
 
+@contextmanager
+def suppress_stale() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+
+
 def errno_of(call: Callable[[], Any]) -> int:
     try:
         call()
@@ -486,6 +495,30 @@ def test_a_folder_that_has_the_name_of_an_open_file_is_another_inode(store: Path
         assert os.fstat(file).st_ino == number
         os.close(file)
     assert arrays(store)["a"] == [99] * 5 + [7] * 3
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR], ids=["read", "write"])
+@pytest.mark.parametrize("view", ["npy/a.npy", "chunks/a/0", "zarr3/a/c/0", "chunks/a/.zarray"])
+def test_an_array_in_the_place_of_one_that_is_open_is_another_inode(store: Path, view: str, flags: int) -> None:
+    """The kernel keeps pages by inode: those of one array would be shown to who has the other open. It knows the name for a while."""
+    with mounted(store, "--no-watch", "--metadata-ttl", "1") as mount, opened(mount.path / view) as old:
+        path = mount.path / view
+        before, number, sharded = os.pread(old, 1000, 0), os.fstat(old).st_ino, is_sharded(store)
+        os.pwrite(old, before, 0)
+        os.fsync(old)
+        shutil.rmtree(store / "a")
+        make(store, sharded=sharded, dtype="u4", fill_value=1)
+        deadline = time.monotonic() + 30
+        while True:
+            assert time.monotonic() < deadline, "it never came to this"
+            # What is known of the old one leads to nothing any more.
+            with suppress_stale(), opened(path, flags) as new:
+                seen, is_another = os.pread(new, 1000, 0), os.fstat(new).st_ino != number
+                assert is_another or seen == before
+                if is_another:
+                    break
+        assert errno_of(lambda: os.pwrite(old, b"9", 0) and os.fsync(old)) == errno.ESTALE
+        assert path.read_bytes()[:1000] == seen
 
 
 def test_a_file_in_the_place_of_a_folder_and_a_folder_in_that_of_a_file_are_seen_as_what_they_are(store: Path) -> None:

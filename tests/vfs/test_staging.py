@@ -485,8 +485,8 @@ class SeenOrStale(FakeContent):
             await looked_up()
         return snapshot
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
-        return await self.stage_of(room, seen)
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
+        return await self.stage_of(room, seen, anew)
 
 
 @in_trio
@@ -527,8 +527,11 @@ async def test_part_of_a_value_that_others_have_replaced_since_it_was_opened_is_
     content.value = b"of others"
     with pytest.raises(StaleEntry, match="open it again"):
         await handle.write(0, b"new")
+    # Nothing of theirs is left beside it.
+    await handle.write(0, b"all of it is mine")
+    await handle.flush()
     await handle.release()
-    assert content.value == b"of others"
+    assert content.value == b"all of it is mine"
 
 
 @in_trio

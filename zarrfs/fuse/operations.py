@@ -197,8 +197,7 @@ class Operations(pyfuse3.Operations):
         # chunk, or document, cannot be published.
         parent, text = self.inodes[parent_inode], text_of(name)
         file, handle = await (await self.session.directory(parent)).create(text, OpenFlags(read=False, write=True))
-        entry = self.inodes.refer(parent, text, is_folder=False)
-        self.inodes.attach(entry, file)
+        entry = self.session.refer_made(parent, text, file, handle)
         self.session.hold(entry, handle)
         return self._attributor.entry(entry.ino, await handle.attributes())
 
@@ -265,10 +264,15 @@ class Operations(pyfuse3.Operations):
     async def _open(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         if entry.nameless:
             raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
+        file = await self.session.file(entry)
+        self._part_from_another(entry, file)
         try:
-            handle = await (await self.session.file(entry)).open(how)
+            handle = await file.open(how)
         except NoSuchEntry as error:
             raise StaleEntry(f"{entry.path!r} is gone", key=entry.path) from error
+        except StaleEntry:
+            self._part_from_another(entry, file)
+            raise
         if how.write:
             await self.session.let_go(entry)
         if how.truncate:
@@ -289,6 +293,13 @@ class Operations(pyfuse3.Operations):
         known, entry.stamp = bool(entry.stamp), stamp
         keep_cache = handle.keep_cache and known and not entry.doubtful
         return self._opened(entry, handle, how, keep_cache=keep_cache, opener=opener)
+
+    def _part_from_another(self, entry: Inode, file: File) -> None:
+        """Raise `StaleEntry` where those who have ``entry`` open have another file than ``file``: the kernel looks it up, and finds it
+        under another number."""
+        if self.session.is_another_file(entry, file.of):
+            self.inodes.vanished(entry)
+            raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
 
     async def _open_anew(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         """Open, to read, what has the name of ``entry`` now: it is replaced faster than it can be looked up and opened. The kernel has
@@ -327,8 +338,7 @@ class Operations(pyfuse3.Operations):
             if not isinstance(node, File):
                 raise IsADirectory(f"{text!r} is a folder", key=text) from None
             file, handle = node, await node.open(how)
-        entry = self.inodes.refer(parent, text, is_folder=False)
-        self.inodes.attach(entry, file)
+        entry = self.session.refer_made(parent, text, file, handle)
         return self._opened(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
             entry.ino, await handle.attributes()
         )

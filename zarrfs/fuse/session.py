@@ -160,6 +160,22 @@ class Session:
         inode.size = attributes.size if attributes is not None else -1
         return inode
 
+    def refer_made(self, parent: Inode, name: str, file: File, handle: Handle) -> Inode:
+        """As `refer`, for a file that was made, or opened where it was to be made."""
+        inode = self.inodes.refer(parent, name, is_folder=False)
+        if self.is_another_file(inode, handle.of):
+            # Others have the one open that had its name before.
+            inode.lookups -= 1
+            self.inodes.vanished(inode)
+            inode = self.inodes.refer(parent, name, is_folder=False)
+        self.inodes.attach(inode, file)
+        return inode
+
+    def is_another_file(self, inode: Inode, of: object) -> bool:
+        """Whether a file whose `Handle.of` is this is not the one that is open on ``inode``: they would share the kernel's pages."""
+        opened = self.open_file(inode)
+        return opened is not None and opened.handle.of is not of
+
     def vanished(self, parent: Inode, name: str) -> Inode | None:
         """Note that this name is gone: the inode that had it, if the kernel knows one."""
         inode = self.inodes.find(below(parent, name))

@@ -63,8 +63,8 @@ class Content(abc.ABC):
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         """A stage for a change of the value; ``empty``: for a change that begins with an empty file (O_TRUNC, creation)."""
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
-        """A stage for a change of the value that ``seen`` is of, where that is at hand."""
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
+        """A stage for a change of the value that ``seen`` is of, where that is at hand. Its first ``anew`` bytes are written at once."""
         return await self.stage(room, empty=False)
 
     async def keep(self, room: StagingRoom) -> Stage:
@@ -138,16 +138,17 @@ class WholeContent(Content):
         data = b"" if empty else await self.load()
         return ValueStage(room, data if data is not None else b"", self.publish)
 
-    async def stage_of(self, room: StagingRoom, seen: Snapshot) -> Stage:
-        """`stage_over` that refuses a value which is not that of ``seen`` any more: a part of each would be neither. Raises
-        `StaleEntry`."""
+    async def stage_of(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
+        """`stage_over` that refuses a value which is not that of ``seen`` any more, unless all of it is written ``anew``: a part of each
+        would be neither. Raises `StaleEntry`."""
         stage = await self.stage(room, empty=False)
         try:
             now = await self.snapshot()
             if now is not None:
                 await now.aclose()
             # Asked after it was loaded: what is there now was there then.
-            if seen.attributes.generation not in (None, now.attributes.generation if now is not None else ""):
+            generation = now.attributes.generation if now is not None else ""
+            if seen.attributes.generation not in (None, generation) and stage.size > anew:
                 raise StaleEntry(f"{self.ident} was replaced since it was opened: open it again", key=self.ident)
         except BaseException:
             await stage.aclose()

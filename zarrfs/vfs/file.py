@@ -42,6 +42,10 @@ class StagedFile(File):
         self.ident = content.ident
 
     @property
+    def of(self) -> object:
+        return self.area.current(self.ident)
+
+    @property
     def held_nbytes(self) -> int:
         return self.content.held_nbytes
 
@@ -118,7 +122,7 @@ class StagedHandle(Handle):
     """
 
     def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None, epoch: int) -> None:
-        self._staged = staged
+        self._staged = self.of = staged
         self._flags = flags
         self._snapshot = snapshot
         self._epoch = epoch

@@ -131,6 +131,11 @@ class File(Node):
     ident: str
 
     @property
+    def of(self) -> object:
+        """`Handle.of` of what is open on it now."""
+        return None
+
+    @property
     def held_nbytes(self) -> int:
         """Bytes of memory that are held for this object, about, where that may be many."""
         return 0
@@ -146,10 +151,12 @@ class File(Node):
 
 class Handle(abc.ABC):
     """An open file. ``direct`` asks the kernel not to cache (the size is not known beforehand); ``keep_cache`` tells it that pages
-    which it cached from an earlier open are still right."""
+    which it cached from an earlier open are still right. ``of``: the same object for all that are open on one file, another one for
+    the file that has its name later; None where nobody has to tell them apart."""
 
     direct: bool = False
     keep_cache: bool = False
+    of: object = None
 
     @abc.abstractmethod
     async def attributes(self) -> Attributes:

@@ -132,7 +132,7 @@ class Staged:
             # Before anything is loaded: it is about what was written, whatever is given meanwhile.
             given = self.given
             empty = not given and self.content.covers(offset, len(data))
-            stage = await self._staged(empty=empty, seen=seen if epoch == self.epoch else None)
+            stage = await self._staged(empty=empty, seen=seen if epoch == self.epoch else None, anew=0 if offset else len(data))
             if given:
                 await stage.write_over(offset, data, given)
             else:
@@ -248,13 +248,13 @@ class Staged:
             if mtime_ns is not None:
                 await self.content.set_mtime(mtime_ns)
 
-    async def _staged(self, *, empty: bool = False, seen: Snapshot | None = None) -> Stage:
+    async def _staged(self, *, empty: bool = False, seen: Snapshot | None = None, anew: int = 0) -> Stage:
         if self.stage is None:
             if self.orphan:
                 raise lost(self.content)
             with loading(self.content.ident):
                 if seen is not None and not empty:
-                    self.stage = await self.content.stage_over(self.area.room, seen)
+                    self.stage = await self.content.stage_over(self.area.room, seen, anew)
                 else:
                     self.stage = await self.content.stage(self.area.room, empty=empty)
         return self.stage

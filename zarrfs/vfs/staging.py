@@ -71,13 +71,17 @@ class StagingArea:
         """The staged file called ``ident``, if it is open or unpublished."""
         return self._staged.get(ident)
 
+    def current(self, ident: str) -> Staged | None:
+        """The staged file that who opens the file called ``ident`` has in common with others who have it open."""
+        staged = self._staged.get(ident)
+        return staged if staged is None or not staged.content.is_outdated else None
+
     def acquire(self, content: Content) -> Staged:
         """The staged file for ``content``, made when it is not there; one more handle counts on it."""
-        staged = self._staged.get(content.ident)
-        if staged is not None and staged.content.is_outdated:
-            self.supersede(staged)
-            staged = None
+        staged = self.current(content.ident)
         if staged is None:
+            if (outdated := self._staged.get(content.ident)) is not None:
+                self.supersede(outdated)
             content = content.renewed()
             staged = self._staged[content.ident] = Staged(self, content)
         staged.handles += 1

@@ -87,11 +87,11 @@ class ChunkFile(NodeContent):
         self._context.hierarchy.live.hold(self._opened.live)
         return await super().stage(room, empty=empty)
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
         # Of a chunk in a shard the generation is that of all chunks there.
         if self._opened.array.metadata.shards:
             return await self.stage(room, empty=False)
-        return await self.stage_of(room, seen)
+        return await self.stage_of(room, seen, anew)
 
     @property
     @abc.abstractmethod
@@ -179,9 +179,9 @@ class DecodedChunk(ChunkFile):
                 data = _as_bytes(await self._opened.array.filled(self._coords))
         return self._stage(room, data)
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
         if self._is_variable or not isinstance(seen, _DecodedSnapshot):
-            return await super().stage_over(room, seen)
+            return await super().stage_over(room, seen, anew)
         await self._current()
         if (data := await seen.at_hand()) is None:
             return await self.stage(room, empty=False)

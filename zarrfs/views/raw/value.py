@@ -86,8 +86,8 @@ class RawValue(WholeContent):
         await self.opened_to_write()
         return await super().stage(room, empty=empty)
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot) -> Stage:
-        return await self.stage_of(room, seen)
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
+        return await self.stage_of(room, seen, anew)
 
     async def load(self) -> Buffer | None:
         return await self._store.get(self.key)

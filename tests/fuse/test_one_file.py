@@ -1,0 +1,135 @@
+"""Who has one inode open has one file open: the kernel shows the pages of an inode to all of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator
+
+import pyfuse3
+import pytest
+import trio
+
+from tests.support.callers import CALLER
+from tests.support.drivers import RecordingNotifier
+from zarrfs.errors import EntryExists, StaleEntry
+from zarrfs.fuse.operations import Operations
+from zarrfs.fuse.session import Session
+from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
+
+
+class OneHandle(Handle):
+    def __init__(self, of: object) -> None:
+        self.of = of
+
+    async def attributes(self) -> Attributes:
+        return Attributes(False, 1)
+
+    async def read(self, offset: int, size: int) -> Buffer:
+        return b""
+
+
+class Name(File):
+    """``now``: what has the name. ``found``: what it is found to have when it is opened next, which fails then."""
+
+    ident = "npy/a.npy"
+
+    def __init__(self) -> None:
+        self.now: object = object()
+        self.found: object = None
+
+    @property
+    def of(self) -> object:
+        return self.now
+
+    async def attributes(self) -> Attributes:
+        return Attributes(False, 1)
+
+    async def open(self, flags: OpenFlags) -> Handle:
+        if self.found is not None:
+            self.now, self.found = self.found, None
+            raise StaleEntry("found to be another")
+        return OneHandle(self.now)
+
+
+class Folder(Directory):
+    def __init__(self, file: Name, *, is_there: bool = True) -> None:
+        self.file = file
+        self.is_there = is_there
+
+    async def attributes(self) -> Attributes:
+        return Attributes(True)
+
+    async def lookup(self, name: str) -> Node:
+        return self.file
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        yield "a.npy", False, 1, None, True
+
+    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
+        if self.is_there:
+            raise EntryExists("it is there")
+        return self.file, OneHandle(self.file.now)
+
+
+class Opened:
+    """A file that the kernel knows and has open."""
+
+    async def begin(self, *, is_there: bool = True) -> None:
+        async def free_space() -> None:
+            pass
+
+        self.file = Name()
+        root = Folder(self.file, is_there=is_there)
+        self.session = Session(root, RecordingNotifier(), timeout=1, writable=True, free_space=free_space)  # type: ignore[arg-type]
+        self.handlers = Operations(self.session)
+        self.ino = await self.look_up()
+        await self.open(self.ino)
+
+    async def look_up(self) -> int:
+        return int((await self.handlers.lookup(pyfuse3.ROOT_INODE, b"a.npy", CALLER)).st_ino)
+
+    async def open(self, ino: int) -> None:
+        await self.handlers.open(pyfuse3.InodeT(ino), os.O_RDWR, CALLER)
+
+
+@pytest.mark.parametrize("when", ["before it is opened", "while it is opened"])
+def test_another_file_of_that_name_is_another_inode(when: str) -> None:
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        await known.open(known.ino)
+        setattr(known.file, "now" if when == "before it is opened" else "found", object())
+        with pytest.raises(pyfuse3.FUSEError) as refused:
+            await known.open(known.ino)
+        assert refused.value.errno == errno.ESTALE
+        # That is what the kernel does then, once.
+        another = await known.look_up()
+        assert another != known.ino
+        await known.open(another)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("call", ["create", "create where it is there", "mknod"])
+def test_a_file_that_is_made_where_another_is_open_is_another_inode(call: str) -> None:
+    async def main() -> None:
+        known = Opened()
+        await known.begin(is_there=call == "create where it is there")
+
+        async def make() -> int:
+            if call == "mknod":
+                entry = await known.handlers.mknod(pyfuse3.ROOT_INODE, b"a.npy", pyfuse3.ModeT(0o100644), 0, CALLER)
+            else:
+                flags = pyfuse3.FlagT(os.O_RDWR)
+                _, entry = await known.handlers.create(pyfuse3.ROOT_INODE, b"a.npy", pyfuse3.ModeT(0o644), flags, CALLER)
+            return int(entry.st_ino)
+
+        same = await make()
+        known.file.now = object()
+        another = await make()
+        assert same == known.ino != another
+        # What the kernel was not told of it does not forget.
+        assert known.session.inodes[another].lookups == 1 and known.session.inodes[known.ino].lookups == 2
+
+    trio.run(main)
