@@ -1,15 +1,17 @@
 """What the store holds and a view does not show is not erased by who was shown an empty folder: rmdir, and a rename over it, are
-ENOTEMPTY."""
+ENOTEMPTY; nor by who was shown an array, and removes or replaces that."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.mount.test_bound_files import errno_of, keys
@@ -73,6 +75,37 @@ def test_an_array_with_other_keys_stays(store: Path, view: str, what: str) -> No
         hidden.unlink()
         rmtree(mount.path / view / "full/a")()
     assert not [key for key in keys(store) if key.startswith("full/a/")]
+
+
+def other_shape() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.arange(3.0))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("what", ["README", "c/notes", "inner"])
+def test_neither_rm_nor_what_takes_the_place_of_an_array_erases_other_keys_in_its_folder(store: Path, what: str) -> None:
+    root = zarr.open_group(str(store))
+    root.create_array("b", shape=(2,), dtype="f8")
+    if what == "inner":
+        shutil.copytree(store / "b", store / "full/a/inner")
+    else:
+        hide(store, "full/a", what)
+    with mounted(store) as mount:
+        place = mount.path / "npy/full/a.npy"
+        before, content = keys(store), place.read_bytes()
+        temporary = mount.path / "npy/full/.a.npy.tmp"
+        temporary.write_bytes(other_shape())
+        for change in (
+            lambda: os.unlink(place),
+            lambda: os.rename(mount.path / "npy/b.npy", place),
+            lambda: place.write_bytes(other_shape()),
+            lambda: os.rename(temporary, place),
+        ):
+            assert errno_of(change) == errno.ENOTEMPTY
+        assert keys(store) == before and place.read_bytes() == content
+        temporary.unlink()
+    assert keys(store) == before
 
 
 @pytest.mark.parametrize("view", VIEWS)

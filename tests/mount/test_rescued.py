@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -184,3 +185,20 @@ def test_what_is_staged_of_an_array_in_doubt_at_the_end_is_saved(tmp_path: Path,
     assert Path("files/chunks/a/3") in found, found
     (array,) = (folder / "store/a" for folder in folders if (folder / "store").exists())
     assert elements(array) == SAVED
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+def test_an_array_that_mv_copies_to_where_only_the_mount_has_its_name_is_saved(tmp_path: Path, view: str) -> None:
+    root = zarr.open_group(str(tmp_path / "group"), mode="w")
+    root.create_array("b", shape=(300_000,), chunks=(1000,), dtype="i4")[...] = 5
+    with mounted(tmp_path / "group", "--cache-dir", str(tmp_path / "cache"), ends_with=None) as mount:
+        before = (mount.path / "npy/b.npy").read_bytes()
+        subprocess.run(["mv", str(mount.path / "npy/b.npy"), f"{mount.path / view}/"], check=True, stderr=subprocess.DEVNULL)
+        (mount.path / view / "empty").touch()
+        ended = mount.umount()
+    assert ended.returncode == 7, ended.stderr
+    [folder] = rescued(tmp_path / "cache")
+    assert (folder / "files" / view / "b.npy").read_bytes() == before
+    [line] = (folder / "lost.jsonl").read_text().splitlines()
+    assert (json.loads(line)["key"], json.loads(line)["nbytes"]) == (f"{view}/b.npy", len(before))
+    assert str(folder) in ended.stderr

@@ -9,6 +9,7 @@ from zarrfs.daemon.rescue import Rescue
 from zarrfs.errors import REFUSALS, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import APART, NodePath
+from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import was_told
 from zarrfs.vfs.staging import Staged, StagingArea
 from zarrfs.views.recent_errors import RecentErrors
@@ -55,6 +56,15 @@ class Losses:
         else:
             log.warning("%s: what was written to it is saved in %s", ident, place)
             self.unpublished(area, ident, _saved(error, place))
+
+    async def of_name(self, content: Content) -> None:
+        """The mount ends, and a value has a name that is in this mount only: it is saved."""
+        error: Exception = NameInvalid("it has a name that the store cannot hold, and was in this mount only", key=content.ident)
+        try:
+            error = _saved(error, await self._rescue.value(content, error))
+        except (OSError, ZarrfsError) as failure:
+            log.error("%s: it could not be saved: %s", content.ident, failure)
+        self.failures.append((content.ident, str(error)))
 
     async def of_shard(self, hierarchy: Hierarchy, shard: QueuedShard, error: Exception) -> bool:
         """Chunks that wait for a shard cannot be stored where they belong. An array that another program renamed gets them where it is

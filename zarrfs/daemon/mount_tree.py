@@ -239,7 +239,7 @@ class MountTree:
                 path, "its attributes were in this mount only: it did not become an array, and its dialect has no groups"
             )
         for ident in (ident for view in self._views.values() for ident in view.left()):
-            self.losses.add_once(ident, "it has a name that the store cannot hold, and was in this mount only")
+            await self.losses.of_name(self._context.temporaries.content(ident))
         return self.losses.failures
 
     def _on_unpublished(self, ident: str, error: BaseException) -> None:

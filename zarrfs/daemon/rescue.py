@@ -14,7 +14,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -29,6 +29,8 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.base import Buffer, Store
 from zarrfs.stores.opening import open_store
+from zarrfs.vfs.content import Content
+from zarrfs.vfs.node import no_such_entry
 from zarrfs.vfs.staging import Staged
 from zarrfs.views.whole_array.array_stage import ElementsStage
 
@@ -69,14 +71,21 @@ class Rescue:
                 chunks = await stage.publish_into(place.array)
             await threads.io(self._say, folder, ident, why, {"path": stage.path, "chunks": sorted(chunks)})
             return folder
-        file = await threads.io(_created, os.path.join(folder, "files"), ident)
-        try:
-            for offset in range(0, stage.size, _PIECE_NBYTES):
-                await threads.io(os.write, file, await stage.read(offset, _PIECE_NBYTES))
-            await threads.io(os.fsync, file)
-        finally:
-            os.close(file)
+        await _save(folder, ident, stage.size, stage.read)
         await threads.io(self._say, folder, ident, why, {"nbytes": stage.size})
+        return folder
+
+    async def value(self, content: Content, why: Exception) -> str:
+        """Save the value of a file. Returns the folder. Raises `OSError` and `ZarrfsError`."""
+        snapshot = await content.snapshot()
+        if snapshot is None:
+            raise no_such_entry(content.ident)
+        try:
+            folder = await threads.io(self._folder, content.ident)
+            await _save(folder, content.ident, snapshot.attributes.size, snapshot.read)
+            await threads.io(self._say, folder, content.ident, why, {"nbytes": snapshot.attributes.size})
+        finally:
+            await snapshot.aclose()
         return folder
 
     def _folder(self, of: object) -> str:
@@ -134,6 +143,15 @@ class _Place:
     async def store(self, node: ArrayNode, chunks: Mapping[Coords, Buffer]) -> None:
         """Store encoded chunks of the array that ``node`` was."""
         await (await self.array(node)).chunks.update(chunks)
+
+
+async def _save(folder: str, ident: str, nbytes: int, read: Callable[[int, int], Awaitable[Buffer]]) -> None:
+    """Save the bytes that ``read`` gives, by offset and size, of a file of the mount."""
+    with os.fdopen(await threads.io(_created, os.path.join(folder, "files"), ident), "wb") as file:
+        for offset in range(0, nbytes, _PIECE_NBYTES):
+            await threads.io(file.write, await read(offset, _PIECE_NBYTES))
+        await threads.io(file.flush)
+        await threads.io(os.fsync, file)
 
 
 def _created(folder: str, ident: str) -> int:

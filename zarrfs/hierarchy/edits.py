@@ -89,8 +89,12 @@ class NodeEditor:
 
     async def place_apart(self, node: ArrayNode, *, over: bool) -> Placing | None:
         """For a new array whose chunks are stored before its documents: where that is done apart, until `put`. ``over``: it takes the
-        place of the array there. None where it is done in its place, as its chunks alone are nobody's."""
+        place of the array there, in whose folder nothing else may lie (`HiddenKeys`). None where it is done in its place, as its chunks
+        alone are nobody's."""
         layout = await self._new.layout_for(node.path)
+        if over and node.path != ROOT:
+            # Before all of it is written.
+            await self._new.require_nothing_hidden(node.path)
         keys = self._hierarchy.array_of(node).chunks.keys((0,) * node.metadata.ndim)
         placing = Placing(self._intents, layout, node)
         if over or (node.path != ROOT and self._store.renames_prefixes and all(key.startswith(node.chunk_prefix) for key in keys)):
@@ -118,6 +122,8 @@ class NodeEditor:
                 is_over = over and isinstance(await self._hierarchy.node(node.path), ArrayNode)
                 if not is_over:
                     await self._new.check_free(node)
+                elif node.path != ROOT:
+                    await self._new.require_nothing_hidden(node.path)
                 await self._new.make_parents(layout, node.path)
                 await self._new.place_entry(layout)
                 try:
@@ -222,10 +228,11 @@ class NodeEditor:
             await chunks.publish(part)
 
     async def erase(self, path: NodePath) -> None:
-        """Remove the node at ``path``, its chunks, and whatever lies below it; of an array at the root, its documents and chunks alone.
+        """Remove the node at ``path`` and its chunks; of a group whatever lies below it, of an array at the root its documents and chunks
+        alone. An array in whose folder something else lies stays.
 
         A group above that has no documents is there only through what lies below it. So that it does not vanish with its last member,
-        which nobody asked for, it gets a document first. Raises `NoSuchEntry`; `NotPermitted` for a group at the root.
+        which nobody asked for, it gets a document first. Raises `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
         """
         layout = await self._new.layout_for(path)
         intent = self._intents.new()
@@ -248,6 +255,8 @@ class NodeEditor:
                 for key in documents:
                     self._hierarchy.live.erased(key)
             return
+        if isinstance(node, ArrayNode):
+            await self._new.require_nothing_hidden(path)
         await self._new.keep_parent(path)
         try:
             await self._copies.take_out(path)
@@ -306,7 +315,7 @@ class NodeEditor:
 
     async def rename(self, path: NodePath, new_path: NodePath, *, over: bool = False) -> None:
         """Move the node at ``path``, with all below it, in one step of the store; consolidated copies follow. ``over``: the array at
-        ``new_path``, if there is one, goes by that.
+        ``new_path``, if there is one, goes by that, unless something else lies in its folder (`HiddenKeys`).
 
         The group above the old place stays (see `erase`), those above the new one are made as the dialect demands. Raises
         `AcrossViews` where the store cannot do it, or the new place is of another dialect; `EntryExists`, `NoSuchEntry`, `NameInvalid`.
@@ -322,6 +331,8 @@ class NodeEditor:
                 target = await self._hierarchy.node(new_path)
                 if target is not None and not (over and isinstance(target, ArrayNode)):
                     raise EntryExists(f"there is a node at {new_path} already", key=new_path)
+                if target is not None:
+                    await self._new.require_nothing_hidden(new_path)
                 await self._new.check(layout, new_path)
                 await self._hierarchy.publish(layout.listing_prefix(path))
                 await self._new.make_parents(layout, new_path)

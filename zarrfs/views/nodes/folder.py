@@ -188,7 +188,8 @@ class NodeFolder(Directory):
         if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
             self.state.done_waiting(self.path)
             return
-        await self._context.editor.require_nothing_hidden(self.path)
+        if not isinstance(kind, ArrayContents):
+            await self._context.editor.require_nothing_hidden(self.path)
         await self._context.editor.erase(self.path)
         self.state.forget_below(self.ident(""))
 
