@@ -29,6 +29,9 @@ NOT_HERE = {
 NOT_DEMANDED = {"julia", "matlab"}
 """Programs whose lines are run where they are installed, and which Debian does not have."""
 
+OTHER_LANGUAGES = {"C", "Julia", "Octave and MATLAB", "R"}
+"""Sections about programs that are all given the same file."""
+
 pytestmark = pytest.mark.fuse
 
 
@@ -49,8 +52,13 @@ def here(section: Section) -> list[Line | File]:
 START = next(section for section in SECTIONS if section.title == "Start")
 
 
+def _sections() -> list[object]:
+    marks = {section.title: [pytest.mark.full_length] if section.title in OTHER_LANGUAGES else [] for section in SECTIONS}
+    return [pytest.param(section, id=section.title, marks=marks[section.title]) for section in SECTIONS if section.lines()]
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("section", [section for section in SECTIONS if section.lines()], ids=lambda section: section.title)
+@pytest.mark.parametrize("section", _sections())
 def test_what_the_page_says_to_type_does_what_it_says(section: Section) -> None:
     require_namespace()
     demanded = os.environ.get("ZARRFS_REQUIRE_FUSE") == "1"

@@ -224,7 +224,7 @@ def test_pages_that_a_daemon_never_takes_do_not_hold_root() -> None:
 
 
 @pytest.mark.fuse
-@pytest.mark.parametrize("hangs", ["statfs", "open", "read"])
+@pytest.mark.parametrize("hangs", [*(pytest.param(each, marks=pytest.mark.full_length) for each in ("statfs", "open")), "read"])
 def test_a_mount_that_does_not_answer_is_detached_if_not_unmounted(hangs: str) -> None:
     more = 'code zarrfs umount "$A/m"'
     said = umounted({"config": '{"pid": PID, "result": null}', "hangs": [hangs]}, more=more, umount="zarrfs umount --lazy")

@@ -127,6 +127,7 @@ def test_an_archive_that_is_replaced_under_a_mount_gives_errors(tmp_path: Path) 
         assert any("changed or replaced" in line["message"] for line in mount.errors())
 
 
+@pytest.mark.full_length
 def test_a_database_in_wal_mode_where_nothing_can_be_written(tmp_path: Path) -> None:
     """A mount of a folder is a file system that cannot be written to, whoever asks."""
     import sqlite3

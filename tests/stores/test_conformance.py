@@ -26,6 +26,7 @@ def test_every_store_that_can_be_written_has_an_example() -> None:
     assert {"memory", "folder"} <= {plugin.name for plugin in EXAMPLES}
 
 
+@pytest.mark.full_length
 def test_one_new_file_is_a_new_store_under_the_whole_suite(tmp_path: Path) -> None:
     """A backend with only what the interface demands, so that the fallbacks are tested as well."""
     (tmp_path / "shelf.py").write_text(

@@ -1,7 +1,7 @@
 """How long the tests are: as many examples, and as large stores, as there is time for.
 
-ZARRFS_EXAMPLES multiplies the examples of each test: a quarter by default, a third in ``.ci/run``, more than 1 in ``make soak``, whose
-examples are others each time. The rest are the same each time: who changes nothing sees nothing fail. From a third on, tests marked
+ZARRFS_EXAMPLES multiplies the examples of each test: a tenth by default, a fifth in ``.ci/run``, more than 1 in ``make soak``, whose
+examples are others each time. The rest are the same each time: who changes nothing sees nothing fail. From a fifth on, tests marked
 ``full_length`` run; from 1 on, those marked ``soak`` do, and what fills memory or folders has its full size (`share`).
 """
 
@@ -12,16 +12,16 @@ from typing import Any
 
 from hypothesis import settings
 
-_FACTOR = float(os.environ.get("ZARRFS_EXAMPLES", "0.25"))
+_FACTOR = float(os.environ.get("ZARRFS_EXAMPLES", "0.1"))
 _LEAST = 5
 
-LEAST = _FACTOR < 0.25
+LEAST = _FACTOR < 0.2
 """Whether no more is asked for than that nothing is broken altogether."""
 
 FULL = _FACTOR >= 1
 """Whether stores have their full size."""
 
-MARKED = _FACTOR >= 0.33
+MARKED = _FACTOR >= 0.2
 """Whether tests marked ``full_length`` run."""
 
 

@@ -39,16 +39,25 @@ def _mounts(item: pytest.Item) -> bool:
 
 
 def _beyond(cases: list[pytest.Function], strength: int) -> list[pytest.Function]:
-    """Those that have no combination of ``strength`` values that an earlier one does not have."""
-    seen: set[object] = set()
-    beyond = []
-    for case in cases:
-        if case.get_closest_marker("soak") or (case.get_closest_marker("full_length") and not length.MARKED):
-            # It does not run anyway.
-            continue
-        values = [(name, value if isinstance(value, str | int) else id(value)) for name, value in case.callspec.params.items()]
-        new = set(itertools.combinations(values, min(strength, len(values)))) - seen
-        if not new:
-            beyond.append(case)
-        seen |= new
-    return beyond
+    """Those that have no combination of ``strength`` values that the others do not have: as many as are left when always the one was
+    taken that has most new ones."""
+    # The others do not run anyway.
+    running = [
+        each
+        for each in cases
+        if not each.get_closest_marker("soak") and (length.MARKED or not each.get_closest_marker("full_length"))
+    ]
+    new = {case: _combinations(case, strength) for case in running}
+    while new:
+        best = max(new, key=lambda case: len(new[case]))
+        seen = new.pop(best)
+        if not seen:
+            return [best, *new]
+        for case in new:
+            new[case] = new[case] - seen
+    return []
+
+
+def _combinations(case: pytest.Function, strength: int) -> set[object]:
+    values = [(name, value if isinstance(value, str | int) else id(value)) for name, value in case.callspec.params.items()]
+    return set(itertools.combinations(values, min(strength, len(values))))
