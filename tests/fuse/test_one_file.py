@@ -9,24 +9,35 @@ from collections.abc import AsyncIterator
 import pyfuse3
 import pytest
 import trio
+import trio.testing
 
 from tests.support.callers import CALLER
 from tests.support.drivers import RecordingNotifier
-from zarrfs.errors import EntryExists, StaleEntry
+from zarrfs.errors import ContentInvalid, EntryExists, StaleEntry
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.session import Session
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
 
 
 class OneHandle(Handle):
-    def __init__(self, of: object) -> None:
+    """``released``: what its RELEASE waits for."""
+
+    def __init__(self, of: object, released: trio.Event | None = None) -> None:
         self.of = of
+        self.released = released
 
     async def attributes(self) -> Attributes:
         return Attributes(False, 1)
 
     async def read(self, offset: int, size: int) -> Buffer:
         return b""
+
+    async def flush(self) -> None:
+        raise ContentInvalid("it is not whole")
+
+    async def release(self) -> None:
+        if self.released is not None:
+            await self.released.wait()
 
 
 class Name(File):
@@ -81,7 +92,8 @@ class Opened:
 
         self.file = Name()
         root = Folder(self.file, is_there=is_there)
-        self.session = Session(root, RecordingNotifier(), timeout=1, writable=True, free_space=free_space)  # type: ignore[arg-type]
+        self.notifier = RecordingNotifier()
+        self.session = Session(root, self.notifier, timeout=1, writable=True, free_space=free_space)  # type: ignore[arg-type]
         self.handlers = Operations(self.session)
         self.ino = await self.look_up()
         await self.open(self.ino)
@@ -133,3 +145,47 @@ def test_a_file_that_is_made_where_another_is_open_is_another_inode(call: str) -
         assert known.session.inodes[another].lookups == 1 and known.session.inodes[known.ino].lookups == 2
 
     trio.run(main)
+
+
+@pytest.mark.logs("it is not whole")
+def test_a_name_whose_file_is_being_released_is_looked_up_afterwards() -> None:
+    """Who was told at close(2) that a new file was refused does not find it: not by what the kernel knows, nor by being faster."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        released, found = trio.Event(), trio.Event()
+        number = known.session.add_file(known.session.inodes[known.ino], OneHandle(known.file.now, released), writes=True)
+
+        async def look_up() -> None:
+            await known.look_up()
+            found.set()
+
+        with pytest.raises(pyfuse3.FUSEError):
+            await known.handlers.flush(pyfuse3.FileHandleT(number))
+        assert (pyfuse3.ROOT_INODE, "a.npy") in known.notifier.entries
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(known.handlers.release, number)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(look_up)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not found.is_set()
+            released.set()
+        assert found.is_set()
+
+    trio.run(main, clock=trio.testing.MockClock())
+
+
+def test_who_looks_up_a_name_does_not_wait_long_for_a_release() -> None:
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        released = trio.Event()
+        number = known.session.add_file(known.session.inodes[known.ino], OneHandle(known.file.now, released))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(known.handlers.release, number)
+            await trio.testing.wait_all_tasks_blocked()
+            assert await known.look_up() == known.ino
+            released.set()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

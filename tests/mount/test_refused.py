@@ -230,3 +230,16 @@ def test_in_the_foreground_the_note_is_on_stderr(store: Path) -> None:
         os.kill(mount.pid, signal.SIGTERM)
         assert process.wait() == 0
         assert NOTE in mount.log()
+
+
+def test_a_new_file_that_close_has_refused_is_not_found_any_more(tmp_path: Path) -> None:
+    zarr.create_group(str(tmp_path / "store"), zarr_format=3)
+    with mounted(tmp_path / "store") as mount:
+        for number in range(100):
+            path = mount.path / f"npy/short{number}.npy"
+            file = os.open(path, os.O_CREAT | os.O_WRONLY)
+            os.write(file, b"\x93NUMPY")
+            with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+                os.close(file)
+            assert not path.exists()
+        assert os.listdir(mount.path / "npy") == []

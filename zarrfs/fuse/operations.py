@@ -371,8 +371,12 @@ class Operations(pyfuse3.Operations):
             # The kernel takes this for "never ask again", and close(2) for success: a request less for each file that is read.
             raise pyfuse3.FUSEError(errno.ENOSYS)
         opened = self.session.files[fh]
-        async with self.session.unheard.telling(opened):
-            await opened.handle.flush()
+        try:
+            async with self.session.unheard.telling(opened):
+                await opened.handle.flush()
+        except ZarrfsError:
+            await self.session.doubt_name(opened.inode)
+            raise
         self.session.forget_pages_if_superseded(opened)
         await self.session.flush_notices()
 

@@ -20,6 +20,8 @@ from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
 
 # Somebody else may have a folder locked of which the kernel is told before.
 _NAMES_PATIENCE = 0.1
+# The kernel has the folder locked while a name is looked up.
+_RELEASE_PATIENCE = 0.1
 _STALE_KEPT = 256
 
 FreeSpace = Callable[[], Awaitable[tuple[int, int] | None]]
@@ -71,7 +73,7 @@ class Session:
         self._on_error = on_error
         self._made: dict[int, int] = {}
         self._stale: dict[int, tuple[Inode | None, str]] = {}
-        self._releasing = 0
+        self._releasing: dict[OpenFile, trio.Event] = {}
         self._last_handle = 0
 
     @property
@@ -82,7 +84,7 @@ class Session:
     @property
     def open_handles(self) -> int:
         """Files that are open, or whose last RELEASE is still at work."""
-        return len(self.files) + self._releasing
+        return len(self.files) + len(self._releasing)
 
     def path_of_inode(self, ino: int) -> str:
         """Where it is in the mount; empty where the number is not known."""
@@ -100,6 +102,7 @@ class Session:
 
     async def lookup(self, parent: Inode, name: str) -> tuple[Node, Attributes]:
         """What is called ``name`` in ``parent``, and its attributes."""
+        await self._released(parent, name)
         if parent is self.inodes.root and name in self._hidden:
             node: Node = self._hidden[name]
             return node, await node.attributes()
@@ -209,13 +212,24 @@ class Session:
     async def release_file(self, number: int) -> None:
         """The kernel has closed a file."""
         opened = self.files.pop(number)
-        self._releasing += 1
+        released = self._releasing[opened] = trio.Event()
         self.unheard.closed(opened, self.files.values())
         try:
             await opened.handle.release()
         finally:
-            self._releasing -= 1
+            del self._releasing[opened]
+            released.set()
             self.inodes.closed(opened.inode)
+
+    async def _released(self, parent: Inode, name: str) -> None:
+        """Return when the RELEASE of a file of this name has ended that came before, or after a moment: who was told at close(2) that it
+        was refused does not find it any more."""
+        releasing = [
+            released for file, released in self._releasing.items() if file.inode.parent is parent and file.inode.name == name
+        ]
+        with trio.move_on_after(_RELEASE_PATIENCE):
+            for released in releasing:
+                await released.wait()
 
     async def release_directory(self, number: int) -> None:
         """The kernel has closed a folder."""
@@ -252,6 +266,13 @@ class Session:
             self.kernel_cache.names_changed = False
             with trio.move_on_after(_NAMES_PATIENCE):
                 await self._settled()
+                await self.notifier.drained()
+
+    async def doubt_name(self, inode: Inode) -> None:
+        """Have the kernel look the name up again: a new file that was refused has none once it is released."""
+        if inode.parent is not None and not inode.nameless:
+            self.notifier.entry(inode.parent.ino, inode.name)
+            with trio.move_on_after(_NAMES_PATIENCE):
                 await self.notifier.drained()
 
     def forget_pages_if_superseded(self, opened: OpenFile) -> None:
