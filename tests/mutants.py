@@ -1,4 +1,4 @@
-"""Twelve small faults, one in each layer: a suite that misses one of them has lost its sharpness.
+"""Twelve small faults, one in each layer, and three for the random model: a suite that misses one of them has lost its sharpness.
 
     make mutants                       # all, each by the tests that should notice first, then by all others
     make mutants ARGS="index errno"    # some
@@ -116,6 +116,28 @@ MUTANTS = [
         "if write.touches(places)), None):\n",
         "if False), None):\n",
         "tests/transformers",
+    ),
+    Mutant(
+        "model: chunks are read on where another array has come",
+        "arrays/bound_chunks.py",
+        "            is_doubtful = lacks(found) or self.node.is_unread or not self.node.is_in_place()\n",
+        "            is_doubtful = False\n",
+        "tests/mount/test_random_model.py",
+    ),
+    Mutant(
+        "model: what is bound to an array does not follow it when it is renamed",
+        "hierarchy/live_nodes.py",
+        "            node.move(path, Prefix(new + node.chunk_prefix[len(old) :]))\n",
+        "            pass\n",
+        "tests/mount/test_random_model.py",
+    ),
+    Mutant(
+        "model: what is published goes to the path, whatever lies there by then",
+        "arrays/live_node.py",
+        "            if not nested:\n                await self.confirmed()\n"
+        "            with presupposing(self.folder, self.anchor):\n    ",
+        "",
+        "tests/mount/test_random_model.py",
     ),
 ]
 

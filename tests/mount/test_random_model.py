@@ -13,7 +13,7 @@ from tests.support.length import FULL
 from tests.support.mounting import mounted
 from tests.support.random_model import CHUNK, Illegal, Model
 
-pytestmark = [pytest.mark.fuse, pytest.mark.soak, pytest.mark.timeout(4000)]
+pytestmark = [pytest.mark.fuse, pytest.mark.timeout(4000)]
 
 SECONDS = float(os.environ.get("ZARRFS_MODEL_SECONDS", "900" if FULL else "8"))
 SEED = os.environ.get("ZARRFS_MODEL_SEED")
