@@ -29,8 +29,8 @@ NOT_HERE = {
 NOT_DEMANDED = {"julia", "matlab"}
 """Programs whose lines are run where they are installed, and which Debian does not have."""
 
-OTHER_LANGUAGES = {"C", "Julia", "Octave and MATLAB", "R"}
-"""Sections about programs that are all given the same file."""
+NOT_EACH_TIME = {"C", "Julia", "Octave and MATLAB", "R", "GDAL and netCDF", "Converting an old archive", "systemd"}
+"""Sections about programs that are all given the same file, and what the tests of its own subject do, too."""
 
 pytestmark = pytest.mark.fuse
 
@@ -53,7 +53,7 @@ START = next(section for section in SECTIONS if section.title == "Start")
 
 
 def _sections() -> list[object]:
-    marks = {section.title: [pytest.mark.full_length] if section.title in OTHER_LANGUAGES else [] for section in SECTIONS}
+    marks = {section.title: [pytest.mark.full_length] if section.title in NOT_EACH_TIME else [] for section in SECTIONS}
     return [pytest.param(section, id=section.title, marks=marks[section.title]) for section in SECTIONS if section.lines()]
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.support import length
 
-_FEW = 4
+# So many cases of a test run anyway.
+_FEW = 1 if length.LEAST else 4
 
 
 def is_whole_run(config: pytest.Config) -> bool:
