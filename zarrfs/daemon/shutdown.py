@@ -67,6 +67,7 @@ class Shutdown:
         self._manager = manager
         self._waiting_for = waiting_for
         self._begun = False
+        self._is_announced = False
         self._is_mounted = False
         self.is_serving = False
         """Whether the kernel's requests are being answered."""
@@ -112,7 +113,7 @@ class Shutdown:
         if self._overdue is not None:
             self._overdue.begin()
         self.doing = "the service manager to be told"
-        await self._manager.stopping(self._status(self.left()), self.step)
+        await self._announce_end()
         self.doing = "what is written to be stored"
 
     async def ended(self, failure: str) -> None:
@@ -147,8 +148,8 @@ class Shutdown:
                 told = left
             if self._begun and left.files:
                 self._say(f"{self._mountpoint}: {left}")
-            if self._begun and left.files and left != waited_for:
-                # Only then: who makes no progress is not to be waited for.
+            if self._is_announced and left.files and left != waited_for:
+                # Only then: who makes no progress is not to be waited for. And not before the end itself was announced.
                 await self._manager.progress(self._status(left), self.step)
                 waited_for = left
 
@@ -217,8 +218,12 @@ class Shutdown:
                         log.info("%s: publishing what is staged and unmounting", name)
                         nursery.start_soon(self._end, terminate)
 
-    async def _end(self, terminate: Callable[[], None]) -> None:
+    async def _announce_end(self) -> None:
         await self._manager.stopping(self._status(self.left()), self.step)
+        self._is_announced = True
+
+    async def _end(self, terminate: Callable[[], None]) -> None:
+        await self._announce_end()
         try:
             self.doing = "the kernel to hand over what was written"
             # From here on it is this daemon that asks for that, and learns how it goes.
