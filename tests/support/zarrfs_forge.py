@@ -93,6 +93,7 @@ def _run(script: str | None, arguments: Sequence[str], environment: Mapping[str,
             program.main()
         else:
             runpy.run_path(script, run_name="__main__")
+        code = 0
     except SystemExit as ended:
         code = ended.code
     except BaseException:  # noqa: BLE001 - told as the interpreter tells it

@@ -10,7 +10,6 @@ Belongs to one event loop.
 from __future__ import annotations
 
 import contextvars
-import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
@@ -26,7 +25,6 @@ from zarrfs.stores.locks import LockTable
 _FENCED_SECONDS = 1.0
 _CONFIRMATIONS = 64
 
-_ids = itertools.count(1)
 _has_memory: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_reads_with_memory", default=False)
 _holds: contextvars.ContextVar[tuple[_Hold, ...]] = contextvars.ContextVar("zarrfs_held_nodes", default=())
 
@@ -50,7 +48,6 @@ class LiveNode:
     changed, and ``layouts`` how often a resize did what its chunks are. ``confirm_now`` asks the store."""
 
     def __init__(self, path: NodePath, chunk_prefix: Prefix, confirm_now: Confirm) -> None:
-        self.id = next(_ids)
         self.path = path
         self.chunk_prefix = chunk_prefix
         self.moves = 0
