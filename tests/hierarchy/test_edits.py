@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from zarrfs.errors import (
     NotADirectory,
     NotPermitted,
     StoreFull,
+    StoreTimeout,
     StoreUnsupported,
 )
 from zarrfs.hierarchy.edits import NodeEditor
@@ -362,6 +363,38 @@ async def test_of_an_array_at_the_root_only_what_is_its_own_is_erased(dialect: s
         await e.store.set(Key("c/0" if dialect == "v3" else "0"), bytes(4))
         await e.editor.erase(ROOT)
         assert await e.keys() == {"readme.txt", "7.txt"}
+
+
+class Slow(FailingStore):
+    """Cannot rename, and erases no more than a thousand keys within its deadline."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(), {})
+        self.renames_prefixes = False
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        several = list(keys)
+        self._require_few(len(several))
+        await super().erase_values(several)
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        self._require_few(len([key async for key in self.list_prefix(prefix)]))
+        await super().erase_prefix(prefix)
+
+    def _require_few(self, count: int) -> None:
+        if count > 1000:
+            raise StoreTimeout("erasing takes too long")
+
+
+@DIALECTS
+@trio_test
+async def test_many_chunks_are_erased_in_steps_that_each_end_in_time(dialect: str) -> None:
+    async with editing(new=dialect, inner=Slow()) as e:
+        await e.array("/a", shape=(5000,))
+        for number in range(2500):
+            await e.store.set(Key(f"a/c/{number}" if dialect == "v3" else f"a/{number}"), bytes(4))
+        await e.editor.erase(NodePath("/a"))
+        assert not any(key.startswith("a/") for key in await e.keys())
 
 
 # --- renaming -------------------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
     with mounted(store, *fixed, *options, ends_with=None) as mount:
         model = Model(store, mount.path, aside, seed)
         # Names that were renamed behind the mount are kept by the kernel for as long as the metadata may be old.
-        model.demands_news = FULL and ("--metadata-ttl", "1") != options[1:3]
+        model.demands_news = FULL and options[1:3] != ("--metadata-ttl", "1")
         model.run(SECONDS, threads=4)
         ended = mount.umount()
         assert ended.returncode in (0, 7), ended.stderr

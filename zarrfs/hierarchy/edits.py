@@ -286,6 +286,8 @@ class NodeEditor:
                     await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
                 for number, prefix in enumerate(places):
                     if not (is_apart and await self._take_away(prefix, intent.gone.child(str(number)))):
+                        if isinstance(node, ArrayNode) and self._store.listable:
+                            await self._erase_most(prefix)
                         await self._store.erase_prefix(prefix)
             for key in documents:
                 self._hierarchy.live.erased(key)
@@ -293,6 +295,12 @@ class NodeEditor:
             for prefix in places:
                 # Nobody writes chunks of an array without documents: what waits now is the last.
                 await self._hierarchy.drop(prefix)
+
+    async def _erase_most(self, prefix: Prefix) -> None:
+        """Erase chunks in steps each of which ends in time. The last go with their folder: without any it would be taken for a group."""
+        keys = [key async for key in self._store.list_prefix(prefix)]
+        for start in range(ERASED_AT_ONCE, len(keys), ERASED_AT_ONCE):
+            await self._store.erase_values(keys[start : start + ERASED_AT_ONCE])
 
     async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
         """Whether what is erased can be taken away before it is removed, which may take long."""
@@ -422,7 +430,8 @@ class NodeEditor:
             if await self._hierarchy.is_described(ROOT, layout):
                 await self._erase_documents(layout, ROOT)
         await self._hierarchy.drop(node.chunk_prefix)
-        await self._store.erase_values(keys)
+        for start in range(0, len(keys), ERASED_AT_ONCE):
+            await self._store.erase_values(keys[start : start + ERASED_AT_ONCE])
         for prefix in kept:
             await self._store.erase_prefix(prefix)
 
