@@ -68,7 +68,8 @@ def _written(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
 def _mapped(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
     fd = _opened(file)
     try:
-        with mmap.mmap(fd, 0) as mapping:
+        # Of a size that is asked for: where the mount is gone, mmap itself would take none, and call it EINVAL.
+        with mmap.mmap(fd, os.fstat(fd).st_size) as mapping:
             mapping[offset : offset + len(data)] = data
             mapping.flush()
             if by_fsync:
