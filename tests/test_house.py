@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1] / "zarrfs"
 # The house from the roof down: what each package or module of the top level may import, beside itself and what all may use.
 HOUSE = """
     __main__        command lifecycle
-    command         daemon lifecycle reports options stores.opening
+    command         daemon lifecycle reports options stores.opening stores.urls
     reports         hierarchy arrays transformers stores model options memory
     daemon          everything below
     lifecycle       options own_files

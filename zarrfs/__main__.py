@@ -13,12 +13,20 @@ def main() -> None:
     """Run the command line of this process, and exit."""
     # Before anything that takes a while is imported.
     interrupts.are_quiet()
-    from zarrfs.command.main import run
+    from zarrfs.lifecycle.parent import Parent
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever a name holds, and whatever the terminal's encoding has no letters for, the rest is told.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.excepthook = _uncaught
+    if (adopted := Parent.adopt()) is not None:
+        # Nothing is to be parsed.
+        from zarrfs.command.exit_codes import ended
+        from zarrfs.command.serving import serve
+
+        sys.exit(ended(lambda: serve(*adopted), [adopted[0].store]))
+    from zarrfs.command.main import run
+
     sys.exit(run(sys.argv[1:]))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,8 @@ import pytest
 
 from zarrfs import __version__, errors
 from zarrfs.command import exit_codes, main
-from zarrfs.options.config import options
+from zarrfs.lifecycle.parent import READY_CONFIG, READY_FD
+from zarrfs.options.config import MountConfig, options
 
 HEAVY = ("numpy", "trio", "pyfuse3", "numcodecs", "rich", "zarrfs.model", "zarrfs.stores.base")
 
@@ -19,6 +21,31 @@ def test_help_and_version_import_nothing_heavy() -> None:
     for argument in ("--version", "--help"):
         done = subprocess.run([sys.executable, "-c", script, argument], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_where_a_store_lies_is_known_without_what_opens_it() -> None:
+    script = (
+        f"import sys; from zarrfs.stores.urls import local_path; local_path('/'); print([m for m in {HEAVY} if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_daemon_needs_no_parser_of_command_lines(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    config = MountConfig(store=str(tmp_path / "none"), mountpoint=str(tmp_path))
+    with open(reader, "rb") as said:
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-P", "-m", "zarrfs"],
+            env=os.environ | {READY_FD: str(writer), READY_CONFIG: config.to_json()},
+            pass_fds=[writer],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        os.close(writer)
+        assert done.returncode == 3 and b"there is no store" in said.read()
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "trio" in imported and not {"typer", "click", "pydantic"} & imported
 
 
 def test_the_module_is_the_command() -> None:

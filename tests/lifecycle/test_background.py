@@ -19,8 +19,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 def child(tmp_path: Path, body: str) -> list[str]:
     script = tmp_path / "daemon.py"
-    head = f"import os, sys\nsys.path.insert(0, {str(REPOSITORY)!r})\nfrom zarrfs.lifecycle.background import Parent, Outcome\n"
-    script.write_text(f"{head}config, parent = Parent.adopt()\n{body}")
+    head = f"import os, sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n"
+    imports = "from zarrfs.lifecycle.exit_report import Outcome\nfrom zarrfs.lifecycle.parent import Parent\n"
+    script.write_text(f"{head}{imports}config, parent = Parent.adopt()\n{body}")
     return [sys.executable, str(script)]
 
 

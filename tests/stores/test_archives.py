@@ -22,7 +22,8 @@ from zarrfs import registry
 from zarrfs.errors import StoreError, StoreNotFound, StoreReadOnly, StoreUnsupported, UsageError
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
-from zarrfs.stores.opening import absolute, local_path, open_store
+from zarrfs.stores.opening import open_store
+from zarrfs.stores.urls import absolute, local_path
 
 every_kind = pytest.mark.parametrize("kind", MAKERS)
 

@@ -11,7 +11,8 @@ from trio.testing import trio_test
 from zarrfs.errors import StoreNotFound, UsageError
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.opening import local_path, open_store
+from zarrfs.stores.opening import open_store
+from zarrfs.stores.urls import local_path
 
 
 @trio_test

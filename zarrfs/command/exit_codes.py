@@ -1,9 +1,11 @@
-"""How commands end: the exit code of an error, and its line for people, without secrets."""
+"""How commands end: with an exit code from one table, and where that is not 0 with a line for people, without secrets."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from zarrfs.errors import (
     FuseUnavailable,
@@ -16,8 +18,9 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.lifecycle.exit_report import Outcome
+from zarrfs.lifecycle.interrupts import Interrupted
 from zarrfs.options.redact import redact
-from zarrfs.printable import printable
+from zarrfs.printable import printable, printable_lines
 
 log = logging.getLogger("zarrfs")
 
@@ -33,6 +36,46 @@ EXIT_CODES: dict[type[BaseException], int] = {
     FuseUnavailable: 6,
     NotPublished: 7,
 }
+
+
+INTERRUPTED = 130
+
+
+def ended(command: Callable[[], object], urls: Sequence[str]) -> int:
+    """Run ``command`` and give its exit code. Errors are printed, without the secrets of ``urls``."""
+    try:
+        code = command()
+    except Interrupted as error:
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`zarrfs info x | head`): not worth a word, nor one from the interpreter's last flush.
+        sys.stdout = None
+        return 1
+    except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
+        log_cause(logging.DEBUG, error, urls)
+        return end(outcome_of(error, urls))
+    except BaseExceptionGroup as group:
+        # Ctrl-C, in the groups of the nurseries that it went through.
+        if not isinstance(cause(group), KeyboardInterrupt):
+            raise
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def end(outcome: Outcome) -> int:
+    """Say what there is to say, and give the exit code."""
+    if outcome.message:
+        say(outcome.message)
+    return outcome.exit_code
+
+
+def say(line: str) -> None:
+    """Tell whoever runs the command."""
+    # Whoever listened may be gone, as the terminal of a daemon in the foreground: that ends nothing.
+    with contextlib.suppress(OSError):
+        print(f"zarrfs: {printable_lines(line)}", file=sys.stderr, flush=True)
 
 
 def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:

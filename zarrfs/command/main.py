@@ -6,34 +6,25 @@ which says what to do, and an exit code from one table; a traceback is for ``--l
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zarrfs import __version__
-from zarrfs.command.exit_codes import EXIT_CODES, cause, log_cause, outcome_of
-from zarrfs.errors import (
-    UsageError,
-    ZarrfsError,
-)
-from zarrfs.lifecycle.exit_report import Outcome
-from zarrfs.lifecycle.interrupts import Interrupted
+from zarrfs.command.exit_codes import EXIT_CODES, INTERRUPTED, end, ended, log_cause, outcome_of, say
+from zarrfs.errors import UsageError
 from zarrfs.options.config import MountConfig, mountpoint_of, options, resolve
-from zarrfs.printable import printable, printable_lines
+from zarrfs.printable import printable
 
 if TYPE_CHECKING:
     from zarrfs.command.install import Step
-    from zarrfs.lifecycle.background import Parent
     from zarrfs.reports.findings import Report
-
-_INTERRUPTED = 130
 
 log = logging.getLogger("zarrfs")
 
@@ -51,31 +42,21 @@ app = typer.Typer(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line (without the program's name) and give its exit code. Errors are printed here, nowhere else."""
+    code = ended(lambda: _parsed(arguments), arguments)
+    return code if arguments else EXIT_CODES[UsageError]
+
+
+def _parsed(arguments: Sequence[str]) -> object:
     try:
-        code = app(list(arguments) or ["--help"], prog_name="zarrfs", standalone_mode=False)
-    except Interrupted as error:
-        return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (`zarrfs info x | head`): not worth a word, nor one from the interpreter's last flush.
-        sys.stdout = None
-        return 1
-    except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
-        if hasattr(error, "format_message"):  # the parser's own; Typer has brought its classes from two different places
-            context = getattr(error, "ctx", None)
-            command = context.command_path if context is not None else "zarrfs"
-            return _end(Outcome(2, f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`"))
-        log_cause(logging.DEBUG, error, arguments)
-        return _end(outcome_of(error, arguments))
-    except BaseExceptionGroup as group:
-        # Ctrl-C, in the groups of the nurseries that it went through.
-        if not isinstance(cause(group), KeyboardInterrupt):
+        return app(list(arguments) or ["--help"], prog_name="zarrfs", standalone_mode=False)
+    except typer.Abort as error:
+        raise KeyboardInterrupt from error
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # the parser's own; Typer has brought its classes from two different places
             raise
-        return _INTERRUPTED
-    if not arguments:
-        return EXIT_CODES[UsageError]
-    return code if isinstance(code, int) else 0
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "zarrfs"
+        raise UsageError(f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`") from error
 
 
 # --- commands -------------------------------------------------------------------------------------------------------------------
@@ -123,17 +104,13 @@ def mount(
 
     What is not given is what the --config file says (store = "...", mountpoint = "...").
     """
-    from zarrfs.lifecycle import background
-
-    if (adopted := background.Parent.adopt()) is not None:
-        return _serve(*adopted)
     config = resolve(store, mountpoint, flags=flags, mount_options=mount_options or (), config_file=config_file)
     try:
         return _mount(config)
     except Exception as error:  # noqa: BLE001 (as there)
         # `run` hides what is secret in the arguments, and a store that a file names is in none of them.
         log_cause(logging.DEBUG, error, [config.store])
-        return _end(outcome_of(error, [config.store]))
+        return end(outcome_of(error, [config.store]))
 
 
 def _mount_signature() -> inspect.Signature:
@@ -198,7 +175,7 @@ def umount(
     from zarrfs.lifecycle import unmounting
 
     place = mountpoint_of(config_file) if mountpoint is None else mountpoint
-    return _end(unmounting.unmount(place, lazy=lazy, say=_say))
+    return end(unmounting.unmount(place, lazy=lazy, say=say))
 
 
 @app.command()
@@ -289,7 +266,7 @@ def check(
     else:
         Console(width=None if sys.stdout.isatty() else sys.maxsize, highlight=False).print(check_text.render(report))
     if not report.complete:
-        return _INTERRUPTED
+        return INTERRUPTED
     return 1 if report.bad.count or report.unchecked.count or report.steps.count else 0
 
 
@@ -310,7 +287,7 @@ def install(what: _What, dry_run: _DryRun = False) -> int:
 
     commands = installing.commands()
     if (place := installing.others_who_decide(commands)) is not None:
-        _say(f"mind: {place} can be changed by others than root, and with it what root runs when something is mounted")
+        say(f"mind: {place} can be changed by others than root, and with it what root runs when something is mounted")
     return _do(installing.to_install(commands), dry_run, f"{commands / 'zarrfs'} install {what}")
 
 
@@ -339,43 +316,18 @@ def _do(steps: list[Step], dry_run: bool, again: str) -> int:
 
 def _mount(config: MountConfig) -> int:
     """Mount what was asked for, in the foreground or in the background."""
+    from zarrfs.command.serving import serve
     from zarrfs.lifecycle import background
     from zarrfs.lifecycle.mountpoint import check as check_before
-    from zarrfs.stores.opening import local_path
+    from zarrfs.stores.urls import local_path
 
     store, mountpoint = located(config.store, config.mountpoint)
     config = dataclasses.replace(config, store=store, mountpoint=mountpoint)
-    check_before(config, local_path(config.store), _say)
+    check_before(config, local_path(config.store), say)
     if config.foreground:
-        return _serve(config)
+        return serve(config)
     outcome, _ = background.start(config)
-    return _end(outcome)
-
-
-def _serve(config: MountConfig, parent: Parent | None = None) -> int:
-    """Be the daemon. Until the mount is usable, an error is the parent's to print; afterwards it goes to the log."""
-    from zarrfs.options import log_file
-
-    log_file.configure(config.log_level, config.log_file)
-    ready: Callable[[], None] = parent.ready if parent is not None else lambda: None
-    try:
-        import trio
-
-        from zarrfs.daemon import serve, systemd
-        from zarrfs.daemon.shutdown import EVERY
-
-        # In the background this is not the process that a service manager waits for: what that one has to be told is not ours to say.
-        manager = systemd.service_manager() if parent is None else systemd.NOBODY
-        return trio.run(serve.serve, config, ready, _say if parent is None else log.info, EVERY, manager)
-    except Exception as error:
-        outcome = outcome_of(error, [config.store])
-        if parent is None:
-            raise
-        if not isinstance(cause(error), ZarrfsError):
-            log_cause(logging.CRITICAL, error, [config.store])
-        if not parent.failed(outcome):
-            log.critical("%s", outcome.message)
-        return outcome.exit_code
+    return end(outcome)
 
 
 def located(store: str, mountpoint: str = "") -> tuple[str, str]:
@@ -383,18 +335,6 @@ def located(store: str, mountpoint: str = "") -> tuple[str, str]:
     import os
 
     # As it was written: whole-array files are named after the store, not after what a symlink hides.
-    from zarrfs.stores.opening import absolute
+    from zarrfs.stores.urls import absolute
 
     return absolute(store), os.path.abspath(mountpoint) if mountpoint else ""
-
-
-def _end(outcome: Outcome) -> int:
-    if outcome.message:
-        _say(outcome.message)
-    return outcome.exit_code
-
-
-def _say(line: str) -> None:
-    # Whoever listened may be gone, as the terminal of a daemon in the foreground: that ends nothing.
-    with contextlib.suppress(OSError):
-        print(f"zarrfs: {printable_lines(line)}", file=sys.stderr, flush=True)

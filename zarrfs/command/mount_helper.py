@@ -158,7 +158,7 @@ def configuration(call: Call, say: Callable[[str], None]) -> MountConfig:
 
 
 def _absolute(spec: str) -> str:
-    from zarrfs.stores.opening import absolute
+    from zarrfs.stores.urls import absolute
 
     return absolute(spec)
 
@@ -180,7 +180,7 @@ def _asked(arguments: Sequence[str]) -> list[str]:
 def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
     """Do what `mount.zarrfs` is asked to; what the store is called is added to ``urls``."""
     from zarrfs.lifecycle import background, mountpoint
-    from zarrfs.stores.opening import local_path
+    from zarrfs.stores.urls import local_path
 
     config = configuration(call, say)
     urls.append(config.store)

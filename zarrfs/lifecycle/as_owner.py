@@ -48,7 +48,7 @@ def run(mount: Mount, program: str, *arguments: str, patience: float) -> subproc
     if is_somebody_else(mount):
         assert mount.owner is not None
         whose = {"user": mount.owner.uid, "group": mount.owner.gid, "extra_groups": (), "umask": 0o077}
-        # Our own stay in our process group: automount(8) lets none but that come to the mountpoint (`mounting.Parent.ready`).
+        # Our own stay in our process group: automount(8) lets none but that come to the mountpoint (`Parent.ready`).
         whose |= {"start_new_session": True, "preexec_fn": lambda: _limit(patience)}
     try:
         asking = subprocess.Popen(

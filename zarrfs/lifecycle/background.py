@@ -16,19 +16,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Self
 
 from zarrfs.errors import ZarrfsError
 from zarrfs.lifecycle import dead_mounts, interrupts, mount_table
 from zarrfs.lifecycle.exit_report import Outcome
 from zarrfs.lifecycle.interrupts import Heard, Interrupted
+from zarrfs.lifecycle.parent import READY, READY_CONFIG, READY_FD
 from zarrfs.options import log_file as logs
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 
-_READY_FD = "ZARRFS_READY_FD"
-_READY_CONFIG = "ZARRFS_READY_CONFIG"
-_READY = b"ready"
 _TAIL_NBYTES = 4096
 _PATIENCE = 5.0
 
@@ -37,7 +34,7 @@ _PATIENCE = 5.0
 
 
 def daemon_command(config: MountConfig) -> list[str]:
-    """What runs in the background. The arguments are for readers of ``ps``; `adopt` gets the configuration itself."""
+    """What runs in the background. The arguments are for readers of ``ps``; `Parent.adopt` gets the configuration itself."""
     # -P: the folder "/", where it runs, is no place to import from.
     return [sys.executable, "-P", "-m", "zarrfs", "mount", "--foreground", "--", public_url(config.store), config.mountpoint]
 
@@ -67,14 +64,14 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
                     stderr=log_file,
                     cwd="/",
                     pass_fds=(writer,),
-                    env=os.environ | {_READY_FD: str(writer), _READY_CONFIG: config.to_json()},
+                    env=os.environ | {READY_FD: str(writer), READY_CONFIG: config.to_json()},
                 )
         finally:
             os.close(writer)
         said = bytearray()
         while signals.before(reader) and (portion := os.read(reader, _TAIL_NBYTES)):
             said += portion
-        is_ready = said == _READY
+        is_ready = said == READY
         error = _looked_at(config.mountpoint, signals) if is_ready else None
     if signals.first is not None:
         _call_off(process, config)
@@ -146,43 +143,3 @@ def _tail(log_file: str, start: int) -> str:
         # It cannot be read back, or has been moved away.
         return ""
     return f"\n{text}" if text else ""
-
-
-# --- the child ------------------------------------------------------------------------------------------------------------------
-
-
-class Parent:
-    """The process that waits for this one, the daemon; each instance says one thing."""
-
-    def __init__(self, fd: int) -> None:
-        # Nobody whom the daemon starts (fusermount3) may keep the pipe open.
-        os.set_inheritable(fd, False)
-        self._fd: int | None = fd
-
-    def ready(self) -> None:
-        """The mount is usable: the parent may return."""
-        # Not earlier: an automounter lets the process group that mounts for it come to the mountpoint, and everybody else wait.
-        os.setsid()
-        self._say(_READY)
-
-    def failed(self, outcome: Outcome) -> bool:
-        """There will be no mount. False when the parent has already been told that there is one."""
-        return self._say(json.dumps(outcome._asdict()).encode())
-
-    def _say(self, message: bytes) -> bool:
-        if self._fd is None:
-            return False
-        # A parent that was killed does not listen any more; the mount goes on without it.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._fd, message)
-        os.close(self._fd)
-        self._fd = None
-        return True
-
-    @classmethod
-    def adopt(cls) -> tuple[MountConfig, Self] | None:
-        """The configuration from the parent that waits for this process, and the parent; None when nobody waits."""
-        fd, config = os.environ.pop(_READY_FD, None), os.environ.pop(_READY_CONFIG, None)
-        if fd is None or config is None:
-            return None
-        return MountConfig.from_json(config), cls(int(fd))

@@ -65,7 +65,7 @@ class Detaching:
         # Not a pipe: whoever holds its other end could have us wait.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         try:
-            # In our process group, as automount(8) wants it (`mounting.Parent.ready`).
+            # In our process group, as automount(8) wants it (`Parent.ready`).
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said, env=os.environ | {"LC_ALL": "C"}
             )

@@ -1,0 +1,43 @@
+"""Being the daemon of a mount, in the foreground or in the background.
+
+Apart from the command line: who is told what to do by the process that started it has nothing to parse, and need not wait for a parser
+to be imported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from zarrfs.command.exit_codes import cause, log_cause, outcome_of, say
+from zarrfs.errors import ZarrfsError
+from zarrfs.lifecycle.parent import Parent
+from zarrfs.options.config import MountConfig
+
+log = logging.getLogger("zarrfs")
+
+
+def serve(config: MountConfig, parent: Parent | None = None) -> int:
+    """Be the daemon. Until the mount is usable, an error is the parent's to print; afterwards it goes to the log."""
+    from zarrfs.options import log_file
+
+    log_file.configure(config.log_level, config.log_file)
+    ready: Callable[[], None] = parent.ready if parent is not None else lambda: None
+    try:
+        import trio
+
+        from zarrfs.daemon import serve, systemd
+        from zarrfs.daemon.shutdown import EVERY
+
+        # In the background this is not the process that a service manager waits for: what that one has to be told is not ours to say.
+        manager = systemd.service_manager() if parent is None else systemd.NOBODY
+        return trio.run(serve.serve, config, ready, say if parent is None else log.info, EVERY, manager)
+    except Exception as error:
+        outcome = outcome_of(error, [config.store])
+        if parent is None:
+            raise
+        if not isinstance(cause(error), ZarrfsError):
+            log_cause(logging.CRITICAL, error, [config.store])
+        if not parent.failed(outcome):
+            log.critical("%s", outcome.message)
+        return outcome.exit_code

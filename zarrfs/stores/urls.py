@@ -1,0 +1,107 @@
+"""What a person writes for a store, taken apart: a path, a URL, or layers of them.
+
+A plain path that exists is that path, whatever is in its name. Else a URL has a scheme, and layers are joined by ``|`` as in the URL
+pipelines that zarr-python is taking up (``x.zip|zip:path``). Of them only those are known whose first layer is a path and whose second
+one, the last, an archive there.
+
+Nothing is opened here, and no backend imported where a path is a path: who only asks where a store lies need not wait for that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from zarrfs import registry
+from zarrfs.errors import UsageError
+
+if TYPE_CHECKING:
+    from zarrfs.stores.base import StorePlugin
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def local_path(url: str) -> str | None:
+    """Where in this machine's file system the store lies, free of symbolic links; None when it does not lie there."""
+    parsed = parse(url)
+    return os.path.realpath(parsed.location) if parsed.is_local else None
+
+
+def absolute(url: str) -> str:
+    """The same store, from wherever it is opened: its path made absolute, as far as it was written as one."""
+    parsed = parse(url)
+    if not parsed.is_local:
+        return url
+    path = os.path.abspath(parsed.location)
+    if parsed.layer is not None:
+        return f"{path}|{parsed.layer.schemes[0]}:{parsed.prefix}"
+    return path if parsed.scheme is None else f"{parsed.scheme}:{path}"
+
+
+@dataclass(frozen=True)
+class StoreUrl:
+    """A URL taken apart. ``scheme`` is None for a path; ``location`` is the path or what follows the scheme; ``layer`` is the kind of
+    archive of which only what is under ``prefix`` is meant."""
+
+    scheme: str | None
+    location: str
+    layer: StorePlugin | None = None
+    prefix: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether ``location`` is a path of this machine."""
+        return self.scheme is None or any(self.scheme in plugin.schemes and plugin.open_inside for plugin in store_plugins())
+
+
+def parse(url: str) -> StoreUrl:
+    if not url:
+        raise UsageError("no store is named: it is a path or a URL")
+    if os.path.lexists(url):
+        return StoreUrl(None, url)
+    first, *layers = url.split("|")
+    if layers:
+        return _layered(url, first, layers)
+    match = _SCHEME.match(first)
+    if match is None:
+        return StoreUrl(None, first)
+    scheme, location = match[1].lower(), first[match.end() :]
+    if scheme != "file":
+        return StoreUrl(scheme, location)
+    try:
+        parsed = urlsplit(first)
+    except ValueError as error:
+        raise UsageError(f"{url}: {error}") from error
+    if parsed.netloc not in ("", "localhost") or not parsed.path.startswith("/"):
+        raise UsageError(f"{url}: a file URL is file:///absolute/path")
+    return StoreUrl(None, unquote(first[match.end() :].removeprefix(f"//{parsed.netloc}"), errors="surrogateescape"))
+
+
+def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
+    """A path to an archive, and what is meant of it."""
+    below = parse(first)
+    scheme, colon, prefix = layers[0].partition(":")
+    plugin = plugin_of_scheme(scheme.lower(), url) if colon else None
+    if len(layers) > 1 or not below.is_local or plugin is None or plugin.open_inside is None:
+        inside = ", ".join(f"PATH|{each.schemes[0]}:PREFIX" for each in store_plugins() if each.open_inside is not None)
+        raise UsageError(f"{url}: such stores inside of stores (layers joined by '|') cannot be opened yet, only {inside}")
+    if below.scheme is not None and below.scheme not in plugin.schemes:
+        raise UsageError(f"{url}: it cannot be both, {below.scheme} and {scheme}")
+    return StoreUrl(below.scheme, below.location, plugin, prefix)
+
+
+def plugin_of_scheme(scheme: str, url: str) -> StorePlugin:
+    for plugin in store_plugins():
+        if scheme in plugin.schemes:
+            return plugin
+    known = sorted({scheme for plugin in store_plugins() for scheme in plugin.schemes})
+    raise UsageError(
+        f"{url}: there is no kind of store {scheme!r}; a store is a path, or one of {', '.join(f'{s}:' for s in known)}"
+    )
+
+
+def store_plugins() -> list[StorePlugin]:
+    return sorted(registry.plugins("zarrfs.stores"), key=lambda plugin: plugin.priority)
