@@ -29,7 +29,17 @@ NOT_HERE = {
 NOT_DEMANDED = {"julia", "matlab"}
 """Programs whose lines are run where they are installed, and which Debian does not have."""
 
-NOT_EACH_TIME = {"C", "Julia", "Octave and MATLAB", "R", "GDAL and netCDF", "Converting an old archive", "systemd"}
+NOT_EACH_TIME = {
+    "C",
+    "Julia",
+    "Octave and MATLAB",
+    "R",
+    "GDAL and netCDF",
+    "Converting an old archive",
+    "systemd",
+    "fstab",
+    "Options",
+}
 """Sections about programs that are all given the same file, and what the tests of its own subject do, too."""
 
 pytestmark = pytest.mark.fuse

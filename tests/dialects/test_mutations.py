@@ -38,7 +38,9 @@ def refused_or_done() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize(
+    "batch", [pytest.param(each, marks=pytest.mark.full_length if each % 2 else ()) for each in range(BATCHES)]
+)
 def test_a_document_that_went_wrong_is_refused_and_no_more(batch: int) -> None:
     for seed in range(batch * OF_A_BATCH, (batch + 1) * OF_A_BATCH):
         case, key, values = mutated(seed)

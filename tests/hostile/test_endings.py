@@ -347,6 +347,7 @@ HOW: dict[str, Callable[[Path, int], object]] = {
 }
 
 
+@pytest.mark.full_length
 @only_root
 @pytest.mark.timeout(60 + 20 * ROUNDS)
 def test_a_mount_ends_however_it_is_ended_and_whatever_goes_on(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def read_chunk(mount: Mounted) -> None:
 @pytest.mark.parametrize(
     ("make", "ask"),
     [
-        pytest.param(large_documents, read_documents, id="large documents are read"),
+        pytest.param(large_documents, read_documents, id="large documents are read", marks=pytest.mark.full_length),
         pytest.param(stores.consolidated3, lambda mount: os.listdir(mount.path / "zarr3"), id="a large copy in the root"),
         pytest.param(large_documents, write_documents, id="a large document is written", marks=pytest.mark.full_length),
         pytest.param(stores.one_element_chunks, read_one("npy/a.npy"), id="chunks of one element", marks=pytest.mark.full_length),

@@ -134,11 +134,12 @@ def mounted_here(store: Path, *options: str, ends_with: int = 0) -> Iterator[Mou
             assert "Traceback" not in mount.log()
 
 
-WHEN = ("before", "hanging before", "later", "later, in a folder", "moved into it", "a folder around it is renamed")
+ALWAYS = ("before", "later, in a folder", "moved into it")
+SELDOM = ("hanging before", "later", "a folder around it is renamed")
 
 
 @pytest.mark.parametrize("watch", ["--watch", "--no-watch"])
-@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("when", [*ALWAYS, *(pytest.param(each, marks=pytest.mark.full_length) for each in SELDOM)])
 def test_what_lies_beside_a_mount_that_hangs_is_answered(store: Path, when: str, watch: str) -> None:
     within = store / ("g/h/sub" if when in ("later, in a folder", "a folder around it is renamed") else "sub")
     place = store.parent / "aside/x/sub" if when == "moved into it" else within

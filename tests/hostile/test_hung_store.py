@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,12 +123,16 @@ def work_of(kind: str, top: Path, number: int, count: int) -> list[tuple[str, Pa
 
 
 KINDS = ("chunks, the same", "chunks of one array", "npy, the same", "npy, different ones", "raw", "zarr3", "ls", "stat")
+SELDOM = ("chunks, the same", "npy, the same", "zarr3", "ls")
 
 
-@pytest.mark.parametrize(
-    ("kind", "pattern", "count"),
-    [*((kind, "*", READERS) for kind in KINDS), *((kind, "*/[0-9]*", 8) for kind in KINDS if "ls" not in kind and kind != "stat")],
-)
+def _kinds() -> list[Any]:
+    of_chunks = [(kind, "*/[0-9]*", 8) for kind in KINDS if kind not in ("ls", "stat")]
+    cases = [*((kind, "*", READERS) for kind in KINDS), *of_chunks]
+    return [pytest.param(*case, marks=pytest.mark.full_length if case[0] in SELDOM else ()) for case in cases]
+
+
+@pytest.mark.parametrize(("kind", "pattern", "count"), _kinds())
 def test_readers_of_a_store_that_hangs_end_together(store: Path, kind: str, pattern: str, count: int) -> None:
     slowest: list[float] = []
     with mounted_hanging(store, TIMEOUT, watch=False) as mount:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attackers import EVE, MALLORY, act, attempt, home, needs_root, repeating
+from tests.support.length import share
 from tests.support.mounting import Mounted, mounted
 from zarrfs.stores.folder.rights import Owner
 from zarrfs.stores.folder.tree import FolderTree
@@ -97,7 +98,7 @@ def test_what_only_the_owner_may_read_is_for_nobody_else_at_any_time(store: Path
     with shared(store, f"uid={EVE},gid={EVE}") as mount:
         with repeating(MALLORY, read) as seen:
             for _ in range(3):
-                act(EVE, 'head -c 10000000 /dev/zero > "$1/raw/k"', mount.path)
+                act(EVE, 'head -c "$2" /dev/zero > "$1/raw/k"', mount.path, share(10_000_000))
                 assert shown(store / "k") == ("0o600", EVE, EVE)
         assert not seen
 

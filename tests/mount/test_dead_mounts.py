@@ -120,6 +120,7 @@ def test_in_the_foreground_too_as_a_service_that_is_started_again(store: Path) -
         assert number_of_mounts(mount.path) == 0
 
 
+@pytest.mark.full_length
 def test_a_dead_mount_stays_until_there_is_something_in_its_place(store: Path, tmp_path: Path) -> None:
     """Else programs that got errors would begin to write into the folder below."""
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
@@ -147,6 +148,7 @@ def test_a_living_mount_is_never_replaced_nor_one_that_hangs(store: Path) -> Non
         assert (mount.path / "raw/zarr.json").read_bytes() == (store / "zarr.json").read_bytes()
 
 
+@pytest.mark.full_length
 def test_a_living_mount_under_a_dead_one_stays(store: Path) -> None:
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
         with small_mount(mount.path, "zarrfs") as other:

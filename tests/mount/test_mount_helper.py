@@ -175,6 +175,7 @@ def test_all_of_fstab_without_an_environment(machine: Machine, folder: Path) -> 
     assert after == ["5", "6", "code 1"]
 
 
+@pytest.mark.full_length
 def test_the_exit_codes_are_those_of_mount_8(machine: Machine, folder: Path) -> None:
     (folder / "fstab").write_text(f"{folder}/none.zarr {folder}/mnt zarrfs nofail 0 0\n")
     done = machine(
@@ -201,6 +202,7 @@ def test_the_exit_codes_are_those_of_mount_8(machine: Machine, folder: Path) -> 
     assert any("-o remount: a zarrfs mount cannot be changed while it is mounted" in line for line in told)
 
 
+@pytest.mark.full_length
 def test_a_fake_mount_checks_what_it_can_and_mounts_nothing(machine: Machine, folder: Path) -> None:
     (folder / "text").write_text("no store")
     done = machine(
@@ -217,6 +219,7 @@ def test_a_fake_mount_checks_what_it_can_and_mounts_nothing(machine: Machine, fo
     assert done.stderr.splitlines()[0] == f"mount.zarrfs: would mount {folder}/x.zarr on {folder}/mnt, read_only=True"
 
 
+@pytest.mark.full_length
 def test_sloppily_and_verbosely(machine: Machine, folder: Path) -> None:
     done = machine("code mount -s -n -v -t zarrfs x.zarr mnt -o metadata_tll=5,metadata_ttl=6; ls mnt/npy; umount -v mnt")
     assert lines(done)[0] == "code 0" and "lat.npy" in lines(done)
@@ -276,6 +279,7 @@ def test_umount_returns_when_the_last_byte_is_stored(machine: Machine, folder: P
     assert lines(machine(f"{slowly(folder)} touch mnt/raw/new; umount mnt; ls x.zarr/new")) == ["x.zarr/new"]
 
 
+@pytest.mark.full_length
 def test_without_the_helper_umount_returns_before(machine: Machine, folder: Path) -> None:
     """What the test above would see if nobody waited."""
     done = machine(f"{slowly(folder)} touch mnt/raw/new; umount -i mnt; ls x.zarr/new || echo early; wait")
@@ -321,6 +325,7 @@ def test_a_dead_mount_is_replaced_and_taken_away(machine: Machine, folder: Path)
     assert "whose daemon died: it is replaced" in done.stderr and "its daemon had died before" in done.stderr
 
 
+@pytest.mark.full_length
 def test_another_mount_namespace(machine: Machine, folder: Path) -> None:
     done = machine(
         """
@@ -376,6 +381,7 @@ def test_a_user_mounts_what_fstab_lets_users_mount(machine: Machine, folder: Pat
     assert (owner, code) == (str(USER), "code 1")
 
 
+@pytest.mark.full_length
 def test_installing_and_undoing_it(machine: Machine, folder: Path) -> None:
     done = machine(
         """

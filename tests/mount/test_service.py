@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 EVERY = 0.05
 
 
-@pytest.fixture(params=["path", "abstract"])
+@pytest.fixture(params=[pytest.param("path", marks=pytest.mark.full_length), "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Notified]:
     with notified(tmp_path, abstract=request.param == "abstract") as listening:
         yield listening
@@ -149,6 +149,7 @@ trio.run(serve.serve, config, lambda: None, print, 2.0, systemd.service_manager(
 """
 
 
+@pytest.mark.full_length
 def test_a_status_holds_no_secret(manager: Notified) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NOTIFY_SOCKET": manager.name}
     with mountpoint() as path, subprocess.Popen([sys.executable, "-c", WITH_SECRETS, str(path)], env=environment) as process:
@@ -173,6 +174,7 @@ def test_in_the_background_nothing_is_said(store: Path, manager: Notified, monke
     assert manager.rest() == []
 
 
+@pytest.mark.full_length
 @pytest.mark.parametrize("socket", ["/nowhere/notify", "@nobody-listens-here", "nonsense"])
 def test_a_bad_socket_breaks_nothing(store: Path, socket: str) -> None:
     with mountpoint() as path, daemon(store, path, socket) as process:
@@ -185,6 +187,7 @@ def test_a_bad_socket_breaks_nothing(store: Path, socket: str) -> None:
     assert (store / "k").read_bytes() == b"new"
 
 
+@pytest.mark.full_length
 def test_a_service_manager_that_is_gone_breaks_nothing(store: Path, manager: Notified) -> None:
     with mountpoint() as path, daemon(store, path, manager.name) as process:
         assert manager.next()[0] == "READY=1"

@@ -102,6 +102,7 @@ def test_fsync_writes_the_value_down_before_it_replaces_the_old_one(mount: Mount
     assert (mount.store / "folder" / "k").read_bytes() == b"new value"
 
 
+@pytest.mark.full_length
 def test_without_fsync_nothing_is_synced(mount: Mounted, tmp_path: Path) -> None:
     with traced(mount, tmp_path / "trace") as calls:
         os.close(written(mount.path / "raw" / "folder" / "k", fsync=False))
@@ -132,6 +133,7 @@ def test_fsync_of_a_temporary_name_is_kept_for_the_rename(mount: Mounted, tmp_pa
         os.close(fd)
 
 
+@pytest.mark.full_length
 def test_fsync_of_a_temporary_name_is_kept_for_the_link(mount: Mounted, tmp_path: Path) -> None:
     temporary = mount.path / "raw" / "folder" / f"l.{HEX}.partial"
     with traced(mount, tmp_path / "trace") as calls:
@@ -151,6 +153,7 @@ def test_fsync_of_a_folder(mount: Mounted, tmp_path: Path) -> None:
         assert calls()[-1] == "fsync folder"
 
 
+@pytest.mark.full_length
 def test_the_end_of_a_mount_that_wrote_makes_everything_durable(tmp_path: Path) -> None:
     demand("strace")
     (tmp_path / "store").mkdir()

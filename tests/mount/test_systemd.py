@@ -127,6 +127,7 @@ def started(configurations: Path, **environment: str) -> Iterator[subprocess.Pop
             yield process
 
 
+@pytest.mark.full_length
 def test_start_kill_start_stop(air: Path, tmp_path: Path) -> None:
     """What systemd does at start, after a crash and at stop, with the messages that it waits for."""
     with notified(tmp_path) as manager:
@@ -150,6 +151,7 @@ def test_start_kill_start_stop(air: Path, tmp_path: Path) -> None:
     assert (tmp_path / "air.zarr/after").read_bytes() == b"closed, too"
 
 
+@pytest.mark.full_length
 def test_stop_while_it_is_in_use(air: Path, tmp_path: Path) -> None:
     """ExecStop fails at once, and the SIGTERM that follows publishes what was written."""
     with notified(tmp_path) as manager, started(tmp_path, NOTIFY_SOCKET=manager.name) as process:
@@ -364,6 +366,7 @@ systemctl daemon-reload
 """
 
 
+@pytest.mark.full_length
 def test_a_mount_unit() -> None:
     """It is restarted after a crash, too: its dead mount is taken off."""
     script = r"""

@@ -136,15 +136,17 @@ def store(tmp_path: Path) -> Path:
 # --- in use --------------------------------------------------------------------------------------------------------------------
 
 
+ROOT_HELD = f"folder = os.open(os.path.dirname(sys.argv[1]) + '/..', os.O_RDONLY); {WAIT}"
+
+
 @pytest.mark.parametrize(
     ("script", "place"),
     [
-        (HOLDS_DIRTY, "raw/k"),
-        (MAPS_DIRTY, "raw/k"),
-        (f"os.chdir(os.path.dirname(sys.argv[1])); {WAIT}", "raw"),
-        (f"folder = os.open(os.path.dirname(sys.argv[1]) + '/..', os.O_RDONLY); {WAIT}", "."),
+        pytest.param(HOLDS_DIRTY, "raw/k", id="open", marks=pytest.mark.full_length),
+        pytest.param(MAPS_DIRTY, "raw/k", id="mapped"),
+        pytest.param(f"os.chdir(os.path.dirname(sys.argv[1])); {WAIT}", "raw", id="inside"),
+        pytest.param(ROOT_HELD, ".", id="root", marks=pytest.mark.full_length),
     ],
-    ids=["open", "mapped", "inside", "root"],
 )
 def test_a_mount_in_use_stays_and_its_users_are_named(store: Path, script: str, place: str) -> None:
     with mounted(store, ends_with=None) as mount:
@@ -160,6 +162,7 @@ def test_a_mount_in_use_stays_and_its_users_are_named(store: Path, script: str, 
     assert (store / "k").read_bytes() == (NEW if place == "raw/k" else OLD)
 
 
+@pytest.mark.full_length
 def test_a_mapping_alone_is_a_use(store: Path) -> None:
     with mounted(store) as mount:
         with changed_mapping(mount.path / "raw/k"):
@@ -200,6 +203,7 @@ def test_a_store_that_does_not_answer_is_given_up(store: Path) -> None:
             assert (store / "k").read_bytes() == OLD
 
 
+@pytest.mark.full_length
 def test_a_signal_that_the_shell_has_it_ignore_ends_nothing(store: Path) -> None:
     with foreground(store, ignoring="HUP") as mount:
         mount.signal(signal.SIGHUP)
@@ -270,6 +274,7 @@ def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
     assert (store / "k").read_bytes() == NEW
 
 
+@pytest.mark.full_length
 def test_the_command_tells_what_is_left(store: Path) -> None:
     with foreground(store, gated=True) as mount:
         with changed_mapping(mount.path / "raw/k"):
@@ -299,6 +304,7 @@ def test_a_daemon_that_is_killed_at_its_end_leaves_the_names_of_what_is_lost(sto
     assert (store / "k").read_bytes() == OLD
 
 
+@pytest.mark.full_length
 def test_a_daemon_that_makes_no_progress_is_waited_for_for_some_time(store: Path) -> None:
     with foreground(store, gated=True, timeout=1) as mount:
         with changed_mapping(mount.path / "raw/k"):
@@ -365,6 +371,7 @@ def test_umount_names_what_could_not_be_stored(full_disk: Path) -> None:
     assert not (full_disk / "large").exists()
 
 
+@pytest.mark.full_length
 def test_a_foreground_daemon_names_what_could_not_be_stored(full_disk: Path) -> None:
     with foreground(full_disk) as mount:
         with program(TOO_LARGE, mount.path / "raw"):
@@ -419,12 +426,14 @@ def test_a_lazy_umount_loses_nothing_and_the_daemon_lives_until_the_last_release
         assert (store / "k").read_bytes() == NEW
 
 
+@pytest.mark.full_length
 def test_a_lazy_umount_of_what_nobody_uses_says_nothing(store: Path) -> None:
     with foreground(store) as mount:
         assert detach(mount, "zarrfs") == ""
         assert mount.end() == (0, "")
 
 
+@pytest.mark.full_length
 def test_writing_goes_on_after_a_lazy_umount(store: Path) -> None:
     script = f"{HOLDS_DIRTY}file.write(b'more'); os.fsync(file.fileno()); file.write(b' and more')"
     with foreground(store) as mount:
@@ -443,6 +452,7 @@ def test_a_signal_after_a_lazy_umount_publishes(store: Path) -> None:
             assert (store / "k").read_bytes() == NEW
 
 
+@pytest.mark.full_length
 def test_a_signal_after_a_lazy_umount_leaves_the_next_mount_alone(store: Path, tmp_path: Path) -> None:
     with foreground(store) as mount:
         with program(HOLDS_DIRTY, mount.path / "raw/k"):
@@ -457,6 +467,7 @@ def test_a_signal_after_a_lazy_umount_leaves_the_next_mount_alone(store: Path, t
                 run("umount", mount.path)
 
 
+@pytest.mark.full_length
 def test_what_could_not_be_stored_after_a_lazy_umount_is_told_by_the_daemon(full_disk: Path) -> None:
     with foreground(full_disk) as mount:
         with program(TOO_LARGE, mount.path / "raw"):

@@ -47,6 +47,7 @@ def test_a_user_mounts_reads_writes_and_unmounts() -> None:
     ]
 
 
+@pytest.mark.full_length
 def test_what_could_not_be_stored_is_told_the_user_at_the_end() -> None:
     said = lines("""
     mkdir "$A/full" && mount -t tmpfs -o size=64k,mode=0777 full "$A/full"
@@ -86,6 +87,7 @@ def test_log_cache_and_last_words_are_in_the_users_places() -> None:
     assert said[4] == "code 2"
 
 
+@pytest.mark.full_length
 def test_two_users_at_once() -> None:
     said = lines("""
     code as 65534 zarrfs mount "$A/s.zarr" "$A/m"
@@ -196,6 +198,7 @@ def test_always_nosuid_nodev_noatime_and_default_permissions() -> None:
     ]
 
 
+@pytest.mark.full_length
 def test_a_user_whose_own_modes_keep_them_out() -> None:
     said = lines("""
     code as 65534 zarrfs mount -o uid=0,umask=077 "$A/s.zarr" "$A/m"
