@@ -151,6 +151,7 @@ def test_info_and_check_do_without_and_name_the_distributions(store: Path, broke
     assert zarrfs(broken, "check", store).returncode == 0
 
 
+@pytest.mark.full_length
 @pytest.mark.fuse
 def test_a_mount_does_without(store: Path, broken: Path) -> None:
     with mountpoint() as path:

@@ -214,8 +214,8 @@ def stuck(store: Path, where: str, **options: object) -> Iterator[tuple[Mounted,
 @pytest.mark.parametrize(
     ("where", "what"),
     [
-        ("close", "the store to be closed"),
-        ("thread", "what goes on in the background"),
+        pytest.param("close", "the store to be closed", marks=pytest.mark.full_length),
+        pytest.param("thread", "what goes on in the background", marks=pytest.mark.full_length),
         ("lock", "what is written to be stored"),
     ],
 )
@@ -237,7 +237,9 @@ ENDINGS: dict[str, Callable[[Path, int], object]] = {
 
 
 @only_root
-@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize(
+    "how", ["umount -l", "SIGTERM", *(pytest.param(each, marks=pytest.mark.full_length) for each in ("umount -f", "abort"))]
+)
 def test_readers_whom_nobody_waits_for_keep_no_daemon(tmp_path: Path, how: str) -> None:
     """The store never answers, and has all the time in the world: 120 readers wait, more than there are workers."""
     store = write(tmp_path / "store", {".zgroup": b'{"zarr_format":2}'})

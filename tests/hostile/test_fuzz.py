@@ -17,7 +17,7 @@ from tests.support.length import share
 SECONDS = share(12)
 
 
-@pytest.mark.parametrize("seed", ["zarrfs", "random"])
+@pytest.mark.parametrize("seed", ["zarrfs", pytest.param("random", marks=pytest.mark.full_length)])
 def test_no_mutant_does_harm(seed: str) -> None:
     seed = secrets.token_hex(4) if seed == "random" else seed
     found = list(run(seed, SECONDS, with_mounts=False))

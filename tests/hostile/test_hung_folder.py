@@ -174,6 +174,7 @@ def test_what_lies_beside_a_mount_that_hangs_is_answered(store: Path, when: str,
         folder.tell("answer")
 
 
+@pytest.mark.full_length
 def test_it_answers_again(store: Path) -> None:
     with hanging(store / "sub") as folder, mounted_here(store) as mount:
         assert outcome(mount.path / "raw/sub/0") == 0
@@ -195,6 +196,7 @@ def test_the_mount_ends_while_it_hangs(store: Path) -> None:
         folder.tell("answer")
 
 
+@pytest.mark.full_length
 def test_threads_that_wait_for_it_are_not_those_of_the_rest(store: Path) -> None:
     """Every question to it is another one, so that each has its own deadline; what is written beside needs a thread."""
     with hanging(store / "sub") as folder, mounted_here(store) as mount:

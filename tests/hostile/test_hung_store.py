@@ -208,7 +208,9 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("operations", [[], ["set"]], ids=["all", "writes alone"])
+@pytest.mark.parametrize(
+    "operations", [pytest.param([], id="all"), pytest.param(["set"], id="writes alone", marks=pytest.mark.full_length)]
+)
 def test_the_end_of_a_mount_with_dirty_files_does_not_wait_for_each(tmp_path: Path, operations: list[str]) -> None:
     store = write(tmp_path / "store", {".zgroup": b'{"zarr_format":2}'})
     files = 200

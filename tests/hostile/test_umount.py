@@ -152,6 +152,7 @@ def test_root_unmounts_whatever_a_stranger_tells(config: str) -> None:
     assert umounted({"config": config}) == [NOT_ASKED, "code 0"]
 
 
+@pytest.mark.full_length
 @pytest.mark.fuse
 def test_root_waits_for_no_process_of_a_strangers_but_the_daemon() -> None:
     said = run_as_users(f"""{STRANGE}
@@ -209,6 +210,7 @@ def test_words_that_cannot_be_read_to_an_end_are_none() -> None:
         assert said[-2:] == ["0 ", "code 0"], (made, said)
 
 
+@pytest.mark.full_length
 @pytest.mark.fuse
 def test_pages_that_a_daemon_never_takes_do_not_hold_root() -> None:
     """Whoever writes them waits in the kernel, beyond SIGKILL."""
@@ -223,8 +225,9 @@ def test_pages_that_a_daemon_never_takes_do_not_hold_root() -> None:
     assert said[2:] == [NOT_ASKED, "code 0"]
 
 
+@pytest.mark.full_length
 @pytest.mark.fuse
-@pytest.mark.parametrize("hangs", [*(pytest.param(each, marks=pytest.mark.full_length) for each in ("statfs", "open")), "read"])
+@pytest.mark.parametrize("hangs", ["statfs", "open", "read"])
 def test_a_mount_that_does_not_answer_is_detached_if_not_unmounted(hangs: str) -> None:
     more = 'code zarrfs umount "$A/m"'
     said = umounted({"config": '{"pid": PID, "result": null}', "hangs": [hangs]}, more=more, umount="zarrfs umount --lazy")

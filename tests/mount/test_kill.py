@@ -188,6 +188,7 @@ def write_in_place(path: str, ready: Connection) -> None:
             ready.send(True)
 
 
+@pytest.mark.full_length
 def test_the_control_tears(tmp_path: Path) -> None:
     moments = random.Random(3)
     torn = 0

@@ -107,6 +107,7 @@ def programs(mount: Mounted, *scripts: tuple[str, str, int], strict: bool = Fals
             assert process.returncode == 0, said.decode()
 
 
+@pytest.mark.full_length
 def test_writers_in_one_view_and_slow_readers_in_the_others(slow_mount: Mounted) -> None:
     rounds = 40
     with programs(

@@ -168,7 +168,9 @@ def test_what_waits_goes_with_an_array_that_another_program_erases(store: Path, 
     assert not rescued(tmp_path / "cache")
 
 
-@pytest.mark.parametrize("sharded", [True, False], ids=["sharded", "plain"])
+@pytest.mark.parametrize(
+    "sharded", [pytest.param(True, id="sharded"), pytest.param(False, id="plain", marks=pytest.mark.full_length)]
+)
 def test_what_is_staged_of_an_array_in_doubt_at_the_end_is_saved(tmp_path: Path, sharded: bool) -> None:
     store = tmp_path / "store"
     make(store, shards=(LENGTH * CHUNKS,) if sharded else None)

@@ -200,6 +200,7 @@ for number in range(first, {chunks}, 2):
 """
 
 
+@pytest.mark.full_length
 def test_the_control_loses_about_half(tmp_path: Path) -> None:
     """Two processes of zarr-python that do the same."""
     array = sharded(tmp_path / "store", chunks=CHUNKS, chunks_per_shard=CHUNKS)

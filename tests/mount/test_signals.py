@@ -97,6 +97,7 @@ def test_in_the_foreground_signals_end_nothing_but_those_of_the_terminal(store: 
     assert (store / "k").read_bytes() == b"new"
 
 
+@pytest.mark.full_length
 def test_nohup_keeps_a_mount_in_the_foreground(store: Path) -> None:
     with foreground(store, "--ignore-signal=HUP") as (path, daemon):
         daemon.send_signal(signal.SIGHUP)
@@ -129,6 +130,7 @@ def test_hup_has_the_log_opened_again_what_libraries_print_too(store: Path) -> N
         lives(mount)
 
 
+@pytest.mark.full_length
 def test_hup_in_the_background_started_by_nohup(store: Path) -> None:
     with mountpoint() as path:
         log = path.with_name("log")

@@ -144,6 +144,7 @@ def test_fsync_of_a_temporary_name_is_kept_for_the_link(mount: Mounted, tmp_path
         temporary.unlink()
 
 
+@pytest.mark.full_length
 def test_fsync_of_a_folder(mount: Mounted, tmp_path: Path) -> None:
     with traced(mount, tmp_path / "trace") as calls:
         (mount.path / "raw" / "folder" / "new").write_bytes(b"x")

@@ -326,6 +326,7 @@ show ActiveState; ls -A /mnt/air
     assert done.stdout.splitlines() == ["active"]
 
 
+@pytest.mark.full_length
 def test_another_user_mounts_with_the_drop_in_and_not_without_it() -> None:
     """A user's manager differs from that of a machine in what others may do: so its socket is opened, and its folder not passed on."""
     demand("fusermount3")

@@ -177,6 +177,7 @@ def test_what_echo_does_not_hear_umount_tells(tmp_path: Path) -> None:
         assert "exactly 4 bytes, not 3" in ended.stderr
 
 
+@pytest.mark.full_length
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a tmpfs needs root")
 @pytest.mark.parametrize("view", ["raw", "chunks"])
 def test_no_space_on_the_way_and_success_after_freeing_some(view: str, tmp_path: Path) -> None:

@@ -183,6 +183,7 @@ def test_allow_other_of_a_user_is_roots_choice() -> None:
     ]
 
 
+@pytest.mark.full_length
 def test_always_nosuid_nodev_noatime_and_default_permissions() -> None:
     said = lines("""
     code as 65534 zarrfs mount -o suid,dev,noexec,uid=0,umask=027 "$A/s.zarr" "$A/m"

@@ -99,6 +99,7 @@ def test_the_command_tells_and_repairs(store: Path, as_json: bool) -> None:
     assert (store / "a/0").read_bytes() == b"abcd"
 
 
+@pytest.mark.full_length
 def test_what_a_later_zarrfs_has_left_is_not_repaired(store: Path) -> None:
     folder = store / f".zarrfs/{'0' * 32}"
     folder.mkdir(parents=True)
