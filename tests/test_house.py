@@ -97,7 +97,7 @@ HOMES = {
     "mmap": {"memory", "arrays.slab_pool", "arrays.spill_file", "arrays.dirty_chunks"},
     "threading": {
         "memory.disposal",
-        "fuse.notifier",
+        "fuse.notice_thread",
         "daemon.overdue",
         "codecs",
         "stores",

@@ -17,7 +17,7 @@ class Kernel:
     """Takes notices, one at a time; while it is ``closed`` it takes none."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.told: list[tuple[int, object]] = []
         self.asked = threading.Event()
         self.open = threading.Event()
         self.open.set()
@@ -52,7 +52,10 @@ def test_notices_are_given_in_order(kernel: Kernel) -> None:
         notifier.stop()
 
     main()
-    assert kernel.told == [each for number in range(100) for each in ((number, "a"), (number, bool(number % 2)))]
+    for kind, told in ((str, "a"), (bool, None)):
+        assert [each for each in kernel.told if isinstance(each[1], kind)] == [
+            (number, told or bool(number % 2)) for number in range(100)
+        ], "names wait for no pages, nor the other way round"
 
 
 def test_a_notice_that_waits_stands_for_later_ones(kernel: Kernel) -> None:
@@ -92,6 +95,34 @@ def test_who_has_many_waits_for_room(kernel: Kernel) -> None:
         kernel.open.set()
         await notifier.room()
         assert len(notifier) <= module._MANY
+        notifier.stop()
+
+    main()
+
+
+def test_who_holds_a_lock_of_the_kernels_waits_for_pages_and_not_for_names(kernel: Kernel) -> None:
+    """Somebody may hold the lock of the folder meanwhile, and wait for that of the file."""
+    folder_is_free = threading.Event()
+
+    class Locked(Kernel):
+        def invalidate_entry(self, parent: int, name: str) -> None:
+            folder_is_free.wait()
+            super().invalidate_entry(parent, name)
+
+    locked = Locked()
+
+    @trio_test
+    async def main() -> None:
+        notifier = Notifier(locked)
+        notifier.start()
+        notifier.entry(1, "a")
+        notifier.inode(2)
+        with trio.fail_after(60):
+            await notifier.drained(has_locked=True)
+        assert locked.told == [(2, False)]
+        folder_is_free.set()
+        await notifier.drained()
+        assert locked.told == [(2, False), (1, "a")]
         notifier.stop()
 
     main()

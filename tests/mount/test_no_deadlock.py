@@ -8,6 +8,7 @@ pages. It then waits for the READ, which waits for the daemon.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mounting import Mounted, abort, connection_of, mounted_slowly, watchdog
+from tests.support.mounting import Mounted, abort, connection_of, mounted_hanging, mounted_slowly, watchdog
 from tests.support.small_stores import array_document, write
 
 pytestmark = pytest.mark.fuse
@@ -165,6 +166,41 @@ for number in range(int(sys.argv[2])):
         pass
     assert "has not taken a change notice" not in slow_mount.log()
     assert "Traceback" not in slow_mount.log()
+
+
+CHANGED = {
+    "fsync": "fd = os.open(sys.argv[1], os.O_RDWR); os.write(fd, b'new'); os.fsync(fd)",
+    "truncate": "os.truncate(sys.argv[1], 2)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+def test_a_file_is_removed_while_it_is_stored_and_its_folder_changes(change: str, tmp_path: Path) -> None:
+    """The kernel has the file locked, whoever removes it waits for that, with the folder locked, and what is told of the folder waits."""
+    store = write(tmp_path / "store", {"k": b"old", "other": b"value"})
+    with mounted_hanging(store, 60.0, cache_dir=str(tmp_path)) as mount, watchdog(60, lambda: os.kill(mount.pid, signal.SIGKILL)):
+        path = mount.path / "raw/k"
+        path.read_bytes(), (mount.path / "raw/other").read_bytes()
+        mount.hang("k", "set")
+        changes = subprocess.Popen([sys.executable, "-c", f"import os, sys; {change}", path])
+        while not mount.operations().get("set"):
+            pass
+        removes = subprocess.Popen(["rm", path])
+        wait_until_locked(f"/proc/{removes.pid}/stat")
+        (store / "other").unlink()
+        wait_until_locked(f"/proc/{mount.pid}/task/*/stat")
+        mount.answer()
+        assert changes.wait() == removes.wait() == 0
+        assert os.listdir(mount.path / "raw") == os.listdir(store) == []
+        assert "has not taken a change notice" not in mount.log()
+
+
+def wait_until_locked(pattern: str) -> None:
+    """Until the kernel keeps one of these tasks waiting, beyond signals (proc(5), /proc/pid/stat: state D)."""
+    states = ""
+    while "D" not in states:
+        with contextlib.suppress(FileNotFoundError):
+            states = "".join(Path(each).read_text().rpartition(")")[2].split()[0] for each in glob.glob(pattern))
 
 
 def test_a_defect_of_a_store_is_eio_to_one_and_the_mount_goes_on(slow_mount: Mounted) -> None:

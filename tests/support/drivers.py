@@ -332,7 +332,7 @@ class RecordingNotifier:
     def store(self, ino: int, offset: int, data: bytes) -> None:
         """Nothing is cached."""
 
-    async def drained(self) -> None:
+    async def drained(self, *, has_locked: bool = False) -> None:
         await trio.lowlevel.checkpoint()
 
 

@@ -91,7 +91,7 @@ class Operations(pyfuse3.Operations):
                     await (await self.session.file(entry)).truncate(attr.st_size)
             await self.session.past_the_end.grown(entry, size, attr.st_size)
             if opened is None:
-                await self.session.flush_notices()
+                await self.session.flush_notices(has_locked=True)
         if fields.update_mtime:
             # futimens(3) comes without a handle; an open file may have lost its name to another one.
             opened = opened or self.session.open_file(entry)
@@ -386,7 +386,7 @@ class Operations(pyfuse3.Operations):
         async with self.session.unheard.telling(opened):
             await opened.handle.fsync()
         self.session.forget_pages_if_superseded(opened)
-        await self.session.flush_notices()
+        await self.session.flush_notices(has_locked=True)
 
     @guarded
     async def release(self, fh: pyfuse3.FileHandleT) -> None:

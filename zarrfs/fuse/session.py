@@ -11,15 +11,13 @@ from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, StaleEntry
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inodes import NAMELESS, Inode, InodeTable, stamp_of
 from zarrfs.fuse.kernel_cache import KernelCache
-from zarrfs.fuse.notifier import PATIENCE, Notifier
+from zarrfs.fuse.notifier import MOMENT, PATIENCE, Notifier
 from zarrfs.fuse.past_the_end import PastTheEnd
 from zarrfs.fuse.reads import IsAbandoned, Reads
 from zarrfs.fuse.unheard import IsMapped, OnLost, Unheard
 from zarrfs.in_flight import InFlight
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
 
-# Somebody else may have a folder locked of which the kernel is told before.
-_NAMES_PATIENCE = 0.1
 # The kernel has the folder locked while a name is looked up.
 _RELEASE_PATIENCE = 0.1
 _STALE_KEPT = 256
@@ -253,18 +251,19 @@ class Session:
 
     # --- changes ------------------------------------------------------------------------------------------------------------
 
-    async def flush_notices(self) -> None:
-        """Return when the kernel was told of all changes so far, or after a while. The caller holds no lock that a handler may need."""
+    async def flush_notices(self, *, has_locked: bool = False) -> None:
+        """Return when the kernel was told of all changes so far, or after a while. The caller holds no lock that a handler may need.
+        ``has_locked``: see `Notifier.drained`."""
         with trio.move_on_after(PATIENCE):
             await self._settled()
-        await self.notifier.drained()
+        await self.notifier.drained(has_locked=has_locked)
 
     async def tell_names(self) -> None:
         """Return when the kernel has forgotten the names, in other folders than those that it has locked, that may be others' now: by
         such a name a program would change what it does not mean. Not much later, whatever keeps the kernel."""
         if self.kernel_cache.names_changed:
             self.kernel_cache.names_changed = False
-            with trio.move_on_after(_NAMES_PATIENCE):
+            with trio.move_on_after(MOMENT):
                 await self._settled()
                 await self.notifier.drained()
 
@@ -272,7 +271,7 @@ class Session:
         """Have the kernel look the name up again: a new file that was refused has none once it is released."""
         if inode.parent is not None and not inode.nameless:
             self.notifier.entry(inode.parent.ino, inode.name)
-            with trio.move_on_after(_NAMES_PATIENCE):
+            with trio.move_on_after(MOMENT):
                 await self.notifier.drained()
 
     def forget_pages_if_superseded(self, opened: OpenFile) -> None:
