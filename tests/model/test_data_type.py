@@ -76,6 +76,15 @@ def test_fields_are_pairs_or_objects() -> None:
     assert objects.dtype == np.dtype([("a", "<i2"), ("b", [("x", "u1")])])
 
 
+def test_one_type_has_two_spellings() -> None:
+    pairs = from_name("structured", {"fields": [["a", "int16"], ["b", "uint8"]]})
+    objects = from_name("struct", {"fields": [{"name": "a", "data_type": "int16"}, {"name": "b", "data_type": "uint8"}]})
+    assert pairs == objects and hash(pairs) == hash(objects)
+    for other in ([["a", "int16"], ["b", "int8"]], [["a", "int16"], ["c", "uint8"]], [["b", "uint8"], ["a", "int16"]]):
+        assert pairs != from_name("structured", {"fields": other})
+    assert from_name("numpy.datetime64", {"unit": "s", "scale_factor": 1}) != from_name("int64") != "int64"
+
+
 def test_what_npy_files_lack_is_void_also_inside_fields() -> None:
     dtype = np.dtype([("a", ml_dtypes.bfloat16), ("b", [("c", ml_dtypes.int4, (2,)), ("d", "<f8")])])
     assert from_numpy(dtype).npy_dtype == np.dtype([("a", "V2"), ("b", [("c", "V1", (2,)), ("d", "<f8")])])

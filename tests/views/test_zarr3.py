@@ -98,6 +98,23 @@ async def test_a_v2_array_in_the_words_of_v3() -> None:
     }
 
 
+@pytest.mark.logs("data_type of an array cannot be changed")
+@trio_test
+async def test_a_program_spells_the_data_type_as_it_likes() -> None:
+    """zarr-python 3.1 writes `structured`, 3.4 `struct`, whatever it has read."""
+    fields = [["r", "uint8"], ["g", "int16"]]
+    source = document([4], [2], codecs=[BYTES], fill_value="AAAA")
+    source |= {"data_type": {"name": "structured", "configuration": {"fields": fields}}}
+    spelled = {"name": "struct", "configuration": {"fields": [{"name": name, "data_type": each} for name, each in fields]}}
+    async with tree_over(await store_with({"a/zarr.json": source})) as tree:
+        written = source | {"data_type": spelled, "fill_value": {"r": 0, "g": 0}, "attributes": {"units": "K"}}
+        await write(tree, "zarr3/a/zarr.json", json.dumps(written).encode())
+        assert json.loads(await read(tree, "raw/a/zarr.json")) == source | {"attributes": {"units": "K"}}
+        spelled["configuration"] = {"fields": [{"name": "r", "data_type": "int8"}, {"name": "g", "data_type": "int16"}]}
+        with pytest.raises(ContentInvalid, match="data_type of an array cannot be changed"):
+            await write(tree, "zarr3/a/zarr.json", json.dumps(written).encode())
+
+
 # --- names of chunks ------------------------------------------------------------------------------------------------------------
 
 KEYS = {

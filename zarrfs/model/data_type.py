@@ -55,16 +55,27 @@ MAX_VARIABLE_NBYTES = 256 * 1024 * 1024
 _MAX_NESTING = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DataType:
     """One element of an array.
 
-    ``name`` and ``configuration`` are the final v3's words; ``dtype`` holds the element in memory, little-endian.
+    ``name`` and ``configuration`` are the final v3's words; ``dtype`` holds the element in memory, little-endian. Types are equal that
+    have the same elements: what zarr-python up to 3.1 calls ``structured``, later ones, and zarr-extensions, call ``struct``.
     """
 
     name: str
     dtype: np.dtype[Any]
     configuration: Mapping[str, Any] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DataType):
+            return NotImplemented
+        if self.dtype.names is not None:
+            return self.dtype == other.dtype
+        return (self.name, self.dtype, self.configuration) == (other.name, other.dtype, other.configuration)
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
 
     @property
     def itemsize(self) -> int:
