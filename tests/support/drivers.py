@@ -335,6 +335,9 @@ class RecordingNotifier:
     async def drained(self, *, has_locked: bool = False) -> None:
         await trio.lowlevel.checkpoint()
 
+    async def stored(self) -> None:
+        await trio.lowlevel.checkpoint()
+
 
 @dataclass(slots=True)
 class _OpenFile:

@@ -32,7 +32,7 @@ class PastTheEnd:
         """A file of ``size`` bytes has grown, by truncate(2); up to ``gap_end`` nothing was written."""
         if size % _PAGE and gap_end > size:
             self._notifier.store(inode.ino, size, bytes(min(gap_end, size + _PAGE - size % _PAGE) - size))
-            await self._notifier.drained(has_locked=True)
+            await self._notifier.stored()
 
     async def written(self, inode: Inode, size: int, offset: int, opened: Iterable[OpenFile]) -> None:
         """The same, by a write at ``offset``; ``opened``: all files."""
