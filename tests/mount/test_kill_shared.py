@@ -89,7 +89,7 @@ def test_kill_9_while_four_programs_change_the_same_chunks(tmp_path: Path, shard
             codes = [process.wait(SECONDS) for process in writers]
             errors = [process.stderr.read() for process in writers if process.stderr is not None]
             # Who reads what a dead daemon should have given gets SIGBUS.
-            assert set(codes) <= {0, -signal.SIGBUS} and not any(errors), (codes, errors)
+            assert set(codes) <= {0, -signal.SIGBUS} and not any(errors), (codes, errors, mount.log())
             acknowledged = sum(
                 written.learn(first + _rest(fd), only_by_fsync=sharded and way == "chunks")
                 for way, first, fd in zip(WAYS, heard, told, strict=True)

@@ -79,11 +79,16 @@ def _mapped(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
 
 
 def _opened(file: str) -> int:
-    # Who opens a value in the moment in which it is replaced may be told to look again.
+    # Who opens a value in the moment in which it is replaced may be told to look again, also where it is changed at once and replaced.
     while True:
+        fd = -1
         try:
-            return os.open(file, os.O_RDWR)
+            fd = os.open(file, os.O_RDWR)
+            os.fstat(fd)
+            return fd
         except OSError as error:
+            if fd >= 0:
+                os.close(fd)
             if error.errno != errno.ESTALE:
                 raise
 

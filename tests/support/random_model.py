@@ -316,10 +316,7 @@ class Model:
             indices = list(range(start, min(len(elements), start + chance.choice((1, 3, CHUNK, 40)))))
             with self.writing(life, indices) as values:
                 os.pwrite(fd, values.tobytes(), header + 8 * start)
-                if chance.random() < 0.5:
-                    os.fsync(fd)
-                else:
-                    flush(fd)
+                published(fd, by_fsync=chance.random() < 0.5)
 
     def _map_npy(self, chance: random.Random, name: str) -> None:
         """A mapping, in a process of its own: where its bytes are not there any more, a signal ends it."""
@@ -396,9 +393,9 @@ class Model:
 
     def _elements(self, data: bytes, first: int, what: str, asked: int) -> tuple[Life, dict[int, int]]:
         """Those that are inside of the array in any case: behind its end a chunk is padded."""
+        if len(data) != 8 * CHUNK:
+            raise Illegal(f"{what}: {len(data)} bytes, {data[:40]!r}")
         elements = np.frombuffer(data, "<i8")
-        if len(elements) != CHUNK:
-            raise Illegal(f"{what}: {len(data)} bytes")
         life, numbers = self.life_of(elements, first, what, asked)
         return life, {index: number for index, number in numbers.items() if index < life.shortest}
 
@@ -413,10 +410,7 @@ class Model:
             stop = min(len(elements), start + chance.choice((1, 2, CHUNK)))
             with self.writing(life, [first + each for each in range(start, stop)]) as values:
                 os.pwrite(fd, values.tobytes(), 8 * start)
-                if chance.random() < 0.5:
-                    os.fsync(fd)
-                else:
-                    flush(fd)
+                published(fd, by_fsync=chance.random() < 0.5)
 
     def _write_encoded(self, chance: random.Random, name: str) -> None:
         """The whole chunk, as a program writes it that has read and decoded it before: the last one to close wins."""
@@ -551,6 +545,17 @@ def opened(path: Path, flags: int) -> Iterator[int]:
             os.close(fd)
         raise
     os.close(fd)
+
+
+def published(fd: int, *, by_fsync: bool) -> None:
+    """Return when what was written is acknowledged, and others see it."""
+    if by_fsync:
+        os.fsync(fd)
+        # That acknowledges it. Others see it when close(2) returns, whatever that says.
+        with suppress(OSError):
+            flush(fd)
+    else:
+        flush(fd)
 
 
 def flush(fd: int) -> None:
