@@ -1,0 +1,342 @@
+"""``npy/``: what is refused, and why; what a file that is being written takes; and a format that cannot be written at all."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from trio.testing import trio_test
+
+from tests.support.arrays import Example, store_of
+from tests.support.stores import contents
+from tests.support.trees import READ_ONLY, load, names, read, tree_over, walk, write
+from zarrfs.containers.base import Container, Elements, FileLayout, Head, Literal
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import (
+    AcrossViews,
+    ContentInvalid,
+    DirectoryNotEmpty,
+    EntryExists,
+    FileTooLarge,
+    IsADirectory,
+    NameInvalid,
+    NoSuchEntry,
+    NotADirectory,
+    NotPermitted,
+    NotRepresentable,
+    StaleEntry,
+    StoreReadOnly,
+)
+from zarrfs.keys import Key, Prefix
+from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.stores.base import Change
+from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
+from zarrfs.views.whole_array.view import WholeArrayRoot
+
+NEW = OpenFlags(read=True, write=True, truncate=True)
+WRITE = OpenFlags(write=True)
+LOST = pytest.mark.logs("could not be stored and is lost")
+ONE = Example((4,), (2,))
+
+
+def npy(elements: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, elements)
+    return file.getvalue()
+
+
+FOUR = npy(np.arange(4, dtype="<i4"))
+HEAD = FOUR[:128]
+
+
+async def folder(tree: MountTree, path: str = "npy") -> Directory:
+    found = await walk(tree, path)
+    assert isinstance(found, Directory)
+    return found
+
+
+@asynccontextmanager
+async def two_arrays_and_a_group(**options: str) -> AsyncIterator[tuple[MountTree, Directory]]:
+    """``/a``, ``/b``, and the group ``/g`` with the array ``/g/c``."""
+    store = await store_of(ONE, ONE)
+    await store.set(Key("g/.zgroup"), b'{"zarr_format":2}')
+    for key, value in ONE.values("g/c").items():
+        await store.set(Key(key), value)
+    before = await contents(store)
+    async with tree_over(store, **options) as tree:
+        yield tree, await folder(tree)
+    # Whatever is refused changes nothing.
+    assert await contents(store) == before
+
+
+@asynccontextmanager
+async def being_written(data: bytes) -> AsyncIterator[tuple[MountTree, Handle]]:
+    """A new file, in which ``data`` was written so far."""
+    async with tree_over(await store_of()) as tree:
+        _, handle = await (await folder(tree)).create("new.npy", NEW)
+        try:
+            if data:
+                await handle.write(0, data)
+            yield tree, handle
+        finally:
+            await handle.release()
+
+
+# --- names ------------------------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_what_is_there_already_is_not_made_again() -> None:
+    async with two_arrays_and_a_group() as (_, top):
+        with pytest.raises(EntryExists, match=r"'a\.npy' is there already"):
+            await top.create("a.npy", NEW)
+        with pytest.raises(EntryExists, match="'g' is there already"):
+            await top.mkdir("g")
+        with pytest.raises(EntryExists, match=r"'b\.npy' is there already"):
+            await top.rename("a.npy", top, "b.npy", replace=False)
+        with pytest.raises(EntryExists, match="there is a node at /g already"):
+            await top.create("g.npy", NEW)
+
+
+@trio_test
+async def test_a_file_is_no_folder_and_a_folder_is_no_file() -> None:
+    async with two_arrays_and_a_group() as (tree, top):
+        with pytest.raises(IsADirectory, match="'g' is a folder"):
+            await top.unlink("g")
+        with pytest.raises(NotADirectory, match=r"'a\.npy' is a file"):
+            await top.rmdir("a.npy")
+        with pytest.raises(IsADirectory, match="'g' is a folder"):
+            await top.rename("a.npy", top, "g")
+        with pytest.raises(NotADirectory, match=r"/a\.npy is a file"):
+            await top.rename("g", top, "a.npy")
+        with pytest.raises(DirectoryNotEmpty, match=r"/g is not empty: it holds 'c\.npy'"):
+            await top.rmdir("g")
+        with pytest.raises(AcrossViews, match="cannot be renamed into another view"):
+            await top.rename("a.npy", await folder(tree, "raw"), "a.npy")
+
+
+@trio_test
+async def test_an_arrays_file_keeps_its_suffix_and_its_own_name_is_no_rename() -> None:
+    async with two_arrays_and_a_group() as (tree, top):
+        with pytest.raises(NameInvalid, match=r"'a\.txt': an array's file ends in \.npy"):
+            await top.rename("a.npy", top, "a.txt")
+        await top.rename("a.npy", top, "a.npy")
+        await top.rename("g", top, "g")
+        assert await names(tree, "npy") == {"a.npy", "b.npy", "g"}
+
+
+@trio_test
+async def test_what_tells_why_an_array_cannot_be_shown_is_neither_renamed_nor_removed() -> None:
+    store = await store_of(ONE)
+    await store.set(Key("bad/.zarray"), b"{")
+    async with tree_over(store) as tree:
+        top = await folder(tree)
+        (told,) = await names(tree, "npy") - {"a.npy"}
+        assert told.startswith("bad.")
+        with pytest.raises(NotPermitted, match="bad"):
+            await top.rename(told, top, "c.npy")
+        with pytest.raises(NotPermitted, match="cannot be removed"):
+            await top.unlink(told)
+
+
+@trio_test
+async def test_nothing_is_made_removed_or_renamed_where_the_mount_is_read_only() -> None:
+    store = await store_of(ONE)
+    store.writable = False
+    async with tree_over(store) as tree:
+        top = await folder(tree)
+        with pytest.raises(StoreReadOnly):
+            await top.create("b.npy", NEW)
+        with pytest.raises(StoreReadOnly):
+            await top.mkdir("g")
+        with pytest.raises(StoreReadOnly):
+            await top.unlink("a.npy")
+        with pytest.raises(StoreReadOnly):
+            await top.rename("a.npy", top, "b.npy")
+        assert (await load(tree, "npy/a.npy")).tolist() == [1, 2, 3, 4]
+
+
+@trio_test
+async def test_beside_an_array_at_the_root_there_is_nothing() -> None:
+    store = await store_of()
+    await store.erase(Key(".zgroup"))
+    for key, value in ONE.values("a").items():
+        await store.set(Key(key.removeprefix("a/")), value)
+    async with tree_over(store) as tree:
+        top = await folder(tree)
+        (only,) = await names(tree, "npy")
+        with pytest.raises(NoSuchEntry, match="other"):
+            await top.lookup("other.npy")
+        for refused in (top.create("b.npy", NEW), top.mkdir("g"), top.rename(only, top, "b.npy")):
+            with pytest.raises(NotPermitted, match="the root of the store is an array"):
+                await refused
+        assert (await load(tree, f"npy/{only}")).tolist() == [1, 2, 3, 4]
+
+
+@trio_test
+async def test_news_of_a_prefix_that_is_no_path_of_a_node_are_of_no_file() -> None:
+    async with two_arrays_and_a_group() as (tree, _):
+        view = tree._views["npy"]
+        for nowhere in (Prefix("a//"), Prefix("../")):
+            assert list(view.names_of(nowhere)) == []
+            assert list(view.lost(nowhere)) == []
+            view.follow(nowhere, Prefix("g/"))
+        assert list(view.names_of(Prefix("g/"))) == [(("g.npy",), False), (("g",), True)]
+        assert not list(view.affected(Change(Key("k"), "set"), ()))
+
+
+# --- a file that is being written -------------------------------------------------------------------------------------------------
+
+
+@LOST
+@trio_test
+async def test_a_file_without_a_header_is_no_array() -> None:
+    async with being_written(FOUR[:5]) as (_, handle):
+        assert bytes(await handle.read(0, 100)) == FOUR[:5]
+        with pytest.raises(ContentInvalid, match=r"no \.npy file: its 5 bytes are no header"):
+            await handle.flush()
+        await handle.truncate(3)
+        with pytest.raises(ContentInvalid, match="its 3 bytes are no header"):
+            await handle.flush()
+
+
+@LOST
+@trio_test
+async def test_a_file_that_is_not_whole_is_not_stored() -> None:
+    async with being_written(FOUR[:130]) as (tree, handle):
+        with pytest.raises(ContentInvalid, match="has 130 bytes, and its header tells of 144: nothing was stored"):
+            await handle.flush()
+    assert await contents(tree.store) == {".zgroup": b'{"zarr_format":2}'}
+
+
+@trio_test
+async def test_the_header_of_a_file_says_how_long_it_can_be() -> None:
+    async with being_written(HEAD) as (tree, handle):
+        with pytest.raises(FileTooLarge, match="tells of 144 bytes"):
+            await handle.write(140, b"12345")
+        with pytest.raises(FileTooLarge, match="tells of 144 bytes"):
+            await handle.truncate(145)
+        with pytest.raises(NotPermitted, match="used already"):
+            await handle.write(0, b"\x93NUMPX")
+        # The same again changes nothing.
+        await handle.write(0, FOUR[:132])
+        with pytest.raises(ContentInvalid, match="cannot be cut while it is being written"):
+            await handle.truncate(131)
+        await handle.truncate(144)
+        await handle.write(132, FOUR[132:])
+        assert bytes(await handle.read(120, 100)) == FOUR[120:]
+        await handle.flush()
+        assert await read(tree, "npy/new.npy") == FOUR
+
+
+@LOST
+@trio_test
+async def test_more_than_a_header_tells_of_is_no_array() -> None:
+    async with being_written(b"") as (tree, handle):
+        with pytest.raises(FileTooLarge, match="tells of 144 bytes"):
+            await handle.write(0, FOUR + b"x")
+    assert await contents(tree.store) == {".zgroup": b'{"zarr_format":2}'}
+
+
+@trio_test
+async def test_zeros_are_no_header_and_a_file_that_was_emptied_can_begin_again() -> None:
+    async with being_written(b"") as (tree, handle):
+        with pytest.raises(ContentInvalid, match="does not begin with"):
+            await handle.truncate(10)
+        await handle.truncate(0)
+        await handle.write(0, FOUR)
+        await handle.flush()
+        assert await read(tree, "npy/new.npy") == FOUR
+
+
+@trio_test
+async def test_a_file_that_lost_its_name_when_a_part_of_it_was_stored_cannot_be_read_on() -> None:
+    """What memory has no room for is stored early; without its name it will never be an array, and that is erased again."""
+    elements = np.arange(1 << 16, dtype="<i4")
+    whole = npy(elements)
+    async with tree_over(await store_of(), memory_limit="0") as tree:
+        top = await folder(tree)
+        _, handle = await top.create("new.npy", NEW)
+        await handle.write(0, whole[: len(whole) - 4])
+        await top.unlink("new.npy")
+        with pytest.raises(StaleEntry, match="lost its name, and what of it was stored already is erased"):
+            await handle.read(0, 10)
+        await handle.release()
+    assert await contents(tree.store) == {".zgroup": b'{"zarr_format":2}'}
+
+
+# --- an array's file --------------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_the_size_of_an_arrays_file_is_that_of_the_array() -> None:
+    async with two_arrays_and_a_group() as (tree, _):
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, File)
+        handle = await file.open(WRITE)
+        size = (await file.attributes()).size
+        with pytest.raises(FileTooLarge, match=f"exactly {size} bytes"):
+            await handle.write(size, b"x")
+        with pytest.raises(FileTooLarge, match=f"exactly {size} bytes"):
+            await handle.truncate(size + 1)
+        with pytest.raises(ContentInvalid, match=f"cannot be cut to {size - 1}"):
+            await handle.truncate(size - 1)
+        with pytest.raises(NotPermitted, match="the header of"):
+            await handle.write(0, b"\x93NUMPX")
+        await handle.release()
+
+
+# --- a format that zarrfs only writes ---------------------------------------------------------------------------------------------
+
+
+class Bare(Container):
+    """Elements behind one byte, which nobody can take back: `Container.read_head` is the one of the base class."""
+
+    name: ClassVar[str] = "bare"
+    suffix: ClassVar[str] = ".bin"
+
+    def layout(self, metadata: ArrayMetadata) -> FileLayout:
+        if metadata.ndim != 1:
+            raise NotRepresentable("one dimension alone")
+        return FileLayout((Literal(0, b"!"), Elements(1, metadata.nbytes)))
+
+
+class Taken(Bare):
+    """The same, and by mistake it says that it can be taken back."""
+
+    writable: ClassVar[bool] = True
+
+    def read_head(self, data: bytes) -> Head | None:
+        return super().read_head(data)
+
+
+@trio_test
+async def test_files_of_a_format_that_cannot_be_taken_back_are_read_only() -> None:
+    async with two_arrays_and_a_group() as (_, npy_folder):
+        assert isinstance(npy_folder, WholeArrayRoot)
+        top = WholeArrayRoot(npy_folder.context, Bare())
+        assert await names(top) == {"a.bin", "b.bin", "g"}
+        assert await read(top, "a.bin") == b"!" + ONE.elements.tobytes()
+        with pytest.raises(NotPermitted, match="bare/ cannot be written"):
+            await top.create("c.bin", NEW)
+        with pytest.raises(NotPermitted, match="bare/ cannot be written"):
+            await top.unlink("a.bin")
+        file = await walk(top, "a.bin")
+        assert isinstance(file, File)
+        with pytest.raises(NotPermitted, match="cannot be written"):
+            await file.open(WRITE)
+        await (await file.open(READ_ONLY)).release()
+
+
+@LOST
+@trio_test
+async def test_a_format_that_has_no_reader_takes_nothing() -> None:
+    async with two_arrays_and_a_group() as (_, npy_folder):
+        assert isinstance(npy_folder, WholeArrayRoot)
+        top = WholeArrayRoot(npy_folder.context, Taken())
+        with pytest.raises(NotPermitted, match="files in bare/ cannot be written"):
+            await write(top, "c.bin", b"!abcd")
