@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.length import unhurried
+from zarrfs.fuse import inodes as module
 from zarrfs.fuse.inodes import ROOT_INO, Inode, InodeTable, is_same, same_size, stamp_of
-from zarrfs.vfs.node import Attributes, Directory
+from zarrfs.vfs.node import Attributes, Directory, File, Handle, OpenFlags
 
 
 class Nowhere(Directory):
@@ -284,3 +285,70 @@ def test_a_value_of_another_generation_is_another_file_whatever_its_size_and_tim
     assert not is_same(one, another) and not is_same(one, later) and not is_same(listed, later) and not is_same(one, -1)
     assert same_size(one, later) and not same_size(one, -1)
     assert listed < 1 << 32, "so many bytes are kept of what was only listed"
+
+
+class Quiet(File):
+    """A file that holds ``nbytes`` of memory for who may read it."""
+
+    def __init__(self, nbytes: int = 0) -> None:
+        self.nbytes = nbytes
+        self.ident = "quiet"
+
+    @property
+    def held_nbytes(self) -> int:
+        return self.nbytes
+
+    async def attributes(self) -> Attributes:
+        raise NotImplementedError
+
+    async def open(self, flags: OpenFlags) -> Handle:
+        raise NotImplementedError
+
+
+def test_of_very_many_files_the_nodes_that_nobody_has_open_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NODES_KEPT", 4)
+    inodes = table()
+    found = [inodes.refer(inodes.root, f"k{number}", is_folder=not number) for number in range(8)]
+    inodes.opened(found[1])
+    inodes.attach(found[0], Nowhere())
+    for inode in found[1:]:
+        inodes.attach(inode, Quiet())
+    # A folder, and what is open, are kept; the others are found again by their names.
+    assert [inode.node is not None for inode in found] == [True, True, False, False, True, True, True, True]
+
+
+def test_a_node_that_was_forgotten_by_the_kernel_is_not_kept_for_its_handles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NODES_KEPT", 1)
+    inodes = table()
+    gone, other, last = (inodes.refer(inodes.root, name, is_folder=True) for name in "abc")
+    inodes.attach(gone, Nowhere())
+    inodes.forget(gone.ino, 1)
+    inodes.attach(other, Nowhere())
+    inodes.attach(last, Nowhere())
+    assert gone not in inodes._with_nodes and {other, last} >= set(inodes._with_nodes)
+
+
+def test_files_that_hold_much_memory_are_let_go_of_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HEAVY_NBYTES", 100_000)
+    inodes = table()
+    files = [inodes.refer(inodes.root, f"k{number}", is_folder=False) for number in range(4)]
+    inodes.opened(files[0])
+    for inode in files:
+        inodes.attach(inode, Quiet(40_000))
+    # The first is open, the second was let go of for the last.
+    assert [inode.node is not None for inode in files] == [True, False, True, True]
+    # Whoever is looked up again counts as it is now.
+    inodes.attach(files[3], Quiet(20_000))
+    inodes.attach(files[2], Quiet(70_000))
+    assert [inode.node is not None for inode in files] == [True, False, True, True]
+    inodes.attach(files[1], Quiet(1_000_000))
+    assert [inode.node is not None for inode in files] == [True, True, False, False]
+
+
+def test_what_comes_to_be_at_the_path_of_a_file_that_is_gone_is_another() -> None:
+    inodes = table()
+    old = inodes.refer(inodes.root, "k", is_folder=False)
+    inodes.vanished(old)
+    new = inodes.at("k")
+    assert new is not old and new.path == "k" and inodes.number("k") == new.ino
+    assert inodes.at("k") is new

@@ -1,0 +1,159 @@
+"""What a codec refuses by itself: sizes that cannot be, limits of its format, and libraries that are not installed."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+
+from zarrfs.codecs import blosc, deflate, lookup, lz4
+from zarrfs.codecs.base import BYTE, BytesBytesCodec, ChunkSpec
+from zarrfs.codecs.bytes import Bytes
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.codecs.numpy_filter import NumpyFilter
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported
+from zarrfs.model import data_type
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import OBJECT, STRING
+
+SNAPPY = CodecSpec("blosc", {"typesize": 1, "cname": "snappy", "clevel": 1, "shuffle": "noshuffle", "blocksize": 0})
+
+
+def codec(spec: CodecSpec) -> BytesBytesCodec:
+    _, found = lookup.resolve(spec, BYTE)
+    assert isinstance(found, BytesBytesCodec)
+    return found
+
+
+# --- libraries that are not there ---------------------------------------------------------------------------------------------------
+
+
+def test_without_igzip_zlib_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal.igzip_lib", None)
+    assert deflate._igzip_lib() is None
+    monkeypatch.setattr(deflate, "igzip_lib", None)
+    data = bytes(range(256)) * 9
+    assert bytes(codec(CodecSpec("gzip", {"level": 1})).decode(gzip.compress(data), len(data))) == data
+    assert bytes(codec(CodecSpec("numcodecs.zlib", {"level": 1})).decode(zlib.compress(data), len(data))) == data
+    with pytest.raises(ChunkDecodeError, match="gzip"):
+        codec(CodecSpec("gzip", {"level": 1})).decode(gzip.compress(data)[:-1], len(data))
+
+
+def test_without_the_package_that_has_snappy_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("imagecodecs")
+    encoded = bytes(codec(SNAPPY).encode(b"abc" * 100))
+    assert bytes(codec(SNAPPY).decode(encoded, 300)) == b"abc" * 100
+    decoder = codec(CodecSpec("blosc", {**SNAPPY.configuration, "cname": "zstd"}))
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    # What the document says need not be what the container says.
+    with pytest.raises(ChunkDecodeError, match="compressed with snappy; that needs the package imagecodecs"):
+        decoder.decode(encoded, 300)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MetadataUnsupported, match=r"snappy needs the package imagecodecs \(pip install"):
+        codec(SNAPPY)
+
+
+# --- limits of a format -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "spec"),
+    [(blosc, CodecSpec("blosc", {**SNAPPY.configuration, "cname": "lz4"})), (lz4, CodecSpec("numcodecs.lz4"))],
+    ids=["blosc", "lz4"],
+)
+def test_more_than_the_format_has_room_for_is_not_encoded(module: Any, spec: CodecSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_NBYTES", 100)
+    assert bytes(codec(spec).decode(codec(spec).encode(b"a" * 100), 100)) == b"a" * 100
+    with pytest.raises(ChunkEncodeError, match=r"101 bytes are more than one (container|block) can hold \(100\)"):
+        codec(spec).encode(b"a" * 101)
+
+
+def test_base64_of_more_than_a_chunk_is_refused() -> None:
+    base64 = codec(CodecSpec("numcodecs.base64"))
+    with pytest.raises(ChunkDecodeError, match="9 characters are more than 6 bytes make"):
+        base64.decode(b"YWJjYWJjY", 6)
+    with pytest.raises(ChunkDecodeError, match="decodes to 6 bytes instead of the 5"):
+        base64.decode(b"YWJjYWJj", 5)
+
+
+def test_bytes_that_are_no_chunk_are_refused() -> None:
+    chunk = ChunkSpec((3,), np.dtype("<i2"))
+    assert Bytes().decode(b"\1\0\2\0\3\0", chunk).tolist() == [1, 2, 3]
+    with pytest.raises(ChunkDecodeError, match="bytes: 5 bytes instead of the 6 that a chunk has"):
+        Bytes().decode(b"\1\0\2\0\3", chunk)
+    with pytest.raises(MetadataError, match="either endian or dtype"):
+        Bytes.from_spec(CodecSpec("bytes", {"endian": "big", "dtype": "<i2"}))
+
+
+def test_more_elements_than_zarrfs_would_read_are_not_written() -> None:
+    chain = CodecChain.build([CodecSpec("numcodecs.json2")], OBJECT)
+    with pytest.raises(ChunkEncodeError, match="elements are int64, those of the array object"):
+        chain.encode(np.arange(3))
+
+
+# --- NumPy's filters, on bytes --------------------------------------------------------------------------------------------------------
+
+
+DELTA = CodecSpec("numcodecs.delta", {"dtype": "<i4"})
+
+
+def on_bytes(spec: CodecSpec, dtype: str) -> Any:
+    """A filter as v2 has it behind another: on bytes."""
+    _, found = lookup.resolve(spec, np.dtype(dtype))
+    assert isinstance(found, NumpyFilter)
+    return found.on_bytes(np.dtype(dtype))
+
+
+def test_bytes_that_are_no_whole_number_of_elements_are_refused() -> None:
+    delta = on_bytes(DELTA, "<i4")
+    assert bytes(delta.decode(delta.encode(b"\1\0\0\0\3\0\0\0"), 8)) == b"\1\0\0\0\3\0\0\0"
+    with pytest.raises(ChunkEncodeError, match="delta: 5 bytes are no whole number of int32"):
+        delta.encode(bytes(5))
+    with pytest.raises(ChunkDecodeError, match="delta: 5 bytes are no whole number of int32"):
+        delta.decode(bytes(5), 8)
+    with pytest.raises(ChunkDecodeError, match="delta: 12 encoded bytes are more than a chunk of 8 bytes makes"):
+        delta.decode(bytes(12), 8)
+
+
+def test_bytes_that_decode_to_more_than_a_chunk_are_refused() -> None:
+    bits = on_bytes(CodecSpec("numcodecs.packbits"), "|b1")
+    assert bytes(bits.decode(b"\4\xf0", 4)) == b"\1" * 4
+    with pytest.raises(ChunkDecodeError, match="packbits: decodes to 8 bytes instead of the 4"):
+        bits.decode(b"\0\xf0", 4)
+
+
+def test_no_bytes_are_no_elements() -> None:
+    delta = on_bytes(DELTA, "<i4")
+    assert bytes(delta.encode(b"")) == bytes(delta.decode(b"", 0)) == b""
+
+
+def test_elements_without_a_fixed_size_are_no_bytes() -> None:
+    labels = CodecSpec("numcodecs.categorize", {"labels": ["a"], "dtype": "|O", "astype": "|u1"})
+    with pytest.raises(MetadataError):
+        CodecChain.build([CodecSpec("vlen-utf8"), labels], STRING)
+    _, found = lookup.resolve(labels, np.dtype(object))
+    assert isinstance(found, NumpyFilter)
+    with pytest.raises(MetadataError, match="elements that have no fixed size are no bytes"):
+        found.on_bytes(np.dtype(object))
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_separators_that_are_not_stated_are_those_of_numcodecs(indent: int | None) -> None:
+    config = {"id": "json2", "indent": indent, "separators": None}
+    chain = CodecChain.build([lookup.from_numcodecs(config)], OBJECT)
+    elements = np.array(["a", None, 1.5], object)
+    theirs = numcodecs.JSON(indent=indent, separators=None)
+    assert bytes(chain.encode(elements)) == bytes(theirs.encode(elements))
+
+
+def test_a_type_of_the_chain_that_is_another_than_the_arrays_is_refused() -> None:
+    with pytest.raises(MetadataError):
+        CodecChain.build([CodecSpec("bytes"), CodecSpec("vlen-utf8")], data_type.from_name("int32"))

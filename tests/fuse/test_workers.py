@@ -1,0 +1,117 @@
+"""The workers that take requests: an error in one of them ends no mount, and none is taken while there is no memory for it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+
+import pyfuse3
+import pytest
+import trio
+from trio.testing import MockClock
+
+from zarrfs.fuse import workers
+from zarrfs.memory.reserve import Reserve
+
+
+class Scarce(Reserve):
+    """There is no room ``without`` times, and then there is."""
+
+    def __init__(self, without: int) -> None:
+        super().__init__(1 << 12)
+        self.without = without
+
+    def take(self) -> bool:
+        if self.without:
+            self.without -= 1
+            return False
+        return super().take()
+
+
+def worked(loop: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch, *, is_over: bool = False) -> None:
+    """What a worker does with a ``loop`` of pyfuse3's."""
+
+    async def _session_loop() -> None:
+        await loop()
+
+    async def main() -> None:
+        with workers.kept_going(lambda: is_over):
+            await pyfuse3._session_loop()
+        assert pyfuse3._session_loop is _session_loop
+
+    monkeypatch.setattr(pyfuse3, "_session_loop", _session_loop)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.logs("a worker failed, and goes on")
+def test_an_error_in_a_worker_is_told_and_it_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    errors: list[Exception] = [MemoryError(), OSError(errno.EIO, "a request that cannot be read"), ValueError("what")]
+
+    async def loop() -> None:
+        if errors:
+            raise errors.pop()
+
+    worked(loop, monkeypatch)
+    assert [text.partition(": ")[2].partition(":")[0] for text in caplog.messages] == ["ValueError", "OSError", "MemoryError"]
+
+
+@pytest.mark.logs("a worker failed, and goes on")
+def test_an_error_that_cannot_even_be_told_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Untold(Exception):
+        """As where there is no memory for words."""
+
+        def __str__(self) -> str:
+            raise MemoryError
+
+    left = [Untold()]
+
+    async def loop() -> None:
+        if left:
+            raise left.pop()
+
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    worked(loop, monkeypatch)
+    assert not left
+
+
+@pytest.mark.parametrize(
+    ("error", "is_over"), [(OSError(errno.ECONNABORTED, "aborted"), False), (ValueError("too late"), True)], ids=["aborted", "over"]
+)
+def test_a_worker_ends_with_its_connection(error: Exception, is_over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def loop() -> None:
+        raise error
+
+    with pytest.raises(type(error), match=str(error.args[-1])):
+        worked(loop, monkeypatch, is_over=is_over)
+
+
+def test_a_version_with_other_workers_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(pyfuse3, "_session_loop")
+    ready = pyfuse3._wait_fuse_readable
+    with workers.kept_going(lambda: False):
+        assert pyfuse3._wait_fuse_readable is ready and not hasattr(pyfuse3, "_session_loop")
+
+
+@pytest.mark.parametrize(("without", "seconds"), [(0, 0.0), (3, 0.1), (1000, 1.0)], ids=["enough", "soon", "not soon"])
+def test_no_request_is_taken_while_there_is_no_memory_for_it_but_not_for_ever(
+    without: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be what frees some."""
+    scarce = Scarce(0)
+    taken_at: list[float] = []
+
+    async def _wait_fuse_readable() -> bool:
+        taken_at.append(trio.current_time())
+        return True
+
+    async def main() -> None:
+        with workers.kept_going(lambda: False):
+            scarce.without = without
+            began = trio.current_time()
+            assert await pyfuse3._wait_fuse_readable()
+            assert taken_at[0] - began == pytest.approx(seconds, abs=0.06)
+
+    monkeypatch.setattr(workers, "RESERVE", scarce)
+    monkeypatch.setattr(pyfuse3, "_wait_fuse_readable", _wait_fuse_readable)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert not scarce.is_held
