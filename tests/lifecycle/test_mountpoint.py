@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import errno
+import os
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from zarrfs.errors import FuseUnavailable, MountpointUnusable
 from zarrfs.lifecycle import mountpoint as before
+from zarrfs.lifecycle.dead_mounts import Life
+from zarrfs.lifecycle.mount_table import FSTYPE, Mount, Owner
 from zarrfs.options.config import MountConfig
 
 
@@ -53,3 +59,85 @@ def test_fuse_conf(text: str, lets: bool, tmp_path: Path) -> None:
     conf = tmp_path / "fuse.conf"
     conf.write_text(text)
     assert before._lets_users_allow_other(str(conf)) is lets
+
+
+@pytest.mark.parametrize(
+    ("life", "uid", "words"),
+    [
+        (Life.ALIVE, 0, "is already mounted by zarrfs: `zarrfs umount .*` first, or choose another"),
+        (Life.SILENT, 0, "whose daemon does not answer: end that, then `zarrfs umount"),
+        (Life.DEAD, 2**31 - 7, rf"holds a mount by user {2**31 - 7} whose daemon died: they or root may remove it"),
+        (Life.DEAD, 4321, None),
+    ],
+    ids=["alive", "silent", "another's", "dead"],
+)
+def test_a_mount_of_ours_is_replaced_only_when_its_daemon_is_gone_and_it_is_this_users(
+    mountpoint: Path, life: Life, uid: int, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Mount(str(mountpoint), FSTYPE, "0:987654", Owner(uid, 0))
+    monkeypatch.setattr(before, "mount_at", lambda path: found if path == str(mountpoint) else None)
+    monkeypatch.setattr(before, "life_of", lambda mount: life)
+    monkeypatch.setattr(before.os, "geteuid", lambda: 4321)
+    monkeypatch.setattr(before.os, "getuid", lambda: 4321)
+    if words is None:
+        assert before.holds_dead_mount(str(mountpoint))
+        with pytest.raises(
+            MountpointUnusable, match=r"is a mount of type fuse\.zarrfs whose daemon died: remove it with `zarrfs umount"
+        ):
+            before.check_mountpoint(str(mountpoint))
+        return
+    with pytest.raises(MountpointUnusable, match=words):
+        before.check_mountpoint(str(mountpoint))
+
+
+def test_a_folder_in_a_dead_mount_is_told_of_as_that(mountpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(path: str) -> NoReturn:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), path)
+
+    above = str(mountpoint.parent)
+    monkeypatch.setattr(before, "mount_at", lambda path: Mount(above, "fuse.other", "0:1") if path == above else None)
+    monkeypatch.setattr(before.os, "lstat", dead)
+    with pytest.raises(
+        MountpointUnusable, match=rf"lies in {above}, a mount of type fuse\.other whose daemon died: .*fusermount3 -u"
+    ):
+        before.check_mountpoint(str(mountpoint))
+
+
+@pytest.mark.parametrize(("mode", "words"), [(0o555, "is not writable for you"), (0o1777, "is a sticky folder of somebody else's")])
+def test_what_fusermount3_would_refuse_is_refused_before(
+    mountpoint: Path, mode: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mountpoint.chmod(mode)
+    owner = mountpoint.stat().st_uid
+    monkeypatch.setattr(before.os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(before.os, "getuid", lambda: owner + 1)
+    monkeypatch.setattr(before.os, "access", lambda path, how: bool(mode & 0o002))
+    with pytest.raises(MountpointUnusable, match=f"{words}.*: choose a folder of your own"):
+        before.check_mountpoint(str(mountpoint))
+
+
+def test_a_device_that_may_not_be_used_is_no_missing_one(config: MountConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: str, flags: int) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(before.os, "open", refused)
+    with pytest.raises(FuseUnavailable, match=r"/dev/fuse may not be used \(permission denied\): run as root, or `chmod 0666` it"):
+        before.check_fuse(config)
+
+
+def test_what_a_user_lacks_is_said_before_the_mount(config: MountConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fuse").touch()
+    device, conf = str(tmp_path / "fuse"), tmp_path / "fuse.conf"
+    monkeypatch.setattr(before.os, "geteuid", lambda: 4321)
+    monkeypatch.setattr(before.programs, "find", lambda _: None)
+    with pytest.raises(FuseUnavailable, match="fusermount3 is not installed"):
+        before.check_fuse(config, device)
+    monkeypatch.setattr(before.programs, "find", lambda name: f"/usr/bin/{name}")
+    before.check_fuse(config, device, str(conf))
+    others = replace(config, allow_other=True)
+    with pytest.raises(
+        FuseUnavailable, match=r"allow_other is root's choice: have `user_allow_other` put on a line of its own in .*conf"
+    ):
+        before.check_fuse(others, device, str(conf))
+    conf.write_text("user_allow_other # as everywhere\n")
+    before.check_fuse(others, device, str(conf))
