@@ -1,0 +1,150 @@
+"""The files of ``raw/``: values that others replace or erase meanwhile, and stores that can do less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.stores import contents, fill
+from tests.support.trees import READ_ONLY, read, tree_over, walk, write
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry, StoreUnsupported
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.base import Buffer, Change, Generation
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.vfs.node import Directory, File, OpenFlags
+from zarrfs.vfs.temporary import TemporaryFile
+from zarrfs.views.raw import value as raw_value
+
+TEMPORARY = f"k.{'0' * 32}.partial"
+WRITE = OpenFlags(write=True)
+
+
+class UnconditionalStore(ForwardingStore):
+    """One that cannot say in one step whether somebody else was quicker."""
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+        if if_generation is not None:
+            raise StoreUnsupported("no conditions")
+        return await super().set(key, value)
+
+
+class RestlessStore(ForwardingStore):
+    """Somebody replaces the value after its first ``calm`` parts were read."""
+
+    calm = 1 << 30
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        self.calm -= 1
+        if self.calm < 0:
+            for key, _ in key_ranges:
+                await self.inner.set(key, b"another" * 20)
+        return await super().get_partial_values(key_ranges, if_generation=if_generation)
+
+
+async def written(tree: MountTree) -> tuple[Directory, TemporaryFile]:
+    """The root of ``raw/``, and a temporary file in it."""
+    await write(tree, f"raw/{TEMPORARY}", b"written")
+    folder, file = await walk(tree, "raw"), await walk(tree, f"raw/{TEMPORARY}")
+    assert isinstance(folder, Directory) and isinstance(file, TemporaryFile)
+    return folder, file
+
+
+@trio_test
+async def test_a_link_makes_a_key_where_there_is_none_whatever_the_store_can_do() -> None:
+    store = MemoryStore()
+    async with tree_over(UnconditionalStore(store)) as tree:
+        folder, file = await written(tree)
+        await folder.link(file, "k")
+        assert await contents(store) == {"k": b"written"}
+
+
+@pytest.mark.parametrize("kind", [ForwardingStore, UnconditionalStore], ids=["conditional", "unconditional"])
+@trio_test
+async def test_a_link_does_not_replace_what_another_program_has_stored_meanwhile(kind: type[ForwardingStore]) -> None:
+    class Quicker(kind):  # type: ignore[misc, valid-type]
+        """Between the look at the key and its creation."""
+
+        async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+            await self.inner.set(key, b"theirs")
+            result: Generation | None = await super().set(key, value, if_generation=if_generation)
+            return result
+
+    store = MemoryStore()
+    async with tree_over(Quicker(store)) as tree:
+        folder, file = await written(tree)
+        with pytest.raises(EntryExists, match="'k' is there already"):
+            await folder.link(file, "k")
+    assert await contents(store) == {"k": b"theirs"}
+
+
+@trio_test
+async def test_the_time_of_a_value_that_is_gone_is_nobodys() -> None:
+    store = MemoryStore()
+    await fill(store, {"k": b"1"})
+    async with tree_over(store) as tree:
+        file = await walk(tree, "raw/k")
+        assert isinstance(file, File)
+        await file.set_mtime(5_000_000_000)
+        assert (await file.attributes()).mtime_ns == 5_000_000_000
+        await store.erase(Key("k"))
+        await file.set_mtime(6_000_000_000)
+        with pytest.raises(NoSuchEntry, match="raw/k is gone"):
+            await file.attributes()
+        with pytest.raises(NoSuchEntry, match="raw/k is gone"):
+            await file.open(READ_ONLY)
+        # A new value of that name has its own time.
+        await store.set(Key("k"), b"22")
+        assert (await file.attributes()).mtime_ns not in (5_000_000_000, 6_000_000_000)
+
+
+@trio_test
+async def test_a_large_value_that_is_replaced_while_it_is_loaded_is_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_value, "WHOLE_NBYTES", 10)
+    monkeypatch.setattr(raw_value, "_AT_ONCE_NBYTES", 10)
+    monkeypatch.setattr(raw_value, "_PIECE_NBYTES", 16)
+    inner = MemoryStore()
+    await fill(inner, {"k": bytes(range(100)), "z": bytes(100)})
+    store = RestlessStore(inner)
+    async with tree_over(store) as tree:
+        for name in ("k", "z"):
+            file = await walk(tree, f"raw/{name}")
+            assert isinstance(file, File)
+            handle = await file.open(WRITE)
+            await handle.write(50, b"changed")
+            await handle.flush()
+            await handle.release()
+        whole = bytes(range(50)) + b"changed" + bytes(range(57, 100))
+        assert await read(tree, "raw/k") == whole
+        assert await read(tree, "raw/z") == bytes(50) + b"changed" + bytes(43)
+        file = await walk(tree, "raw/k")
+        assert isinstance(file, File)
+        handle = await file.open(WRITE)
+        store.calm = 2
+        with pytest.raises(StaleEntry, match="'k' was replaced while it was being read"):
+            await handle.write(50, b"again")
+        await handle.release()
+    assert (await contents(inner))["k"] == b"another" * 20
+
+
+@trio_test
+async def test_a_folder_that_is_moved_or_removed_behind_the_mount_takes_its_empty_folders_along() -> None:
+    store = MemoryStore()
+    await fill(store, {"a/k": b"1"})
+    async with tree_over(store) as tree:
+        folder = await walk(tree, "raw/a")
+        assert isinstance(folder, Directory)
+        await folder.mkdir("empty")
+        raw = tree._views["raw"]
+        assert list(raw.names_of(Prefix("a/"))) == [(("a",), True)]
+        await tree.store.rename_prefix(Prefix("a/"), Prefix("b/"))
+        moved = await walk(tree, "raw/b")
+        assert isinstance(moved, Directory)
+        assert {entry[0] async for entry in moved.entries()} == {"k", "empty"}
+        (gone,) = raw.affected(Change(Prefix("a/"), "unmade"), ())
+        assert (gone.names, gone.gone) == (("a",), True)
