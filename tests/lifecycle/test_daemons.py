@@ -48,7 +48,7 @@ def test_who_asks_is_not_behind_the_mount_whatever_that_tells(mounted: Mount) ->
     before = len(os.listdir("/proc/self/fd"))
     tell(mounted, pid=os.getpid())
     assert daemons.behind(mounted) is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_mount_that_does_not_answer_is_not_waited_for(mounted: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_a_process_that_vanishes_while_it_is_looked_at_is_none(mounted: Mount, m
     tell(mounted, pid=os.getpid())
     monkeypatch.setattr(daemons, "_is_behind", gone)
     assert daemons.behind(mounted) is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_process_without_the_connection_counts_by_its_command_line_where_nothing_else_is_known(

@@ -79,7 +79,7 @@ def test_a_program_that_cannot_be_started_leaves_nothing_open(mountpoint: Path, 
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(FileNotFoundError):
         Detaching(Mount(str(mountpoint), FSTYPE, "0:1"), lazy=True)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_who_made_a_mount_is_named_as_far_as_that_is_known() -> None:

@@ -105,7 +105,7 @@ def test_what_is_neither_file_nor_device_is_refused_and_closed(tmp_path: Path, m
     monkeypatch.setattr(log_file, "_let_readers_in", lambda descriptor, mode: None)
     with pytest.raises(UsageError, match=r"is not a file: choose another"):
         open_to_append(str(tmp_path / "x.log"))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_pipe_and_the_terminal_are_logs(tmp_path: Path) -> None:

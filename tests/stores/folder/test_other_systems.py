@@ -227,7 +227,7 @@ async def test_a_lock_that_fails_otherwise_is_an_error_and_leaves_nothing_open(p
         with pytest.raises(StoreError, match="nput/output error"):
             async with store.exclusive(Key("k")):
                 raise AssertionError("it is not held")
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize(("times", "is_held"), [(3, True), (1000, False)], ids=["for a while", "always"])
