@@ -1,0 +1,322 @@
+"""What a failure or a kill leaves of an operation in several steps: each thing that can lie there is ended, undone, or left and told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, trio_test
+
+from tests.support.arrays import reading
+from tests.support.stores import WaitingStore, contents, fill
+from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, StoreAccessDenied, StoreTimeout, ZarrfsError
+from zarrfs.hierarchy.intents import VERSION, Intent, Intents, Record, copy_into_place, settle
+from zarrfs.hierarchy.recovery import Recovered, demand_known, recover
+from zarrfs.keys import APART, Key, NodePath, Prefix
+from zarrfs.stores.base import Buffer, Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.forwarding import ForwardingStore
+
+PATH, PLACE, SOURCE, DOCUMENT = NodePath("/a"), Prefix("data/a/"), Prefix("data/b/"), Key("meta/a.array")
+NAME = "0" * 32
+OLD, NEW = {DOCUMENT: b"old document"}, {DOCUMENT: b"new document"}
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+async def store_with(
+    values: dict[str, bytes], *, old: bytes = b"", new: bytes = b"", place: bytes = b""
+) -> tuple[MemoryStore, Intent]:
+    """A store, and an operation of which one value lies in each part that is not empty."""
+    store = MemoryStore()
+    intent = Intent(store, NAME)
+    await fill(store, values)
+    for prefix, value in ((intent.old, old), (intent.new, new), (PLACE, place)):
+        if value:
+            await store.set(prefix.key("0"), value)
+    return store, intent
+
+
+async def left_behind(store: Store, record: Record) -> None:
+    """As a process leaves it that is killed there."""
+    intent = Intent(store, NAME)
+    await intent.begin(record)
+    await intent.let_go()
+
+
+async def mount_again(store: Store, told: list[ZarrfsError] | None = None) -> list[Recovered]:
+    """What the next mount that may write does first."""
+    failed: Callable[[ZarrfsError], None] = (told if told is not None else []).append
+    return await recover(Intents(store), reading(store).hierarchy, store, failed)
+
+
+def edited(**changes: Any) -> bytes:
+    """A record with other members."""
+    return json.dumps(json.loads(Record("replace", PATH, PLACE).format()) | changes).encode()
+
+
+# --- the record -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record("erase", PATH, PLACE),
+        Record("rename", PATH, PLACE, source=SOURCE, is_used=False),
+        Record("replace", NodePath("/"), Prefix(), copies=True, erased=(Key("0.0"), Key("0.1")), count=3, before=OLD, after=NEW),
+    ],
+    ids=lambda record: record.operation,
+)
+def test_a_record_says_afterwards_what_was_meant(record: Record) -> None:
+    assert Record.parse(record.format()) == record
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (edited(operation="shuffle"), "unknown operation 'shuffle'"),
+        (edited(place=""), "the whole store is no place"),
+        (edited(place=".zarrfs/x/"), "below .zarrfs/"),
+        (edited(erased=["0", ".zarrfs/x/new/0"]), "below .zarrfs/"),
+        (edited(after={"k": "no base 64"}), "not the record of an operation"),
+        (b"[" * 100_000, "not the record of an operation"),
+    ],
+    ids=["operation", "whole store", "place apart", "key apart", "document", "deep"],
+)
+@pytest.mark.logs("is left as it is")
+@trio_test
+async def test_a_record_that_nobody_wrote_is_left_and_nothing_is_done(text: bytes, why: str) -> None:
+    with pytest.raises(MetadataError, match=why):
+        Record.parse(text)
+    store, intent = await store_with({}, old=b"old", place=b"new")
+    await store.set(intent.prefix.key("intent.json"), text)
+    before = await contents(store)
+    assert await mount_again(store) == []
+    assert await contents(store) == before
+
+
+@trio_test
+async def test_what_a_later_version_left_is_not_touched() -> None:
+    store, intent = await store_with({}, old=b"old", place=b"new")
+    await store.set(intent.prefix.key("intent.json"), edited(version=VERSION + 1))
+    before = await contents(store)
+    for asked in (demand_known(Intents(store)), mount_again(store)):
+        with pytest.raises(IntentTooNew, match=f"version {VERSION + 1}: this zarrfs knows those up to {VERSION}"):
+            await asked
+    assert await contents(store) == before
+    # Nobody holds it because somebody looked.
+    with trio.fail_after(1):
+        await intent.hold()
+
+
+# --- where documents and chunks lie in one folder ------------------------------------------------------------------------------
+
+
+@pytest.mark.logs("was cut short is undone")
+@trio_test
+async def test_what_was_put_aside_goes_back_to_a_place_that_is_empty() -> None:
+    store, _ = await store_with({}, old=b"old", new=b"new")
+    await left_behind(store, Record("replace", PATH, PLACE))
+    assert await mount_again(store) == [Recovered("replace", PATH, False)]
+    assert await contents(store) == {PLACE + "0": b"old"}
+
+
+@pytest.mark.logs("was cut short is ended")
+@trio_test
+async def test_what_was_put_aside_goes_when_the_new_is_in_its_place() -> None:
+    store, _ = await store_with({}, old=b"old", place=b"new")
+    await left_behind(store, Record("replace", PATH, PLACE))
+    assert await mount_again(store) == [Recovered("replace", PATH, True)]
+    assert await contents(store) == {PLACE + "0": b"new"}
+
+
+@pytest.mark.parametrize("source", [None, SOURCE], ids=["replace", "rename"])
+@pytest.mark.logs("could be neither ended nor undone")
+@trio_test
+async def test_something_else_in_the_place_costs_neither_it_nor_what_was_put_aside(source: Prefix | None) -> None:
+    store, intent = await store_with({}, old=b"old", place=b"somebody's")
+    await store.set((source or intent.new).key("0"), b"new")
+    await left_behind(store, Record("rename" if source else "replace", PATH, PLACE, source=source))
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE)]
+    assert f"what was at /a is in {intent.old}" in str(told[0])
+
+
+# --- where documents lie elsewhere ---------------------------------------------------------------------------------------------
+
+REPLACE = Record("replace", PATH, PLACE, before=OLD, after=NEW)
+FIRST_CHUNKS = Record("replace", PATH, PLACE, is_used=False, before=OLD, after=NEW)
+
+
+@pytest.mark.parametrize(
+    ("record", "lies", "documents", "chunk"),
+    [
+        # Before anything was begun, and without the document of what was there.
+        (REPLACE, {"new": b"new", "place": b"old"}, OLD, b"old"),
+        (REPLACE, {"new": b"new", "place": b"old"}, {}, b"old"),
+        # The old is aside; the new is in its place, too, with no document or with that of somebody else.
+        (REPLACE, {"old": b"old", "new": b"new"}, {}, b"old"),
+        (REPLACE, {"old": b"old", "place": b"new"}, {}, b"old"),
+        (REPLACE, {"old": b"old", "place": b"new"}, {DOCUMENT: b"another"}, b"old"),
+        (REPLACE, {"old": b"old", "new": b"new", "place": b"somebody's"}, {}, b"old"),
+        # There were no chunks: those that are there are the new ones.
+        (FIRST_CHUNKS, {"place": b"new"}, {}, None),
+        (FIRST_CHUNKS, {"new": b"new"}, {}, None),
+    ],
+)
+@pytest.mark.logs("was cut short is undone")
+@trio_test
+async def test_without_its_new_document_it_is_what_it_was(
+    record: Record, lies: dict[str, bytes], documents: dict[str, bytes], chunk: bytes | None
+) -> None:
+    store, _ = await store_with(documents, **lies)
+    await left_behind(store, record)
+    assert await mount_again(store) == [Recovered("replace", PATH, False)]
+    assert await contents(store) == {**OLD, **({PLACE + "0": chunk} if chunk is not None else {})}
+
+
+@pytest.mark.logs("was cut short is ended")
+@trio_test
+async def test_with_its_new_document_it_is_what_was_meant() -> None:
+    store, _ = await store_with(dict(NEW), old=b"old", place=b"new")
+    await left_behind(store, REPLACE)
+    assert await mount_again(store) == [Recovered("replace", PATH, True)]
+    assert await contents(store) == {**NEW, PLACE + "0": b"new"}
+
+
+@trio_test
+async def test_what_took_the_place_lies_apart_again_for_who_tries_once_more() -> None:
+    store, intent = await store_with({}, old=b"old", place=b"new")
+    assert not await settle(store, intent, REPLACE)
+    assert await contents(store) == {**OLD, PLACE + "0": b"old", intent.new + "0": b"new"}
+    # Something else in its place goes where nobody gets it back: what is to be there lies apart already.
+    store, intent = await store_with({}, old=b"old", new=b"new", place=b"somebody's")
+    assert not await settle(store, intent, REPLACE)
+    assert await contents(store) == {**OLD, PLACE + "0": b"old", intent.new + "0": b"new", intent.gone + "0": b"somebody's"}
+
+
+# --- where it is copied --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.logs("was cut short is ended")
+@trio_test
+async def test_what_was_copied_in_part_is_copied_whole() -> None:
+    store, _ = await store_with({PLACE + "1": b"of before"}, new=b"new", place=b"half")
+    await left_behind(store, Record("replace", PATH, PLACE, copies=True, count=1, before=OLD, after=NEW))
+    assert await mount_again(store) == [Recovered("replace", PATH, True)]
+    assert {key: value for key, value in (await contents(store)).items() if not key.startswith(APART)} == {
+        **NEW,
+        PLACE + "0": b"new",
+    }
+
+
+@pytest.mark.logs("could be neither ended nor undone")
+@trio_test
+async def test_where_less_lies_apart_than_was_to_be_copied_nothing_is_taken_away() -> None:
+    store, _ = await store_with(dict(OLD), new=b"new", place=b"old")
+    await left_behind(store, Record("replace", PATH, PLACE, copies=True, count=2, before=OLD, after=NEW))
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [error.key for error in told] == [PLACE] and "has 1 values where 2 were to be copied" in str(told[0])
+
+
+class Vanishing(ForwardingStore):
+    """Values of which another process takes away each that is listed."""
+
+    async def get(self, key: Key) -> Buffer | None:
+        return None
+
+
+@trio_test
+async def test_what_is_taken_away_while_it_is_copied_is_named_and_no_document_says_that_it_is_there() -> None:
+    store, intent = await store_with(dict(OLD), new=b"new")
+    with pytest.raises(KeyConflict, match="was taken away while it was copied to /a") as caught:
+        await copy_into_place(Vanishing(store), intent, Record("replace", PATH, PLACE, copies=True, before=OLD, after=NEW))
+    assert caught.value.key == intent.new + "0"
+    assert DOCUMENT not in await contents(store)
+
+
+# --- who works on it -----------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_what_somebody_works_on_is_not_taken_for_left_behind(autojump_clock: MockClock) -> None:
+    store, intent = await store_with({}, old=b"old", place=b"new")
+    await intent.begin(Record("replace", PATH, PLACE))
+    await intent.hold()
+    before = await contents(store)
+    assert await mount_again(store) == []
+    assert await contents(store) == before
+    await intent.end()
+    assert await contents(store) == {PLACE + "0": b"new"}
+
+
+class Unlockable(ForwardingStore):
+    """It lets nobody lock anything."""
+
+    def exclusive(self, key: Key) -> Any:
+        raise StoreAccessDenied("no locks for you", key=key)
+
+
+@pytest.mark.logs("is left as it is: no locks for you")
+@trio_test
+async def test_what_cannot_be_locked_is_left_as_it_is() -> None:
+    store, _ = await store_with({}, old=b"old")
+    await left_behind(store, Record("replace", PATH, PLACE))
+    before = await contents(store)
+    assert await mount_again(Unlockable(store)) == []
+    assert await contents(store) == before
+
+
+@pytest.mark.logs("may not survive a power cut yet: a slow disk")
+@trio_test
+async def test_a_disk_that_is_slow_to_sync_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sync_all() -> None:
+        raise StoreTimeout("a slow disk")
+
+    store, intent = await store_with({})
+    monkeypatch.setattr(store, "sync_all", sync_all)
+    await intent.sync()
+
+
+class Unmovable(ForwardingStore):
+    """It renames nothing."""
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        raise StoreAccessDenied("not now", key=old)
+
+
+@pytest.mark.logs("could not be ended, and is left for the next mount: not now", "was cut short is undone")
+@trio_test
+async def test_what_cannot_be_ended_now_is_ended_by_the_next_mount() -> None:
+    store, _ = await store_with({}, old=b"old", new=b"new")
+    intent = Intent(Unmovable(store), NAME)
+    await intent.begin(Record("replace", PATH, PLACE))
+    await intent.end()
+    assert (await contents(store))[intent.old + "0"] == b"old"
+    assert await mount_again(store) == [Recovered("replace", PATH, False)]
+    assert await contents(store) == {PLACE + "0": b"old"}
+
+
+@trio_test
+async def test_a_cancelled_task_ends_its_operation_all_the_same() -> None:
+    inner, _ = await store_with({}, old=b"old", new=b"new")
+    store = WaitingStore(inner, "erase")
+    intent = Intent(store, NAME)
+    await intent.begin(Record("replace", PATH, PLACE))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(intent.end)
+        while not store.waiting:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+        store.let_go()
+    assert await contents(inner) == {PLACE + "0": b"old"}
