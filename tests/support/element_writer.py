@@ -56,7 +56,7 @@ def main(way: str, writer: int, first_version: int, files: list[str]) -> None:
 
 
 def _written(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
-    fd = _opened(file)
+    fd, _ = _opened(file)
     try:
         os.pwrite(fd, data, offset)
         if by_fsync:
@@ -66,10 +66,10 @@ def _written(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
 
 
 def _mapped(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
-    fd = _opened(file)
+    # Of a size that is asked for: where the mount is gone, mmap itself would take none, and call it EINVAL.
+    fd, size = _opened(file)
     try:
-        # Of a size that is asked for: where the mount is gone, mmap itself would take none, and call it EINVAL.
-        with mmap.mmap(fd, os.fstat(fd).st_size) as mapping:
+        with mmap.mmap(fd, size) as mapping:
             mapping[offset : offset + len(data)] = data
             mapping.flush()
             if by_fsync:
@@ -78,14 +78,14 @@ def _mapped(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
         os.close(fd)
 
 
-def _opened(file: str) -> int:
+def _opened(file: str) -> tuple[int, int]:
+    """And its size."""
     # Who opens a value in the moment in which it is replaced may be told to look again, also where it is changed at once and replaced.
     while True:
         fd = -1
         try:
             fd = os.open(file, os.O_RDWR)
-            os.fstat(fd)
-            return fd
+            return fd, os.fstat(fd).st_size
         except OSError as error:
             if fd >= 0:
                 os.close(fd)
