@@ -39,10 +39,8 @@ class ConsolidatedCopies:
 
     async def store_changed(self, documents: dict[Key, bytes], change: Callable[..., dict[Key, bytes]], *arguments: object) -> None:
         """Store what ``change(*arguments)`` makes of the ``documents``."""
-        changed = await threads.cpu(weight(documents), change, *arguments)
-        for key, value in changed.items():
-            if documents.get(key) != value:
-                await self._store.set(key, value)
+        for key, value in (await changed(documents, change, *arguments)).items():
+            await self._store.set(key, value)
 
     async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
         """The node at ``path`` and all below it, those that have documents which can be read."""
@@ -53,6 +51,12 @@ class ConsolidatedCopies:
             async for name, _ in self._hierarchy.children(path):
                 async for each in self._explicit_from(path.child(name)):
                     yield each
+
+
+async def changed(documents: dict[Key, bytes], change: Callable[..., dict[Key, bytes]], *arguments: object) -> dict[Key, bytes]:
+    """Which of the ``documents`` become others by ``change(*arguments)``."""
+    made = await threads.cpu(weight(documents), change, *arguments)
+    return {key: value for key, value in made.items() if documents.get(key) != value}
 
 
 def is_implicit(node: Node) -> bool:

@@ -34,8 +34,8 @@ from zarrfs.errors import (
     StoreTimeout,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, changed
+from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps, store_together
 from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, place_of
@@ -415,7 +415,7 @@ class NodeEditor:
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
         documents = await self._hierarchy.documents(keys)
-        await self._copies.store_changed(documents, layout.amend, path, documents, edit)
+        await store_together(self._intents, path, documents, await changed(documents, layout.amend, path, documents, edit))
 
     async def _erase_documents(self, layout: Layout, path: NodePath) -> None:
         await self._store.erase_values(await self._hierarchy.documents(layout.document_keys(path)))

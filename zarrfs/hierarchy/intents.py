@@ -37,7 +37,7 @@ from zarrfs.errors import (
     StoreUnsupported,
     ZarrfsError,
 )
-from zarrfs.keys import APART, ByteRange, Key, NodePath, Prefix
+from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 VERSION = 1
 """Of what is written; who finds a later one leaves everything as it is."""
 
-Operation = Literal["replace", "rename", "erase"]
-_OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase")
+Operation = Literal["replace", "rename", "erase", "amend"]
+_OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase", "amend")
 
 _RECORD = "intent.json"
 # What else lies there is not ours.
@@ -271,6 +271,8 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
     if record.operation == "erase":
         # What is in no place any more is in none again.
         return True
+    if record.operation == "amend":
+        return await _settle_documents(store, record)
     if record.copies:
         # It was noted when all of it lay apart.
         await copy_into_place(store, intent, record)
@@ -298,6 +300,35 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
         await store.rename_prefix(intent.old, record.place)
     for key, value in record.before.items():
         await store.set(key, value)
+    return False
+
+
+async def store_together(intents: Intents, path: NodePath, before: Mapping[Key, bytes], after: Mapping[Key, bytes]) -> None:
+    """Change these documents that say what the node at ``path`` is, all or none; ``before``: those of them that were there."""
+    if len(after) < 2:
+        for key, value in after.items():
+            await intents.store.set(key, value)
+        return
+    before = {key: before[key] for key in after if key in before}
+    async with intents.around(Record("amend", path, ROOT.prefix, erased=(), before=before, after=after)) as intent:
+        for key, value in after.items():
+            await intents.store.set(key, value)
+        await intent.forget()
+
+
+async def _settle_documents(store: Store, record: Record) -> bool:
+    stored = {key: await store.get(key) for key in {**record.before, **record.after}}
+    now = {key: bytes(value) for key, value in stored.items() if value is not None}
+    if now == record.after:
+        return True
+    if any(value not in (record.before.get(key), record.after.get(key)) for key, value in now.items()):
+        # Somebody has changed them since. What they say now is what the node is.
+        return True
+    for key, value in now.items():
+        if key not in record.before:
+            await store.erase(key)
+        elif value != record.before[key]:
+            await store.set(key, record.before[key])
     return False
 
 
