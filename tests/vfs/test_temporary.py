@@ -324,3 +324,21 @@ def test_readers_of_an_earlier_value_keep_it(operations: list[tuple[str, int, by
         assert world.budget.nbytes == 0
 
     trio.run(main)
+
+
+@alone
+async def test_what_lost_its_name_while_it_is_open_keeps_no_time_and_no_promise() -> None:
+    world = World()
+    file, handle = await world.table.create("raw/t", OpenFlags(read=True, write=True))
+    await handle.write(0, b"abc")
+    await handle.flush()
+    await world.table.unlink(file)
+    await handle.set_mtime(5_000_000_000)
+    await file.content.set_mtime(5_000_000_000)
+    await file.content.sync()
+    assert world.table.get("raw/t") is None
+    assert bytes(await handle.read(0, 10)) == b"abc"
+    await handle.release()
+    with pytest.raises(NoSuchEntry, match="'raw/t' is gone"):
+        await world.table.move(file, world.table.content("raw/u"))
+    assert world.table.get("raw/u") is None

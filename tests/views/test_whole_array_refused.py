@@ -340,3 +340,31 @@ async def test_a_format_that_has_no_reader_takes_nothing() -> None:
         top = WholeArrayRoot(npy_folder.context, Taken())
         with pytest.raises(NotPermitted, match="files in bare/ cannot be written"):
             await write(top, "c.bin", b"!abcd")
+
+
+class Failing(Bare):
+    """A format that breaks on some arrays, and does not say so."""
+
+    def layout(self, metadata: ArrayMetadata) -> FileLayout:
+        if metadata.shape == (3,):
+            raise ZeroDivisionError("three")
+        return super().layout(metadata)
+
+
+@pytest.mark.logs("/b: it cannot be read, for an unforeseen reason: ZeroDivisionError: three")
+@trio_test
+async def test_an_array_that_a_format_breaks_on_hides_no_other() -> None:
+    async with tree_over(await store_of(ONE, Example((3,), (2,)))) as tree:
+        npy_folder = await folder(tree)
+        assert isinstance(npy_folder, WholeArrayRoot)
+        top = WholeArrayRoot(npy_folder.context, Failing())
+        assert await names(top) == {"a.bin", "b.unsupported.txt"}
+        assert b"three" in await read(top, "b.unsupported.txt")
+
+
+@trio_test
+async def test_a_name_that_no_node_can_have_names_no_group() -> None:
+    async with two_arrays_and_a_group() as (_, top):
+        for name in ("%%", "%%x", "%%a%2Fb"):
+            with pytest.raises(NameInvalid, match="cannot name a node"):
+                await top.mkdir(name)
