@@ -342,3 +342,21 @@ async def test_what_lost_its_name_while_it_is_open_keeps_no_time_and_no_promise(
     with pytest.raises(NoSuchEntry, match="'raw/t' is gone"):
         await world.table.move(file, world.table.content("raw/u"))
     assert world.table.get("raw/u") is None
+
+
+@alone
+async def test_its_own_name_is_no_rename_and_what_cannot_be_taken_stays() -> None:
+    world = World(b"value")
+    file = await world.closed(b"abc")
+    await world.table.move(file, file.content)
+    assert world.names() == {NAME.rpartition("/")[2]: 3}
+    failure = StoreFull("no space")
+
+    async def erase() -> None:
+        raise failure
+
+    world.key.erase = erase  # type: ignore[method-assign]
+    with pytest.raises(StoreFull):
+        await world.table.move(StagedFile(world.area, world.key), world.table.content("raw/a/other"))
+    assert world.names() == {NAME.rpartition("/")[2]: 3}
+    assert world.budget.nbytes == 3

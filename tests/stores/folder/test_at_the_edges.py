@@ -7,16 +7,19 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 from trio.testing import trio_test
 
+from tests.stores.folder.test_watch import Told
 from tests.support.small_stores import write
 from tests.support.stores import contents
-from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, PrefixNotEmpty, StoreError
+from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, PrefixNotEmpty, StoreError, StoreUnsupported
 from zarrfs.keys import Key, Prefix
 from zarrfs.memory import spill
-from zarrfs.stores.folder import calls, removal
+from zarrfs.stores.folder import calls, removal, tree
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.folder.tree import FolderTree
@@ -165,3 +168,49 @@ def test_a_file_system_that_cannot_be_synced_is_an_error_with_its_number() -> No
     with pytest.raises(OSError, match="Bad file descriptor") as raised:
         calls.sync_file_system(-1)
     assert raised.value.errno == errno.EBADF
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [(errno.EINVAL, StoreUnsupported, "cannot exchange prefixes"), (errno.EIO, StoreError, "nput/output error")],
+    ids=["no such operation", "broken"],
+)
+@trio_test
+async def test_folders_that_cannot_be_exchanged_stay_as_they_are(
+    path: Path, number: int, kind: type[StoreError], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exchange(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    write(path, {"c/k": b"third"})
+    monkeypatch.setattr(tree, "exchange", exchange)
+    async with opened(path) as store:
+        with pytest.raises(kind, match=words):
+            await store.exchange_prefixes(Prefix("a/"), Prefix("c/"))
+        assert await contents(store) == VALUES | {"c/k": b"third"}
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(errno.EACCES, "'one' may not be read"), (errno.EIO, "'one': Input/output error")], ids=["denied", "broken"]
+)
+@trio_test
+async def test_where_a_folder_cannot_be_looked_into_the_watch_says_which_and_ends(
+    path: Path, number: int, why: str, monkeypatch: pytest.MonkeyPatch, expect_logs: Callable[[str], None]
+) -> None:
+    pytest.importorskip("inotify_simple")
+    expect_logs(f"changes behind the mount are not told: {why}")
+    store, told = FolderStore(str(path)), Told(path)
+    real = store._tree.open_folder
+
+    def open_folder(parts: tuple[str, ...], *arguments: Any, **more: Any) -> int:
+        if parts[:1] == ("one",):
+            raise OSError(number, os.strerror(number))
+        return real(parts, *arguments, **more)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.watch, told)
+            await told.complete.wait()
+            monkeypatch.setattr(store._tree, "open_folder", open_folder)
+            (path / "one").mkdir()
+    await store.aclose()

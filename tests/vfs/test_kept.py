@@ -1,0 +1,26 @@
+"""What an open file keeps of a value: in memory as far as there is room, else in a file, else not at all."""
+
+from __future__ import annotations
+
+from zarrfs.memory import spill
+from zarrfs.memory.budget import MemoryBudget
+from zarrfs.vfs.kept import kept
+
+
+def test_what_is_kept_is_counted_for_as_long_as_it_is() -> None:
+    budget = MemoryBudget(10)
+    first = kept(b"12345678", budget)
+    assert first is not None and budget.nbytes == 8
+    assert kept(b"123", budget) is None and budget.nbytes == 8
+    del first
+    assert budget.nbytes == 0
+
+
+def test_where_memory_has_no_room_a_file_has() -> None:
+    budget = MemoryBudget(2)
+    copy = kept(b"12345678", budget, in_file=True)
+    assert copy is not None and bytes(copy.data) == b"12345678" and spill.is_mapped(copy.data)
+    assert memoryview(copy.data).readonly and budget.nbytes == 0
+    # What lies in a file already is not copied.
+    again = kept(copy.data, budget)
+    assert again is not None and again.data is copy.data and budget.nbytes == 0
