@@ -1,0 +1,415 @@
+"""Chunks by coordinates, over a store at which others are at work: changed in part, replaced while they are read, and never mixed up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import trio_test
+
+from tests.arrays.test_sharded import CHECKED, node, opened, reads, sets
+from zarrfs.arrays import chunk_store, compressed_shards, paged_shard_index, shard_index_reader
+from zarrfs.arrays.chunk_store import ChunkStore, FixedPrefix, Lasting, Merge, StoredChunks, Written
+from zarrfs.arrays.sharded import levels
+from zarrfs.errors import (
+    ChunkDecodeError,
+    ChunkError,
+    GenerationMismatch,
+    MetadataError,
+    ShardIndexInvalid,
+    StoreUnsupported,
+    TooLarge,
+)
+from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.model import chunk_key
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.shards import ShardSpec
+from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.transformers.observed import ObservedStore
+
+ARRAY = node((8,), ShardSpec((4,), index_codecs=CHECKED))
+COMPRESSED = node((8,), ShardSpec((4,), codecs=(CodecSpec("crc32c"),)))
+FULL = {(number,): b"%d" % number for number in range(8)}
+
+
+class Append(Merge):
+    """A change of a chunk: more bytes at its end. Without any it stays as it is."""
+
+    limit = 100
+    is_slow = False
+
+    def __init__(self, more: bytes) -> None:
+        self.more = more
+
+    def working(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    async def onto(self, stored: Buffer | None) -> Buffer | None:
+        return bytes(stored or b"") + self.more if self.more else stored
+
+    def lasting(self, made: Buffer | None) -> Lasting:
+        raise NotImplementedError
+
+
+class Restless(ForwardingStore):
+    """Somebody else stores each shard again, as it is, just before a part of it is read, or it is replaced; so many ``times``."""
+
+    times = 0
+
+    async def _disturb(self, key: Key, generation: Generation | None) -> None:
+        if generation and self.times and "/c/" in key:
+            self.times -= 1
+            value = await self.inner.get(key)
+            assert value is not None
+            await self.inner.set(key, value)
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        await self._disturb(key_ranges[0][0], if_generation)
+        return await super().get_partial_values(key_ranges, if_generation=if_generation)
+
+
+class Overtaken(Restless):
+    """Reading is left alone: it is what is set over a generation that comes too late."""
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        return await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+        await self._disturb(key, if_generation)
+        return await super().set(key, value, if_generation=if_generation)
+
+
+async def filled(array: Any = ARRAY) -> MemoryStore:
+    store = MemoryStore()
+    await opened(store, array)[0].update(FULL)
+    return store
+
+
+async def spoilt(array: Any = ARRAY) -> MemoryStore:
+    """The first shard has a bit that was turned over, in its index or under its checksum."""
+    store = await filled(array)
+    value = bytearray(await store.get(Key("a/c/0")) or b"")
+    value[-20] ^= 1
+    await store.set(Key("a/c/0"), value)
+    return store
+
+
+async def all_of(store: Store, array: Any = ARRAY) -> dict[Any, bytes]:
+    """What somebody else finds."""
+    chunks, _ = opened(store, array)
+    return {coords: bytes(await chunks.get(coords) or b"?") async for coords, _, _ in chunks.list()}
+
+
+# --- changed in part ------------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_changes_of_chunks_of_a_shard_are_made_in_what_is_stored_and_stored_together() -> None:
+    store = ObservedStore(await filled())
+    chunks, _ = opened(store, ARRAY)
+    before = await store.stat(Key("a/c/1"))
+    await chunks.modify({(0,): Append(b"+"), (1,): b"whole", (2,): None, (5,): Append(b""), (6,): Append(b"")})
+    assert await all_of(store) == {
+        coords: value for coords, value in {**FULL, (0,): b"0+", (1,): b"whole"}.items() if coords != (2,)
+    }
+    # Where all stay what they are, nothing is stored.
+    assert sets(store) == 1 and await store.stat(Key("a/c/1")) == before
+
+
+@trio_test
+async def test_a_change_of_a_chunk_that_cannot_be_read_is_refused_and_loses_nothing() -> None:
+    store = await spoilt()
+    before = await store.get(Key("a/c/0"))
+    chunks, _ = opened(store, ARRAY)
+    with pytest.raises(ShardIndexInvalid, match="crc32c"):
+        await chunks.modify({(0,): Append(b"+")})
+    with pytest.raises(ShardIndexInvalid, match="crc32c"):
+        await chunks.get((0,))
+    assert await store.get(Key("a/c/0")) == before
+    await chunks.modify({(5,): Append(b"+")})
+    assert await chunks.get((5,)) == b"5+"
+
+
+def plain(store: Store) -> StoredChunks:
+    """Chunks of which each has a key of its own."""
+    return StoredChunks(store, FixedPrefix(Prefix("a/")), chunk_key.default("/"), (8,))
+
+
+@trio_test
+async def test_chunks_that_are_replaced_whole_are_so_beside_those_that_are_changed() -> None:
+    store = MemoryStore()
+    chunks = plain(store)
+    await chunks.update(FULL)
+    await chunks.modify({(0,): Append(b"+"), (1,): b"whole", (2,): None})
+    assert await chunks.get_several([(0,), (1,), (2,), (3,)]) == [b"0+", b"whole", None, b"3"]
+    stamped = await chunks.get_stamped([(1,), (2,)], ByteRange(0, 2))
+    assert stamped == [(b"wh", (await store.stat(Key("a/c/1")) or KeyStat(0, None, "")).generation), None]
+
+
+@trio_test
+async def test_a_chunk_that_is_replaced_each_time_is_not_changed_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_store, "_TRIES", 3)
+    inner = MemoryStore()
+    await plain(inner).update(FULL)
+    store = Overtaken(inner)
+    chunks = plain(store)
+    store.times = 3
+    with pytest.raises(GenerationMismatch, match="replaced each time") as caught:
+        await chunks.modify({(0,): Append(b"+")})
+    assert caught.value.key == "a/c/0" and await chunks.get((0,)) == b"0"
+    store.times = 2
+    await chunks.modify({(0,): Append(b"+")})
+    assert await chunks.get((0,)) == b"0+"
+
+
+class Unconditional(ForwardingStore):
+    """It cannot set a value over a generation alone."""
+
+    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+        if if_generation is not None:
+            raise StoreUnsupported("no conditions here")
+        return await super().set(key, value)
+
+
+@trio_test
+async def test_where_the_store_knows_no_conditions_what_others_stored_is_not_replaced_either() -> None:
+    inner = MemoryStore()
+    await plain(inner).update(FULL)
+    chunks = plain(Unconditional(inner))
+    for data in (b"new", None):
+        with pytest.raises(GenerationMismatch, match="was changed by someone else") as caught:
+            await chunks.merge({(0,): Written(data, "of ours", 0, expected="of before")})
+        assert caught.value.key == "a/c/0"
+    assert await chunks.get((0,)) == b"0"
+    stat = await chunks.stat((0,))
+    assert stat is not None
+    await chunks.merge({(0,): Written(b"new", "of ours", 0, expected=stat.generation)})
+    assert await chunks.get((0,)) == b"new"
+
+
+# --- shards that others replace -------------------------------------------------------------------------------------------------
+
+Ask = Callable[[ChunkStore], Awaitable[Any]]
+
+
+async def _stat_and_value(chunks: ChunkStore) -> Buffer:
+    found = await chunks.get_with_stat((1,), ByteRange())
+    assert found is not None
+    return found[0]
+
+
+async def _of_several(chunks: ChunkStore) -> Any:
+    return (await chunks.get_several([(1,)]))[0]
+
+
+async def _stamped(chunks: ChunkStore) -> Any:
+    found = (await chunks.get_stamped([(1,)]))[0]
+    assert isinstance(found, tuple)
+    return found[0]
+
+
+async def _written(chunks: ChunkStore) -> Any:
+    await chunks.update({(0,): b"new"})
+    return await chunks.get((1,))
+
+
+async def _size(chunks: ChunkStore) -> Any:
+    stat = await chunks.stat((1,))
+    return b"1" if stat is not None and stat.size == 1 else stat
+
+
+READS: list[Ask] = [_stat_and_value, _of_several, _stamped, _written]
+
+
+@pytest.mark.parametrize("ask", READS, ids=lambda ask: ask.__name__)
+@trio_test
+async def test_a_shard_that_is_replaced_each_time_is_an_error_that_names_it(ask: Ask) -> None:
+    store = Restless(await filled())
+    chunks, _ = opened(store, ARRAY)
+    store.times = 1
+    assert await ask(chunks) == b"1"
+    store.times = 1000
+    with pytest.raises(GenerationMismatch, match="'a/c/0' was replaced each time") as caught:
+        await ask(chunks)
+    assert caught.value.key == "a/c/0"
+    store.times = 0
+    assert await ask(chunks) == b"1" and await all_of(store) in (FULL, {**FULL, (0,): b"new"})
+
+
+@trio_test
+async def test_a_shard_that_is_replaced_before_it_is_stored_is_made_of_what_is_there() -> None:
+    store = Overtaken(await filled())
+    chunks, _ = opened(store, ARRAY)
+    store.times = 2
+    await chunks.update({(0,): b"new"})
+    assert await all_of(store) == {**FULL, (0,): b"new"}
+    store.times = 1000
+    with pytest.raises(GenerationMismatch, match="replaced each time") as caught:
+        await chunks.update({(1,): b"never"})
+    assert caught.value.key == "a/c/0" and await all_of(store) == {**FULL, (0,): b"new"}
+
+
+@trio_test
+async def test_a_chunk_of_a_shard_that_is_not_the_expected_one_is_not_replaced() -> None:
+    store = await filled()
+    chunks, _ = opened(store, ARRAY)
+    async with chunks.exclusive((0,)):
+        with pytest.raises(GenerationMismatch, match="a chunk of 'a/c/0' was changed"):
+            await chunks.merge({(0,): Written(b"new", "of ours", 0, expected="of before"), (1,): Written(b"new", "too", 0)})
+    assert await all_of(store) == FULL
+
+
+# --- indexes in pages -----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def paged(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Restless, ChunkStore]]:
+    """Every index is too large to be held, and has two pairs to a page."""
+    store = Restless(await filled())
+    with monkeypatch.context() as patched:
+        patched.setattr(shard_index_reader, "HELD_NBYTES", 0)
+        for module in (shard_index_reader, paged_shard_index):
+            patched.setattr(module, "PAGE_PAIRS", 2)
+        yield store, opened(store, ARRAY)[0]
+
+
+async def _part(chunks: ChunkStore) -> Any:
+    stat = await chunks.stat((1,))
+    assert stat is not None
+    return (await chunks.get_parts((1,), [ByteRange()], stat.generation))[0]
+
+
+@pytest.mark.parametrize("ask", [_stat_and_value, _of_several, _stamped, _size, _part], ids=lambda ask: ask.__name__)
+@trio_test
+async def test_a_shard_that_is_read_in_pages_while_it_is_replaced_is_an_error_too(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with paged(monkeypatch) as (store, chunks):
+        assert await ask(chunks) == b"1"
+        store.times = 1000
+        fresh, _ = opened(store, ARRAY)
+        with pytest.raises(GenerationMismatch, match="'a/c/0'") as caught:
+            await ask(fresh)
+        assert caught.value.key == "a/c/0"
+        store.times = 0
+        assert await ask(fresh) == b"1" and await ask(chunks) == b"1"
+
+
+@trio_test
+async def test_parts_of_a_chunk_in_a_shard_that_never_rests_are_not_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with paged(monkeypatch) as (store, chunks):
+        stat = await chunks.stat((3,))
+        assert stat is not None
+        assert await chunks.get_parts((3,), [ByteRange(), ByteRange(0, 0)], stat.generation) == [b"3", b""]
+        store.times = 1
+        with pytest.raises(GenerationMismatch, match=r"chunk \(1,\) of 'a/c/0' was changed"):
+            await chunks.get_parts((1,), [ByteRange()], stat.generation)
+
+
+@trio_test
+async def test_a_listing_of_pages_gives_what_it_is_asked_for_and_no_shard_is_written_in_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with paged(monkeypatch) as (store, chunks):
+        for under in ((), (5,)):
+            assert {coords async for coords, _, _ in chunks.list(under=under)} == {
+                each for each in FULL if each[: len(under)] == under
+            }
+        (level,) = levels(chunks)
+        known = await level.shard((0,))
+        assert known is not None
+        with pytest.raises(TooLarge, match="a shard of 4 chunks is read only"):
+            level.stored_in((0,), known)
+        with pytest.raises(TooLarge, match="read only"):
+            await chunks.update({(0,): b"new"})
+    assert await all_of(store) == FULL
+
+
+# --- shards that are encoded ----------------------------------------------------------------------------------------------------
+
+
+def layer(store: Store) -> ChunkStore:
+    """The shards of `COMPRESSED` as they were before they were encoded."""
+    (level,) = levels(opened(store, COMPRESSED)[0])
+    assert level.below is not None
+    return level.below
+
+
+@trio_test
+async def test_of_several_encoded_shards_those_that_cannot_be_decoded_are_told_with_their_keys() -> None:
+    store = await spoilt(COMPRESSED)
+    shards = layer(store)
+    for values in (await shards.get_several([(0,), (1,), (7,)]), await shards.get_stamped([(0,), (1,), (7,)])):
+        assert (
+            isinstance(values[0], ChunkDecodeError) and values[0].key == "a/c/0" and "decoding the shard 'a/c/0'" in str(values[0])
+        )
+        assert values[1] is not None and not isinstance(values[1], ChunkError) and values[2] is None
+
+
+@trio_test
+async def test_encoded_shards_are_stored_encoded_and_erased() -> None:
+    store = await filled(COMPRESSED)
+    shards = layer(store)
+    await shards.update({(0,): await shards.get((1,)), (1,): None})
+    assert await all_of(store, COMPRESSED) == {(number - 4,): b"%d" % number for number in range(4, 8)}
+
+
+@trio_test
+async def test_a_part_of_an_encoded_shard_of_another_generation_is_not_given() -> None:
+    shards = layer(await filled(COMPRESSED))
+    stat = await shards.stat((0,))
+    assert stat is not None
+    assert await shards.get_parts((0,), [ByteRange(0, 2)], stat.generation) == [b"01"]
+    for coords, generation in (((0,), "another"), ((7,), stat.generation)):
+        with pytest.raises(GenerationMismatch, match=f"'a/c/{coords[0]}' was changed"):
+            await shards.get_parts(coords, [ByteRange(0, 2)], generation)
+
+
+@trio_test
+async def test_an_encoded_shard_is_read_once_for_all_who_ask_and_again_when_others_took_its_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compressed_shards, "_REMEMBERED", 1)
+    store = ObservedStore(await filled(COMPRESSED))
+    shards = layer(store)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(shards.get, (0,))
+    assert reads(store) == 1
+    assert [await shards.get((number,), ByteRange(0, 1)) for number in (0, 1, 0)] == [b"0", b"4", b"0"]
+    assert reads(store) == 3
+
+
+class Gone(ForwardingStore):
+    """Shards that somebody erases after they were asked for."""
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        return None
+
+
+@trio_test
+async def test_an_encoded_shard_that_goes_before_it_is_read_is_not_there() -> None:
+    assert await layer(Gone(await filled(COMPRESSED))).get((0,)) is None
+
+
+@trio_test
+async def test_an_encoded_shard_of_more_bytes_than_any_can_have_is_refused() -> None:
+    store = await filled(COMPRESSED)
+    await store.set(Key("a/c/0"), bytes(2 << 20))
+    with pytest.raises(ChunkDecodeError, match=r"'a/c/0'.*no such shard has so many"):
+        await layer(store).get((0,))
+    assert await opened(store, COMPRESSED)[0].get((5,)) == b"5"
+
+
+def test_a_codec_of_elements_cannot_follow_shards() -> None:
+    with pytest.raises(MetadataError, match="codec 'bytes' cannot follow sharding"):
+        opened(MemoryStore(), node((8,), ShardSpec((4,), codecs=(CodecSpec("bytes"),))))
