@@ -33,6 +33,7 @@ from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 
 ARRAY = node((8,), ShardSpec((4,), index_codecs=CHECKED))
+UNCHECKED = node((8,), ShardSpec((4,)))
 COMPRESSED = node((8,), ShardSpec((4,), codecs=(CodecSpec("crc32c"),)))
 FULL = {(number,): b"%d" % number for number in range(8)}
 
@@ -272,14 +273,14 @@ async def test_a_chunk_of_a_shard_that_is_not_the_expected_one_is_not_replaced()
 
 
 @asynccontextmanager
-async def paged(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Restless, ChunkStore]]:
+async def paged(monkeypatch: pytest.MonkeyPatch, array: Any = ARRAY) -> AsyncIterator[tuple[Restless, ChunkStore]]:
     """Every index is too large to be held, and has two pairs to a page."""
-    store = Restless(await filled())
+    store = Restless(await filled(array))
     with monkeypatch.context() as patched:
         patched.setattr(shard_index_reader, "HELD_NBYTES", 0)
         for module in (shard_index_reader, paged_shard_index):
             patched.setattr(module, "PAGE_PAIRS", 2)
-        yield store, opened(store, ARRAY)[0]
+        yield store, opened(store, array)[0]
 
 
 async def _part(chunks: ChunkStore) -> Any:
@@ -288,16 +289,18 @@ async def _part(chunks: ChunkStore) -> Any:
     return (await chunks.get_parts((1,), [ByteRange()], stat.generation))[0]
 
 
+@pytest.mark.parametrize("array", [ARRAY, UNCHECKED], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("ask", [_stat_and_value, _of_several, _stamped, _size, _part], ids=lambda ask: ask.__name__)
 @trio_test
-async def test_a_shard_that_is_read_in_pages_while_it_is_replaced_is_an_error_too(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
+async def test_a_shard_that_is_replaced_while_it_is_read_in_pages_is_an_error_too(
+    ask: Ask, array: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with paged(monkeypatch) as (store, chunks):
+    async with paged(monkeypatch, array) as (store, chunks):
+        store.times = 1
         assert await ask(chunks) == b"1"
         store.times = 1000
-        fresh, _ = opened(store, ARRAY)
-        with pytest.raises(GenerationMismatch, match="'a/c/0'") as caught:
+        fresh, _ = opened(store, array)
+        with pytest.raises(GenerationMismatch, match="'a/c/0' was replaced each time") as caught:
             await ask(fresh)
         assert caught.value.key == "a/c/0"
         store.times = 0
@@ -332,6 +335,36 @@ async def test_a_listing_of_pages_gives_what_it_is_asked_for_and_no_shard_is_wri
         with pytest.raises(TooLarge, match="read only"):
             await chunks.update({(0,): b"new"})
     assert await all_of(store) == FULL
+
+
+@trio_test
+async def test_parts_of_a_chunk_that_is_known_of_a_shard_that_never_rests_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with paged(monkeypatch, UNCHECKED) as (store, chunks):
+        stat = await chunks.stat((1,))
+        assert stat is not None
+        store.times = 1000
+        fresh, _ = opened(store, UNCHECKED)
+        with pytest.raises(GenerationMismatch, match="'a/c/0' was replaced each time"):
+            await fresh.get_parts((1,), [ByteRange()], stat.generation)
+
+
+@trio_test
+async def test_a_shard_that_is_too_short_for_an_index_in_pages_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with paged(monkeypatch) as (store, chunks):
+        await store.set(Key("a/c/0"), b"short")
+        got = await chunks.get_several([(1,), (5,)])
+        assert isinstance(got[0], ShardIndexInvalid) and "5 bytes are fewer than its index has" in str(got[0]) and got[1] == b"5"
+
+
+# --- shards within shards -------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_where_the_outer_index_cannot_be_read_its_chunks_alone_are_lost_and_none_is_taken_for_missing() -> None:
+    array = node((8,), ShardSpec((2,), index_codecs=CHECKED), ShardSpec((2,)))
+    chunks, _ = opened(await spoilt(array), array)
+    got = await chunks.get_several([(0,), (3,), (5,)])
+    assert [isinstance(each, ShardIndexInvalid) for each in got] == [True, True, False] and got[2] == b"5"
 
 
 # --- shards that are encoded ----------------------------------------------------------------------------------------------------

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.length import unhurried
-from zarrfs.arrays.dirty_chunks import DirtyChunks, RunLayout
+from zarrfs.arrays import dirty_chunks
+from zarrfs.arrays.dirty_chunks import DirtyChunks, DirtyRun, RunLayout
+from zarrfs.errors import StoreFull
 from zarrfs.memory.budget import MemoryBudget
 
 FORM = RunLayout((2, 5), (2, 4), np.dtype("<i4"))
@@ -95,3 +100,65 @@ def test_a_unit_is_not_complete_by_chunks_that_are_dirty_no_more() -> None:
     again = dirty.add_in_memory([(0,)], [dirty.unit((0,), 2)], FORM)
     assert again is not None
     assert [unit.coords for unit in again.wrote(0, 1, 0, SIZE)] == [(0,)]
+
+
+def one_chunk(form: RunLayout = FORM) -> tuple[DirtyChunks, DirtyRun]:
+    dirty = DirtyChunks(MemoryBudget(1000), None)
+    run = dirty.add_in_memory([(0,)], [dirty.unit((0,), 1)], form)
+    assert run is not None
+    return dirty, run
+
+
+@unhurried
+@given(steps=st.lists(st.tuples(st.booleans(), st.integers(0, 2**SIZE - 1)), max_size=8), few=st.integers(0, 2))
+def test_scattered_elements_are_known_one_by_one_however_many_they_are(steps: list[tuple[bool, int]], few: int) -> None:
+    """``few``: from how many spans on there is a mask instead."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dirty_chunks, "_FEW_SPANS", few)
+        dirty, run = one_chunk()
+        model = np.zeros(SIZE, bool)
+        for together, bits in steps:
+            which = np.array([bool(bits >> number & 1) for number in range(SIZE)])
+            was_whole = bool(model.all())
+            if together:
+                completed = run.wrote(0, 1, 2, 2 + bits % 4)
+                model[2 : 2 + bits % 4] = True
+            else:
+                completed = run.wrote_some(0, 0, which)
+                model |= which
+            assert [unit.coords for unit in completed] == ([(0,)] if model.all() and not was_whole else [])
+            assert run.is_whole(0) == model.all()
+            assert run.mask(0, 1, 7).tolist() == model[1:7].tolist()
+            assert [run.covers(0, 0, stop) for stop in range(1, SIZE + 1)] == [
+                bool(model[:stop].all()) for stop in range(1, SIZE + 1)
+            ]
+        dirty.remove((0,))
+        assert len(dirty) == 0 and not dirty.units
+
+
+def test_a_chunk_that_is_whole_stays_so_when_scattered_elements_are_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirty_chunks, "_FEW_SPANS", 0)
+    _, run = one_chunk()
+    assert len(run.wrote(0, 1, 0, SIZE)) == 1
+    assert run.wrote_some(0, 0, np.arange(SIZE) % 2 == 0) == []
+    assert run.is_whole(0) and run.covers(0, 0, SIZE)
+
+
+def test_a_chunk_that_lies_outside_the_array_lacks_nothing() -> None:
+    dirty, run = one_chunk(RunLayout((2, 5), (0, 4), np.dtype("<i4")))
+    assert run.is_whole(0) and dirty.units[(0,)].complete
+
+
+def test_what_is_dirty_no_more_can_be_removed_again_and_gives_no_memory_twice() -> None:
+    dirty, _ = one_chunk()
+    for _ in range(2):
+        dirty.remove((0,))
+        assert (len(dirty), dirty.nbytes) == (0, 0)
+    assert dirty.get((0,)) is None
+
+
+def test_where_there_is_no_room_for_a_file_nothing_is_dirty(tmp_path: Path) -> None:
+    dirty = DirtyChunks(MemoryBudget(0), str(tmp_path / "gone"))
+    with pytest.raises(StoreFull, match="no room to stage what was written"):
+        trio.run(dirty.add_in_file, [(0,)], [dirty.unit((0,), 1)], FORM)
+    assert (len(dirty), dirty.nbytes, dirty.units) == (0, 0, {})

@@ -14,6 +14,7 @@ from trio.testing import trio_test
 from tests.support.length import tries
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.slab_pool import Slab, SlabPool
+from zarrfs.memory.budget import MemoryBudget
 
 KIB = 1024
 
@@ -53,6 +54,50 @@ async def test_the_least_recently_used_idle_slab_is_displaced() -> None:
     await added(pool, 4, 16 * KIB)
     assert [pool.get((1, index)) is not None for index in range(5)] == [True, False, True, True, True]
     assert pool.nbytes == 64 * KIB
+
+
+@trio_test
+async def test_memory_that_is_wanted_elsewhere_is_what_nobody_would_miss(tmp_path: Path) -> None:
+    budget = MemoryBudget(64 * KIB)
+    pool = SlabPool(1 << 20, HierarchyCounters(), str(tmp_path), budget)
+    passed, idle, pinned, last = [await added(pool, index, 16 * KIB) for index in range(4)]
+    pinned.pins = 1
+    pool.passed(passed)
+    # What was given up already goes first, then the least recently used.
+    for taken, there in (
+        (8 * KIB, [False, True, True, True]),
+        (24 * KIB, [False, False, True, True]),
+        (16 * KIB, [False, False, True, False]),
+    ):
+        assert budget.take(taken)
+        assert [pool.get((1, index)) is not None for index in range(4)] == there
+    assert pool.nbytes == 16 * KIB and idle.stale and last.stale
+    # Who asks for more than that gets none of it, and a slab that finds no memory lies in a file.
+    assert not budget.take(1)
+    assert pool.get((1, 2)) is pinned and (await added(pool, 5, 16 * KIB)).spilled
+    assert budget.nbytes == 64 * KIB
+
+
+@trio_test
+async def test_memory_of_another_size_makes_room_before_anything_in_use_goes() -> None:
+    pool = SlabPool(64 * KIB, HierarchyCounters())
+    small, kept = await added(pool, 0, 16 * KIB), await added(pool, 1, 16 * KIB)
+    pool.passed(small)
+    assert (await added(pool, 2, 48 * KIB)).buffer.nbytes == 48 * KIB
+    assert pool.get((1, 1)) is kept and pool.nbytes == 64 * KIB
+
+
+@trio_test
+async def test_when_all_is_forgotten_whoever_needs_a_slab_keeps_its_memory() -> None:
+    pool = SlabPool(64 * KIB, HierarchyCounters())
+    pinned, idle = await added(pool, 0, 16 * KIB, serial=1), await added(pool, 0, 16 * KIB, serial=2)
+    pinned.pins = 1
+    pinned.memory[:] = 5
+    pool.discard_all()
+    assert (pool.get((1, 0)), pool.get((2, 0))) == (None, None) and pinned.stale and idle.stale
+    again = await added(pool, 0, 16 * KIB)
+    again.memory[:] = 7
+    assert (pinned.memory == 5).all()
 
 
 @trio_test
