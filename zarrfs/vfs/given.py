@@ -76,6 +76,17 @@ class Given:
                         here[max(0, page * PAGE - start) : max(0, (page + 1) * PAGE - start)] = True
         return changed if changed is not None and not changed.all() else None
 
+    def content(self, offset: int, nbytes: int) -> Buffer | None:
+        """What was given there, or written since; None where that is not known."""
+        out = bytearray(nbytes)
+        for number, start, stop, begin in _blocks(offset, nbytes):
+            block = self._blocks.get(number)
+            asked = _bits(start // PAGE, -(-stop // PAGE))
+            if block is None or block.pages & asked != asked:
+                return None
+            out[begin : begin + stop - start] = block.content[start:stop].data
+        return out
+
     def close(self) -> None:
         """Nobody writes to it any more, or it begins anew."""
         self._budget.give(len(self._blocks) * _BLOCK_NBYTES)

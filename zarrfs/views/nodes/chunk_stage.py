@@ -13,6 +13,7 @@ from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.stage import StagingRoom, ValueStage
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Elements = np.ndarray[Any, Any]
 
 
 class Publish(Protocol):
@@ -44,22 +45,42 @@ class ChunkStage(ValueStage):
         self._mark(offset, offset + len(data))
 
     async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
-        which = None if self._is_new else given.changed(offset, data)
-        if which is None:
+        if self._is_new:
             await self.write(offset, data)
             return
-        places = np.flatnonzero(which)
-        if not len(places):
+        which = given.changed(offset, data)
+        if which is not None and not which.any():
             return
         self._have_mask()
-        # What is as it was given may be another by now.
-        low, high = int(places[0]), int(places[-1]) + 1
-        piece, which = np.frombuffer(data, np.uint8)[low:high], which[low:high]
-        if not which.all():
-            there = np.frombuffer(self._bytes.read(offset + low, high - low), np.uint8)
-            piece = np.where(which, piece, np.pad(there, (0, high - low - len(there))))
-        await super().write(offset + low, piece.data)
-        self._mark(offset + low, offset + high, which)
+        first, shown = self._whole_elements(offset, data, given)
+        changed = np.ones(len(shown) // self._itemsize, bool)
+        if which is not None:
+            changed = of_elements(which, offset - first, self._itemsize)
+        places = np.flatnonzero(changed)
+        # An element that is changed is what its writer sees, all of it. What is as it was given may be another by now.
+        low, high = int(places[0]) * self._itemsize, (int(places[-1]) + 1) * self._itemsize
+        piece, taken = shown[low:high], np.repeat(changed[places[0] : places[-1] + 1], self._itemsize)
+        if not taken.all():
+            piece = np.where(taken, piece, self._there(first + low, high - low))
+        await super().write(first + low, piece.data)
+        self._mark(first + low, first + high, taken)
+
+    def _whole_elements(self, offset: int, data: Buffer, given: Given) -> tuple[int, Elements]:
+        """The elements that ``data`` is, or is a part of, as its writer sees them, in bytes; and where they begin."""
+        end = offset + len(data)
+        first, last = offset - offset % self._itemsize, end + -end % self._itemsize
+        if (first, last) == (offset, end):
+            return first, np.frombuffer(data, np.uint8)
+        parts = [self._seen(first, offset - first, given), np.frombuffer(data, np.uint8), self._seen(end, last - end, given)]
+        return first, np.concatenate(parts)
+
+    def _seen(self, offset: int, nbytes: int, given: Given) -> Elements:
+        shown = given.content(offset, nbytes)
+        return np.frombuffer(shown, np.uint8) if shown is not None else self._there(offset, nbytes)
+
+    def _there(self, offset: int, nbytes: int) -> Elements:
+        there = np.frombuffer(self._bytes.read(offset, nbytes), np.uint8)
+        return np.pad(there, (0, nbytes - len(there)))
 
     async def truncate(self, size: int) -> None:
         before = self.size

@@ -1,0 +1,107 @@
+"""An element that a program changes in a chunk file is the one that it wrote, whole, whatever others have stored there meanwhile."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from trio.testing import trio_test
+
+from tests.support.small_stores import array_document
+from tests.support.stores import fill
+from tests.support.trees import tree_over, walk
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.keys import Key
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import File, Handle, OpenFlags
+
+BOTH = OpenFlags(read=True, write=True)
+OLD, OTHERS, NEW = 0x0101010101010101, 0x0202020202020202, 0x0101010101010103
+"""``NEW`` differs from ``OLD`` in one byte."""
+COUNT = 12
+
+
+async def opened(tree: MountTree, path: str) -> Handle:
+    file = await walk(tree, path)
+    assert isinstance(file, File)
+    return await file.open(BOTH)
+
+
+async def store_of_old() -> MemoryStore:
+    store = MemoryStore()
+    elements = np.full(COUNT, OLD, "<i8").tobytes()
+    await fill(store, {"a/.zarray": array_document((COUNT,), (COUNT,), "<i8"), "a/0": elements})
+    return store
+
+
+async def stored(store: MemoryStore) -> list[int]:
+    value = await store.get(Key("a/0"))
+    assert value is not None
+    found: list[int] = np.frombuffer(value, "<i8").tolist()
+    return found
+
+
+def element(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("pieces", [(0, 8), (0, 1), (0, 4, 8), (0, 3)], ids=str)
+@trio_test
+async def test_it_is_as_its_writer_sees_it(pieces: tuple[int, ...]) -> None:
+    """Also where it was written in pieces: the rest of it is what was read."""
+    store = await store_of_old()
+    async with tree_over(store) as tree:
+        one, other = await opened(tree, "chunks/a/0"), await opened(tree, "npy/a.npy")
+        header = (await other.attributes()).size - 8 * COUNT
+        assert bytes(await one.read(0, 8 * COUNT)) == element(OLD) * COUNT
+        await other.write(header + 8 * 5, element(OTHERS))
+        await other.flush()
+        # With this it takes what others have stored.
+        await one.write(8 * 2, element(7))
+        await one.fsync()
+        for start, stop in zip(pieces, pieces[1:], strict=False):
+            await one.write(8 * 5 + start, element(NEW)[start:stop])
+        await one.flush()
+        await one.release()
+        await other.release()
+    assert await stored(store) == [OLD, OLD, 7, OLD, OLD, NEW, *[OLD] * 6]
+
+
+@trio_test
+async def test_a_program_that_writes_all_back_takes_nothing_back() -> None:
+    store = await store_of_old()
+    async with tree_over(store) as tree:
+        one, other = await opened(tree, "chunks/a/0"), await opened(tree, "npy/a.npy")
+        header = (await other.attributes()).size - 8 * COUNT
+        page = bytearray(await one.read(0, 8 * COUNT))
+        await other.write(header + 8 * 5, element(OTHERS))
+        await other.flush()
+        for place in (3, 9):
+            page[8 * place : 8 * place + 8] = element(NEW)
+        await one.write(0, bytes(page))
+        await one.flush()
+        await one.release()
+        await other.release()
+    assert await stored(store) == [OLD, OLD, OLD, NEW, OLD, OTHERS, OLD, OLD, OLD, NEW, OLD, OLD]
+
+
+@trio_test
+async def test_also_what_became_fill_value_while_the_array_was_shorter() -> None:
+    store = await store_of_old()
+    async with tree_over(store, resize_erases=True) as tree:
+        one, document = await opened(tree, "chunks/a/0"), await opened(tree, "chunks/a/.zarray")
+        assert bytes(await one.read(0, 8 * COUNT)) == element(OLD) * COUNT
+        text = json.loads(bytes(await document.read(0, 10_000)))
+        for length in (4, COUNT):
+            data = json.dumps(text | {"shape": [length]}).encode()
+            await document.truncate(0)
+            await document.write(0, data)
+            await document.flush()
+            await one.write(0, element(7))
+            await one.fsync()
+        await one.write(8 * 5, element(NEW))
+        await one.flush()
+        for each in (one, document):
+            await each.release()
+    assert (await stored(store))[5] == NEW
