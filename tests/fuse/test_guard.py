@@ -9,6 +9,7 @@ import pyfuse3
 import pytest
 from trio.testing import trio_test
 
+from zarrfs.errors import NoSuchEntry
 from zarrfs.fuse.guard import guarded
 from zarrfs.in_flight import InFlight
 
@@ -67,3 +68,17 @@ def test_who_waits_is_answered_though_nothing_can_be_told(error: Exception, numb
 
     main()
     assert not len(handlers.requests)
+
+
+@pytest.mark.logs("there is no node")
+def test_what_is_open_and_gone_is_stale_and_not_missing() -> None:
+    """ENOENT is nothing that a program expects of write(2)."""
+    handlers = Handlers(NoSuchEntry("there is no node at /a", key="a"))
+
+    @trio_test
+    async def main() -> None:
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await handlers.write(1)
+        assert caught.value.errno == errno.ESTALE
+
+    main()

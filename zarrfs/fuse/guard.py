@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 # On ESTALE the kernel looks the name up again by itself, and opens what it finds: the program learns nothing of it.
 _TRIED_AGAIN = {("open", errno.ESTALE)}
 
+# ENOENT is nothing that read(2), write(2), fsync(2) and close(2) say: what is open is no more where it was.
+_OF_OPEN_FILES = frozenset({"flush", "fsync", "read", "write"})
+
 _ONLY_LOOKS = frozenset({"access", "getattr", "getxattr", "listxattr", "lookup", "open", "opendir", "read", "readdir", "statfs"})
 
 P = ParamSpec("P")
@@ -65,6 +68,8 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
             raise
         except ZarrfsError as error:
             number = errno_of(error)
+            if number == errno.ENOENT and name in _OF_OPEN_FILES:
+                number = errno.ESTALE
             if (name, number) in _TRIED_AGAIN:
                 log.debug("%s: %s: the kernel looks it up again", name, error)
             elif number not in QUIET or isinstance(error, TOLD):
