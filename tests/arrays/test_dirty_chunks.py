@@ -144,6 +144,12 @@ def test_a_chunk_that_is_whole_stays_so_when_scattered_elements_are_written_agai
     assert run.is_whole(0) and run.covers(0, 0, SIZE)
 
 
+def test_what_writes_nothing_changes_nothing() -> None:
+    _, run = one_chunk()
+    assert run.wrote(0, 1, 3, 3) == [] and run.wrote(0, 1, 5, 7) == [] and run.wrote(0, 1, 4, 4) == []
+    assert run.mask(0, 0, SIZE).tolist() == [number in (5, 6) for number in range(SIZE)]
+
+
 def test_a_chunk_that_lies_outside_the_array_lacks_nothing() -> None:
     dirty, run = one_chunk(RunLayout((2, 5), (0, 4), np.dtype("<i4")))
     assert run.is_whole(0) and dirty.units[(0,)].complete

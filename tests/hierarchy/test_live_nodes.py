@@ -9,11 +9,18 @@ import pytest
 import trio
 from trio.testing import MockClock, trio_test
 
-from tests.support.arrays import Example, reading, store_of
+from tests.hierarchy.test_roots import draft_2019
+from tests.support.arrays import Example, Reading, reading, store_of
+from tests.support.small_shards import UnlistableStore
 from tests.support.small_stores import array_document
-from zarrfs.errors import NodeInDoubt, StaleEntry
+from tests.support.stores import fill
+from zarrfs import fences
+from zarrfs.errors import NodeInDoubt, StaleEntry, StoreTimeout
 from zarrfs.hierarchy import known_nodes
+from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.metadata import GroupNode
+from zarrfs.stores.memory import MemoryStore
 
 A = Example((4,), (2,))
 
@@ -162,3 +169,159 @@ async def test_who_was_looking_when_it_began_waits_too(monkeypatch: pytest.Monke
             await trio.testing.wait_all_tasks_blocked()
             assert not asked and found.hierarchy.live.at(NodePath("/a")) is None
     assert asked == ["a"]
+
+
+async def array_and_making(place: str) -> tuple[Reading, OpenArray, LiveArray]:
+    """The array ``/g/a`` in use, and another that is being made beside it, after the group was renamed to ``place``."""
+    found = reading(await store_of(A, names=("g/a",)))
+    opened = await found.array("g/a")
+    making = found.hierarchy.live.make(NodePath("/g/new"))
+    found.hierarchy.live.moved(Prefix("g/"), Prefix(place))
+    return found, opened, making
+
+
+@pytest.mark.parametrize("place", ["./", "x/../", "a//"])
+@trio_test
+async def test_what_is_renamed_to_where_no_node_can_be_ends(place: str) -> None:
+    found, opened, making = await array_and_making(place)
+    with pytest.raises(StaleEntry, match="/g/a was renamed"):
+        opened.live.check()
+    with pytest.raises(StaleEntry, match="/g/new lost the folder in which it was being made"):
+        making.check()
+    assert opened.superseded and not found.hierarchy.live.unfinished
+    # Of what lies there nobody is told, whatever becomes of it.
+    found.hierarchy.live.moved(Prefix(place), Prefix("h/"))
+    found.hierarchy.live.erased(Prefix(place))
+    assert await found.array("g/a") is not opened
+
+
+@trio_test
+async def test_what_is_being_made_goes_with_its_folder_and_a_renamed_document_alone_takes_nothing_along() -> None:
+    found, opened, making = await array_and_making("h/")
+    assert (opened.array.path, making.path, making.chunk_prefix) == ("/h/a", "/h/new", "h/new/")
+    assert found.hierarchy.live.unfinished == {"h/new/"}
+    changes = found.hierarchy.live.changes
+    found.hierarchy.live.moved(Key("h/a/.zarray"), Key("h/b/.zarray"))
+    assert (opened.array.path, found.hierarchy.live.changes) == ("/h/a", changes)
+    found.hierarchy.live.erased(Prefix("h/"))
+    for live in (opened.live, making):
+        with pytest.raises(StaleEntry):
+            live.check()
+
+
+COPY = {
+    ".zgroup": b'{"zarr_format":2}',
+    ".zmetadata": json.dumps(
+        {
+            "zarr_consolidated_format": 1,
+            "metadata": {".zgroup": {"zarr_format": 2}, "a/.zarray": json.loads(array_document((4,), (2,), "<i2"))},
+        }
+    ).encode(),
+    "a/0": bytes(4),
+}
+
+
+@trio_test
+async def test_an_array_that_a_copy_alone_tells_of_is_looked_for_there_each_time_and_moves_with_its_folder(
+    autojump_clock: MockClock,
+) -> None:
+    inner = MemoryStore()
+    await fill(inner, COPY)
+    found = reading(UnlistableStore(inner))
+    opened = await found.array("a")
+    live = found.hierarchy.live
+    assert opened.live.document is None and await live.confirm(opened.live)
+    live.moved(Prefix("a/"), Prefix("b/"))
+    assert (opened.array.path, live.at(NodePath("/b")), live.at(NodePath("/a"))) == ("/b", opened.live, None)
+    live.erased(Prefix("b/"))
+    with pytest.raises(StaleEntry, match="/b was erased"):
+        await live.confirm(opened.live)
+
+
+@trio_test
+async def test_an_array_that_a_group_took_the_place_of_is_no_more() -> None:
+    found = reading(await store_of(A))
+    opened = await found.array("a")
+    await found.store.erase(Key("a/.zarray"))
+    await found.store.set(Key("a/.zgroup"), b'{"zarr_format":2}')
+    for name in (".zarray", ".zgroup"):
+        found.hierarchy.changed(f"a/{name}", is_prefix=False)
+    assert isinstance(await found.hierarchy.node(NodePath("/a")), GroupNode)
+    with pytest.raises(StaleEntry, match="/a was replaced by a group"):
+        await opened.array.read_chunk((0,))
+
+
+@trio_test
+async def test_what_was_given_up_and_goes_on_is_waited_for_where_it_may_still_change_something(autojump_clock: MockClock) -> None:
+    found = reading(await store_of(A, A, names=("g/a", "b")))
+    opened, live, ended = await found.array("g/a"), found.hierarchy.live, trio.Event()
+    async with live.changing(Prefix("g/")):
+        fences.given_up(ended)
+    # Elsewhere nobody has to wait.
+    await live.settled(NodePath("/b"))
+    with pytest.raises(StoreTimeout, match="/g/a is being moved or erased by a store that does not answer"):
+        await live.settled(NodePath("/g/a"))
+    with pytest.raises(StoreTimeout, match="/g/a is being moved"):
+        await opened.live.settled()
+    ended.set()
+    with trio.fail_after(1):
+        await opened.live.settled()
+        await live.settled(NodePath("/g/a"))
+        await live.settled(NodePath("/g/a"))
+    assert await found.array("g/a") is opened
+
+
+@trio_test
+async def test_who_writes_to_a_place_that_is_moved_while_he_waits_writes_where_it_is_then() -> None:
+    live = reading(await store_of(A, names=("g/a",))).hierarchy.live
+    place, paths = live.places.at(NodePath("/g/a")), list[str]()
+
+    async def write() -> None:
+        async with live.staying(place):
+            paths.append(place.path)
+
+    async with trio.open_nursery() as nursery:
+        async with live.changing(Prefix("g/"), Prefix("h/")):
+            nursery.start_soon(write)
+            await trio.testing.wait_all_tasks_blocked()
+            live.moved(Prefix("g/"), Prefix("h/"))
+        assert not paths
+    assert paths == ["/h/a"]
+    live.removed(NodePath("/h/a"))
+    with pytest.raises(StaleEntry):
+        await write()
+
+
+@trio_test
+async def test_what_is_forgotten_of_an_array_takes_nothing_from_another_in_its_place() -> None:
+    """As where both were there for a moment."""
+    live = reading(await store_of(A)).hierarchy.live
+    path, document = NodePath("/a"), Key("a/.zarray")
+    old = live.add(path, Prefix("a/"))
+    live.say(old, (document, "1"))
+    new = live.add(path, Prefix("a/"))
+    live.say(new, (document, "2"))
+    live._end(old, "was replaced by another array")
+    assert live.at(path) is new and live.with_chunk_prefix(Prefix("a/")) is new
+    live.document_changed(document)
+    assert new.is_unread and new.why_gone is None
+    del old
+    gc.collect()
+    assert live.at(path) is new and list(live.at_and_below(path)) == [new]
+    # It moves, whether or not anybody reads it.
+    live.moved(Prefix("a/"), Prefix("b/"))
+    assert (new.path, live.at(NodePath("/b"))) == ("/b", new)
+
+
+@trio_test
+async def test_an_array_whose_documents_alone_are_renamed_is_no_more() -> None:
+    store = MemoryStore()
+    await fill(store, draft_2019("", "x", "y"))
+    found = reading(store)
+    one, other = await found.array("x"), await found.array("y")
+    found.hierarchy.live.moved(Prefix("elsewhere/"), Prefix("there/"))
+    one.live.check()
+    found.hierarchy.live.moved(Prefix("meta/root/"), Prefix("meta/old/"))
+    for opened in (one, other):
+        with pytest.raises(StaleEntry, match="was renamed without its chunks"):
+            opened.live.check()
