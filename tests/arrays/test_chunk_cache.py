@@ -9,6 +9,7 @@ from trio.testing import trio_test, wait_all_tasks_blocked
 
 from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.errors import ChunkDecodeError
+from zarrfs.memory.budget import MemoryBudget
 
 KEY = (1, (0, 0))
 
@@ -160,3 +161,32 @@ async def test_a_reader_who_is_cancelled_takes_nobody_with_him() -> None:
         await wait_all_tasks_blocked()
         source.gate.set()
     assert results == [2]
+
+
+@trio_test
+async def test_memory_that_is_wanted_elsewhere_is_given_up_oldest_first_and_no_more_than_is_wanted() -> None:
+    budget = MemoryBudget(4000)
+    cache, source = ChunkCache(1 << 20, budget), Source()
+    for number in range(4):
+        await cache.get((1, (number, 0)), source.read)
+    held = 4000 - budget.limit + budget.nbytes
+    assert cache.nbytes == held > 3000
+    assert budget.take(1500)
+    assert cache.nbytes <= 2500 and source.reads == 4
+    await cache.get((1, (3, 0)), source.read)
+    assert source.reads == 4
+    await cache.get((1, (0, 0)), source.read)
+    assert source.reads == 5
+
+
+@trio_test
+async def test_when_all_is_forgotten_what_is_being_read_is_not_kept_either() -> None:
+    cache, source, results = ChunkCache(1 << 20), Source(waits=True), list[int]()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(got, cache, source, results)
+        await wait_all_tasks_blocked()
+        cache.discard_all()
+        source.gate.set()
+    assert cache.nbytes == 0
+    await got(cache, source, results)
+    assert (results, source.reads) == ([1, 2], 2)

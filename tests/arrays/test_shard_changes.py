@@ -26,6 +26,9 @@ class Late(Append, Lasting):
 
     packed = b""
 
+    def lasting(self, made: Buffer | None) -> Lasting:
+        return self
+
     def kept(self, made: Buffer | None, packed: Buffer) -> Lasting:
         return self
 

@@ -1,0 +1,187 @@
+"""What waits for its shard when something goes wrong: nothing that somebody was told is stored is lost, and nothing else is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
+
+from tests.arrays.test_delayed import ARRAY, mounted, stored
+from tests.arrays.test_merging import Example
+from tests.arrays.test_shard_changes import Late
+from tests.arrays.test_sharded import opened, sets
+from tests.support.stores import FailingStore, InterruptedStore
+from zarrfs.arrays.array import Array
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.layers import ShardLayers, chunks_of
+from zarrfs.arrays.merging import ElementMerge, LastingMerge, store_merged
+from zarrfs.errors import ChunkDecodeError, ChunkError, StoreFull
+from zarrfs.keys import Key
+from zarrfs.memory.budget import UNLIMITED, MemoryBudget
+from zarrfs.stores.base import Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.observed import ObservedStore
+
+WHOLE = {(number,): b"new" for number in range(4)}
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+@trio_test
+async def test_a_change_that_changes_nothing_waits_for_nothing_and_is_not_stored() -> None:
+    store = ObservedStore(MemoryStore())
+    await opened(store, ARRAY)[0].update({(0,): b"old"})
+    async with mounted(store) as m:
+        await m.chunks.modify({(0,): Late(b""), (1,): Late(b"")})
+        assert not m.pending and not m.told
+        await m.chunks.modify({(0,): Late(b"+"), (1,): Late(b"")})
+        await m.chunks.publish()
+    assert sets(store) == 2 and await stored(store) == {0: b"old+"}
+
+
+@pytest.mark.logs("could not be published")
+@trio_test
+async def test_a_shard_that_cannot_be_stored_leaves_what_waited_before_and_that_is_tried_again(autojump_clock: MockClock) -> None:
+    inner = MemoryStore()
+    store = FailingStore(inner, {})
+    async with mounted(store) as m:
+        await m.chunks.update({(0,): b"old"})
+        store.errors["set"] = StoreFull("no room")
+        with pytest.raises(StoreFull):
+            await m.chunks.update(WHOLE)
+        # Whoever wrote the old one was told that it is written.
+        assert await m.chunks.get_several(list(WHOLE)) == [b"old", None, None, None]
+        await trio.sleep(10)
+        assert m.failures and await stored(inner) == {}
+        store.errors.clear()
+        await trio.sleep(100)
+        assert await stored(inner) == {0: b"old"} and not m.pending
+
+
+class Held(InterruptedStore):
+    """A set waits for the gate, and then fails."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.gate = trio.Event()
+        self.fails = True
+
+    async def interrupt(self, operation: str, place: str) -> None:
+        if operation == "set" and self.fails:
+            await self.gate.wait()
+            raise StoreFull("no room")
+
+
+@trio_test
+async def test_what_was_written_while_a_shard_could_not_be_stored_is_not_taken_back_with_it() -> None:
+    inner = MemoryStore()
+    store = Held(inner)
+    async with mounted(store) as m:
+        refused: list[bool] = []
+
+        async def write_all() -> None:
+            with pytest.raises(StoreFull):
+                await m.chunks.update(WHOLE)
+            refused.append(True)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write_all)
+            await wait_all_tasks_blocked()
+            await m.chunks.update({(0,): b"newer"})
+            store.gate.set()
+        assert refused and await m.chunks.get_several(list(WHOLE)) == [b"newer", None, None, None]
+        store.fails = False
+        await m.chunks.publish()
+    assert await stored(inner) == {0: b"newer"}
+
+
+@trio_test
+async def test_where_nothing_more_can_be_kept_the_oldest_is_stored_and_the_new_one_refused_by_its_key(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with mounted(store, memory=5, directory=str(tmp_path / "gone")) as m:
+        await m.chunks.update({(0,): b"12345"})
+        with pytest.raises(StoreFull, match="no room to keep a chunk of 'a/c/1'") as caught:
+            await m.chunks.update({(4,): b"67890"})
+        assert caught.value.key == "a/c/1" and await m.chunks.get((4,)) is None
+        assert await stored(store) == {0: b"12345"} and not m.pending
+        # There is room by that.
+        await m.chunks.update({(4,): b"67890"})
+        assert await m.chunks.get((4,)) == b"67890"
+
+
+@pytest.mark.logs("a/c/0 could not be published, which is tried again: no room")
+@trio_test
+async def test_where_the_oldest_cannot_be_stored_either_it_goes_on_waiting(tmp_path: Path) -> None:
+    inner = MemoryStore()
+    store = FailingStore(inner, {"set": StoreFull("no room")})
+    async with mounted(store, memory=5, directory=str(tmp_path / "gone")) as m:
+        await m.chunks.update({(0,): b"12345"})
+        with pytest.raises(StoreFull, match="no room to keep a chunk of 'a/c/1'"):
+            await m.chunks.update({(4,): b"67890"})
+        assert m.failures == ["a/c/0"] and await m.chunks.get((0,)) == b"12345"
+        store.errors.clear()
+        await m.chunks.publish()
+    assert await stored(inner) == {0: b"12345"}
+
+
+# --- elements ------------------------------------------------------------------------------------------------------------------
+
+EXAMPLE = Example((4,), (2,), "<i2", None, "C", "little", True)
+OF_SHARDS = Example((4,), (2,), "<i2", (2,), "C", "little", True)
+
+
+def array_over(store: Store, example: Example = EXAMPLE) -> Array:
+    node, counters, budget = example.node, HierarchyCounters(), MemoryBudget(UNLIMITED)
+    return Array(node, chunks_of(store, node, ShardLayers(counters, budget)), counters, budget)
+
+
+def setting(array: Array, *values: int | None, sparse: bool = False) -> ElementMerge:
+    """Elements of the first chunk; None: left alone."""
+    elements = np.array([each or 0 for each in values], "<i2")
+    mask = np.array([each is not None for each in values])
+    return ElementMerge(array, (0,), elements, lambda: mask, sparse=sparse)
+
+
+@pytest.mark.parametrize("example", [EXAMPLE, OF_SHARDS], ids=["plain", "shards"])
+@trio_test
+async def test_a_chunk_whose_last_element_becomes_fill_value_goes_and_not_before(example: Example) -> None:
+    store = MemoryStore()
+    array = array_over(store, example)
+    await store_merged(array, (0,), setting(array, 1, 2))
+    for values, expected in (((0, None), [0, 2]), ((None, 0), None)):
+        await store_merged(array, (0,), setting(array, *values, sparse=True))
+        found = await array.read_chunk((0,))
+        assert (found.tolist() if found is not None else None) == expected
+    assert [key async for key in store.list()] == []
+
+
+@pytest.mark.parametrize(("stored_too", "left"), [(None, None), ([0, 0], None), ([5, 0], [5, 0])])
+@trio_test
+async def test_a_change_that_waited_leaves_what_others_stored_meanwhile(
+    stored_too: list[int] | None, left: list[int] | None
+) -> None:
+    array = array_over(MemoryStore())
+    merge = setting(array, None, 0, sparse=True)
+    made = await merge.onto(np.array([1, 2], "<i2").tobytes())
+    late = merge.lasting(made)
+    assert isinstance(late, LastingMerge)
+    theirs = np.array(stored_too, "<i2").tobytes() if stored_too is not None else None
+    found = await late.kept(made, late.packed).onto(theirs)
+    assert (np.frombuffer(found, "<i2").tolist() if found is not None else None) == left
+
+
+@pytest.mark.parametrize("value", [b"x", b"x" * 100_000], ids=["short", "long"])
+@trio_test
+async def test_a_chunk_that_cannot_be_decoded_is_not_changed_in_part_and_is_named(value: bytes) -> None:
+    store = MemoryStore()
+    await store.set(Key("a/c/0"), value)
+    array = array_over(store)
+    with pytest.raises(ChunkError, match=r"chunk \(0,\) of /a") as caught:
+        await store_merged(array, (0,), setting(array, 1, None))
+    assert isinstance(caught.value, ChunkDecodeError) and await store.get(Key("a/c/0")) == value
