@@ -11,8 +11,11 @@ from trio.testing import trio_test
 from tests.arrays.test_sharded import CHECKED, arrays, node, opened
 from tests.support.length import tries
 from zarrfs.arrays import shard_index_reader
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.layers import ShardLayers, chunks_of
+from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.arrays.shard_survey import ShardSurvey, SurveyedShard
-from zarrfs.errors import ChunkError, TooLarge
+from zarrfs.errors import ChunkError, ShardIndexInvalid, TooLarge
 from zarrfs.keys import Key
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
@@ -80,3 +83,34 @@ async def test_a_checksum_is_computed_over_all_pages_and_nothing_is_written(in_p
     assert good == b"b"
     with pytest.raises(TooLarge, match="read only"):
         await paged.update({(0, 5): b"c"})
+
+
+@trio_test
+async def test_what_a_page_says_that_cannot_be_spoils_its_chunk_alone(in_pages) -> None:  # type: ignore[no-untyped-def]
+    array, store = node((4,), ShardSpec((4,))), MemoryStore()
+    pairs = ((0, 2), (1, 99), (2**64 - 2, 4), (2**64 - 1, 2**64 - 1))
+    index = b"".join(number.to_bytes(8, "little") for pair in pairs for number in pair)
+    await store.set(Key("a/c/0"), b"ab" + index)
+    in_pages(True)
+    chunks, _ = opened(store, array)
+    in_pages(False)
+    got = await chunks.get_several([(number,) for number in range(4)])
+    assert [isinstance(each, ShardIndexInvalid) for each in got] == [False, True, True, False] and (got[0], got[3]) == (b"ab", None)
+    with pytest.raises(ShardIndexInvalid, match="the index of the shard says 99 bytes from 1, where no chunk of it can lie"):
+        await chunks.stat((1,))
+
+
+@trio_test
+async def test_an_index_is_read_once_for_all_who_ask_and_again_when_others_took_its_room() -> None:
+    array, store = node((8,), ShardSpec((4,), index_codecs=CHECKED)), MemoryStore()
+    await opened(store, array)[0].update({(number,): b"%d" % number for number in range(8)})
+    counters = HierarchyCounters()
+    cache = ShardIndexCache(1)
+    chunks = chunks_of(store, array, ShardLayers(counters, indexes=cache))
+    async with trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(chunks.get, (number,))
+    assert counters.shard_indexes_read == 1
+    for number in (0, 5, 1, 6):
+        assert await chunks.get((number,)) == b"%d" % number
+    assert counters.shard_indexes_read == 4 and len(cache._known) == 1

@@ -182,9 +182,9 @@ async def test_a_hierarchy_below_whose_entry_point_went_behind_the_mount_is_one_
     async with over(MIXED) as store:
         assert await store.kind("/b/x") == "v3_2019"
         await store.inner.inner.erase(Key("b/zarr.json"))
-        await store.set(**{"new/.zgroup": V2_GROUP})
-        store.reading.hierarchy.changed("", is_prefix=True)
-        assert await store.kind("/b/x") == "NoneType" and await store.kind("/e/w") == "v3_2022"
+        # Entry points are looked at again when any of them changes.
+        await store.set(**{".zgroup": V2_GROUP, "zarr.json": V3_GROUP})
+        assert await store.kind("/b/deep/er/y") == "NoneType" and await store.kind("/e/w") == "v3_2022"
 
 
 @trio_test

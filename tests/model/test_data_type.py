@@ -136,6 +136,19 @@ def test_a_type_that_is_not_known_is_unsupported(name: str, configuration: Any) 
         from_name(name, configuration)
 
 
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ([["a", "int8"], ["text", "string"]], "field 'text' has no fixed size"),
+        ([[f"f{number}", "int8"] for number in range(data_type.MAX_FIELDS + 1)], "fields are more than zarrfs reads"),
+    ],
+    ids=["text", "many"],
+)
+def test_fields_that_cannot_be_read_are_unsupported_and_said_to_be(fields: Any, why: str) -> None:
+    with pytest.raises(MetadataUnsupported, match=why):
+        from_name("structured", {"fields": fields})
+
+
 def test_nesting_ends_somewhere() -> None:
     nested: Any = "int8"
     for _ in range(40):
@@ -152,7 +165,15 @@ def test_no_message_is_as_long_as_a_hostile_document() -> None:
 
 @pytest.mark.parametrize(
     "dtype",
-    [np.dtype("O"), np.dtype("V0"), np.dtype([("a", "O")]), np.dtype([("a", "i1"), ("b", "i4")], align=True), np.dtype(("i4", 2))],
+    [
+        np.dtype("O"),
+        np.dtype("g"),
+        np.dtype("G"),
+        np.dtype("V0"),
+        np.dtype([("a", "O")]),
+        np.dtype([("a", "i1"), ("b", "i4")], align=True),
+        np.dtype(("i4", 2)),
+    ],
 )
 def test_elements_that_no_layout_can_say_are_unsupported(dtype: np.dtype[Any]) -> None:
     with pytest.raises(MetadataUnsupported):

@@ -21,8 +21,12 @@ from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
 from zarrfs.command import main
 from zarrfs.errors import StoreAccessDenied
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.keys import NodePath
+from zarrfs.model.metadata_values import plain
+from zarrfs.model.unparsed import Unparsed
 from zarrfs.options.config import MountConfig
-from zarrfs.reports import offline
+from zarrfs.reports import info_amounts, offline
 from zarrfs.reports.info import describe
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
@@ -308,6 +312,36 @@ def test_a_long_listing_tells_how_far_it_is(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int | None]] = []
     trio.run(partial(describe, MountConfig(store=str(tmp_path)), "/", told=lambda *call: calls.append(call)))
     assert calls == [("nodes", 1, None), ("chunks of /a", 256, None), ("chunks of /a", 512, None), ("nodes", 2, None)]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_shards_are_counted_once_each_in_whatever_steps_and_told_of(
+    batch: int, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = described(store, indexes=True)
+    monkeypatch.setattr(info_amounts, "_BATCH", batch)
+    monkeypatch.setattr(info_amounts, "_TOLD", 1)
+    calls: list[tuple[str, int, int | None]] = []
+    assert described(store, indexes=True, told=lambda *call: calls.append(call)) == said
+    assert [call for call in calls if call[0] == "shards of /a"] == [("shards of /a", number, None) for number in (1, 2)]
+    assert [call[1:] for call in calls if call[0] == "indexes of shards"] == [(1, 2), (2, 2)]
+
+
+def test_an_array_that_goes_while_it_is_looked_at_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = Hierarchy.array
+
+    async def gone(self: Hierarchy, path: NodePath) -> Any:
+        return None if path == "/a" else await array(self, path)
+
+    monkeypatch.setattr(Hierarchy, "array", gone)
+    write(tmp_path, {f"{name}/.zarray": array_document((4,), (2,)) for name in "ab"})
+    nodes = trio.run(describe, MountConfig(store=str(tmp_path)), "/")["nodes"]
+    assert [node["path"] for node in nodes] == ["/", "/b"]
+
+
+def test_a_member_that_was_not_parsed_is_told_by_how_long_it_is() -> None:
+    attributes = {"large": Unparsed(b"[1, 2, 3]"), "few": [1.5, float("-inf")]}
+    assert plain(attributes) == {"large": {"nbytes": 9}, "few": [1.5, "-Infinity"]}
 
 
 class InterruptedByUser(InterruptedStore):
