@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import trio
 from trio.testing import trio_test
 
-from tests.support.arrays import Example, reading, store_of
+from tests.support.arrays import FILL, Example, reading, store_of
 from tests.support.small_stores import SMALL, array_document
 from tests.support.stores import contents, fill
 from zarrfs import threads
+from zarrfs.arrays.array import fill as fill_elements
+from zarrfs.arrays.array import is_filled
 from zarrfs.errors import ChunkDecodeError, ChunkSizeMismatch
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
@@ -91,3 +94,15 @@ async def test_a_large_chunk_is_copied_no_further_when_its_reader_gives_up(how: 
             scope.cancel()
             given_up.set()
     assert looks == [False]
+
+
+@trio_test
+async def test_of_no_elements_all_are_fill_value_and_none_is_where_that_is_undefined() -> None:
+    metadata = (await reading(await store_of(Example((4,), (2,)))).array("a")).array.metadata
+    for shape, values, expected in (((0,), [], True), ((0, 3), [], True), ((2,), [FILL, FILL], True), ((2,), [FILL, 1], False)):
+        elements = np.array(values, "<i2").reshape(shape)
+        assert is_filled(metadata, elements) is expected
+        assert not is_filled(replace(metadata, fill_value=None), elements)
+    nothing = np.empty((0, 3), "<i2")
+    fill_elements(metadata, nothing)
+    assert nothing.size == 0

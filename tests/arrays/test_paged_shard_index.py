@@ -18,6 +18,7 @@ from zarrfs.arrays.shard_survey import ShardSurvey, SurveyedShard
 from zarrfs.errors import ChunkError, ShardIndexInvalid, TooLarge
 from zarrfs.keys import Key
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.memory import MemoryStore
@@ -114,3 +115,24 @@ async def test_an_index_is_read_once_for_all_who_ask_and_again_when_others_took_
     for number in (0, 5, 1, 6):
         assert await chunks.get((number,)) == b"%d" % number
     assert counters.shard_indexes_read == 4 and len(cache._known) == 1
+
+
+@trio_test
+async def test_shards_within_shards_whose_indexes_take_turns_do_not_wait_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_index_reader, "_SMALL_NBYTES", 0)
+    array, store = node((16,), ShardSpec((2,), index_codecs=CHECKED), ShardSpec((4,), codecs=(CodecSpec("crc32c"),))), MemoryStore()
+    await opened(store, array)[0].update({(number,): b"%d" % number for number in range(16)})
+    chunks, _ = opened(store, array)
+    got: dict[int, object] = {}
+
+    async def get(number: int) -> None:
+        got[number] = await chunks.get((number,))
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for number in range(16):
+                nursery.start_soon(get, number)
+        await chunks.update({(3,): b"new", (12,): None})
+    assert got == {number: b"%d" % number for number in range(16)}
+    found = await opened(store, array)[0].get_several([(3,), (4,), (12,)])
+    assert found == [b"new", b"4", None]

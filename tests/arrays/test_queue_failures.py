@@ -16,9 +16,11 @@ from tests.arrays.test_sharded import opened, sets
 from tests.support.stores import FailingStore, InterruptedStore
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.delayed import DelayedChunks
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.merging import ElementMerge, LastingMerge, store_merged
-from zarrfs.errors import ChunkDecodeError, ChunkError, StoreFull
+from zarrfs.arrays.queued_shard import QueuedShard
+from zarrfs.errors import ChunkDecodeError, ChunkError, StaleEntry, StoreFull
 from zarrfs.keys import Key
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.stores.base import Store
@@ -99,6 +101,25 @@ async def test_what_was_written_while_a_shard_could_not_be_stored_is_not_taken_b
         store.fails = False
         await m.chunks.publish()
     assert await stored(inner) == {0: b"newer"}
+
+
+@trio_test
+async def test_what_waited_for_an_array_that_is_gone_is_told_as_lost_once_and_waits_no_longer() -> None:
+    store, lost = MemoryStore(), list[str]()
+    async with mounted(store) as m:
+
+        async def on_loss(shard: QueuedShard, error: Exception) -> bool:
+            lost.append(f"{shard.key}: {error}")
+            return False
+
+        m.pending._on_loss = on_loss
+        await m.chunks.update({(0,): b"old"})
+        assert isinstance(m.chunks, DelayedChunks)
+        m.chunks._node.end("was erased")
+        with pytest.raises(StaleEntry, match="/a was erased"):
+            await m.chunks.update(WHOLE)
+        assert not m.pending and await m.chunks.get((0,)) is None
+    assert lost == ["a/c/0: /a was erased: open the file again"] and await stored(store) == {}
 
 
 @trio_test

@@ -260,6 +260,24 @@ async def test_what_somebody_works_on_is_not_taken_for_left_behind(autojump_cloc
     assert await contents(store) == {PLACE + "0": b"new"}
 
 
+class Unrenaming(ForwardingStore):
+    """As an object store: no prefix is renamed, and no lock holds between processes."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.renames_prefixes = False
+
+
+@pytest.mark.logs("was left behind, or is in the making")
+@trio_test
+async def test_where_no_lock_tells_whether_somebody_works_on_it_what_has_no_record_is_left() -> None:
+    inner, _ = await store_with({}, new=b"new")
+    before = await contents(inner)
+    assert await mount_again(Unrenaming(inner)) == [] and await contents(inner) == before
+    # Elsewhere it is nobody's: its process is no more.
+    assert await mount_again(inner) == [] and await contents(inner) == {}
+
+
 class Unlockable(ForwardingStore):
     """It lets nobody lock anything."""
 

@@ -13,6 +13,7 @@ from tests.support.stores import HangingStore
 from zarrfs.errors import StoreTimeout
 from zarrfs.keys import WHOLE, Key, Prefix
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers import health
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.health import GRACE, PAUSE
 
@@ -250,3 +251,18 @@ async def test_a_backend_with_a_deadline_of_its_own(autojump_clock: MockClock) -
         assert await at_once(*gets(store, *range(8))) == pytest.approx([3] * 8)
         assert all(each <= GRACE for each in await at_once(*gets(store, *range(8))))
         nursery.cancel_scope.cancel()
+
+
+@trio_test
+async def test_of_many_keys_that_were_late_the_first_are_forgotten_and_asked_for_as_any(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_MAX_LATE", 4)
+    async with hanging() as (store, inner):
+        for number in range(6):
+            inner.hang(str(number))
+        # Others are answered all the time: it is not the store that hangs.
+        for number in range(6):
+            assert await took(lambda number=number: store.get(Key(str(number)))) == SECONDS  # type: ignore[misc]
+            assert await store.get(Key("99")) == b"99"
+        assert len(store._health_of((A,))._late) == 4
