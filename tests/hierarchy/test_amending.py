@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import trio_test
 
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
 from tests.support.trees import read, tree_over, write
 from zarrfs.errors import StoreFull, ZarrfsError
 from zarrfs.keys import Key
-from zarrfs.stores.base import Buffer, Generation
+from zarrfs.stores.base import Buffer, Generation, Store
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 
@@ -56,7 +59,7 @@ class Killed(BaseException):
 class Ending(ForwardingStore):
     """Its changing operation number ``at`` fails, or is the last of the process."""
 
-    def __init__(self, inner: MemoryStore, at: int, *, kills: bool) -> None:
+    def __init__(self, inner: Store, at: int, *, kills: bool) -> None:
         super().__init__(inner)
         self.at, self.kills = at, kills
         self.count = 0
@@ -113,3 +116,16 @@ def test_document_and_copy_say_the_same(dialect: str, kills: bool) -> None:
     while trio.run(happens, at):
         at += 1
     assert at > 3, "there are several steps"
+
+
+@pytest.mark.logs("no room")
+@trio_test
+async def test_where_no_note_of_it_can_be_made_nothing_is_left_of_it(tmp_path: Path) -> None:
+    async with aclosing(FolderStore(str(tmp_path))) as store:
+        await fill(store, {key: json.dumps(value).encode() for key, value in STORES["v2"].items()})
+        ending = Ending(store, -1, kills=False)
+        async with tree_over(ending, f"file:{tmp_path}") as tree:
+            ending.at = ending.count
+            with pytest.raises(StoreFull):
+                await write(tree, "chunks/a/.zattrs", b'{"units": "new"}')
+            assert not (tmp_path / ".zarrfs").exists()

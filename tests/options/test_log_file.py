@@ -44,15 +44,20 @@ def test_lines_go_to_the_file_that_has_the_name_after_it_was_moved_away(logger: 
     assert stat.S_IMODE(path.stat().st_mode) & 0o007 == 0
 
 
-@pytest.mark.logs("x.log: not opened again")
-def test_that_a_file_cannot_be_opened_again_is_told_on_stderr(
-    logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def log_that_cannot_be_created_again(tmp_path: Path) -> Path:
     path = tmp_path / "logs/x.log"
     path.parent.mkdir()
     configure("info", str(path))
     path.parent.rename(tmp_path / "moved")
     path.parent.touch()
+    return path
+
+
+@pytest.mark.logs("x.log: not opened again")
+def test_that_a_file_cannot_be_opened_again_is_told_on_stderr(
+    logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = log_that_cannot_be_created_again(tmp_path)
     monkeypatch.setattr(sys, "stderr", sys.__stderr__)
     reopen()
     assert f"log file {path}: not opened again: " in capfd.readouterr().err
@@ -62,11 +67,7 @@ def test_a_line_that_the_file_cannot_take_goes_to_stderr(
     logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A log that was moved away and cannot be created again is no reason for whoever logs to fail."""
-    path = tmp_path / "logs/x.log"
-    path.parent.mkdir()
-    configure("info", str(path))
-    path.parent.rename(tmp_path / "moved")
-    path.parent.touch()
+    log_that_cannot_be_created_again(tmp_path)
     monkeypatch.setattr(sys, "stderr", sys.__stderr__)
     logger.info("nowhere to go")
     assert "nowhere to go" in capfd.readouterr().err

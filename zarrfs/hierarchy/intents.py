@@ -234,8 +234,8 @@ class Intents:
     async def around(self, record: Record) -> AsyncIterator[Intent]:
         """One that begins, and ends."""
         intent = Intent(self.store)
-        await intent.begin(record)
         try:
+            await intent.begin(record)
             yield intent
         finally:
             await intent.end()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,6 @@ def path(tmp_path: Path) -> Path:
     return write(tmp_path / "store", VALUES)
 
 
-@asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[FolderStore]:
-    store = FolderStore(str(path))
-    try:
-        yield store
-    finally:
-        await store.aclose()
-
-
 @pytest.fixture
 def all_is_large(tmp_path: Path) -> Iterator[None]:
     before = spill.large_nbytes()
@@ -51,7 +42,7 @@ def all_is_large(tmp_path: Path) -> Iterator[None]:
 
 @trio_test
 async def test_prefixes_that_no_folder_can_be_are_nothing_and_the_root_stays(path: Path) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         for unusable in ("../", "a//b/", "./"):
             assert await store.prefix_mtime_ns(Prefix(unusable)) is None
             assert not await store.prefix_exists(Prefix(unusable))
@@ -67,7 +58,7 @@ async def test_prefixes_that_no_folder_can_be_are_nothing_and_the_root_stays(pat
 
 @trio_test
 async def test_a_value_that_is_held_is_that_very_value(path: Path) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         assert await store.hold(Key("missing")) is await store.hold(Key("a")) is None
         held = await store.hold(Key("k"))
         assert held is not None
@@ -81,7 +72,7 @@ async def test_a_value_that_is_held_is_that_very_value(path: Path) -> None:
 
 @trio_test
 async def test_what_others_write_into_a_held_value_is_not_mixed_with_it(path: Path) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         held = await store.hold(Key("k"))
         assert held is not None
         try:
@@ -97,7 +88,7 @@ async def test_what_others_write_into_a_held_value_is_not_mixed_with_it(path: Pa
 
 @trio_test
 async def test_an_anchor_that_was_let_go_tells_nothing(path: Path) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         anchors = store._anchors
         assert anchors.place(12345) is anchors.generation(12345, "k") is anchors.opened(12345) is None
         assert anchors.is_at(12345, ("a",)) and not anchors.is_erased(12345)
@@ -110,7 +101,7 @@ async def test_a_folder_that_cannot_be_opened_again_is_taken_for_the_same(path: 
     def denied(parts: Parts) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         anchor = store.anchor(Prefix("a/"))
         assert anchor is not None and anchor.is_at(Prefix("a/")) and not anchor.is_at(Prefix("a/b/"))
         monkeypatch.setattr(store._tree, "open_folder", denied)
@@ -134,7 +125,7 @@ def busy(made: Callable[[Path], None], path: Path, times: int) -> Callable[[Fold
 @trio_test
 async def test_a_folder_that_others_put_something_into_is_emptied_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "_remove_files", busy(lambda folder: (folder / "new").touch(), path, 3))
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         await store.erase_prefix(Prefix("a/"))
         assert await contents(store) == {"k": b"value"}
         assert os.listdir(path) == ["k"]
@@ -147,7 +138,7 @@ async def test_others_who_never_stop_are_not_waited_for(
 ) -> None:
     numbers = iter(range(1 << 20))
     monkeypatch.setattr(removal, "_remove_files", busy(lambda folder: made(folder / f"new{next(numbers)}"), path, 1 << 20))
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         with pytest.raises(PrefixNotEmpty, match="'a/'"):
             await store.erase_prefix(Prefix("a/"))
     assert next(numbers) < 1000
@@ -184,7 +175,7 @@ async def test_folders_that_cannot_be_exchanged_stay_as_they_are(
 
     write(path, {"c/k": b"third"})
     monkeypatch.setattr(tree, "exchange", exchange)
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         with pytest.raises(kind, match=words):
             await store.exchange_prefixes(Prefix("a/"), Prefix("c/"))
         assert await contents(store) == VALUES | {"c/k": b"third"}

@@ -7,8 +7,8 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,6 @@ def path(tmp_path: Path) -> Path:
     return write(tmp_path / "store", {"k": b"value", "a/k": b"other"})
 
 
-@asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[FolderStore]:
-    store = FolderStore(str(path))
-    try:
-        yield store
-    finally:
-        await store.aclose()
-
-
 def failing(number: int, times: int = 1 << 30) -> Callable[..., Any]:
     """A system call that fails, so many times."""
     left = [times]
@@ -59,7 +50,7 @@ def failing(number: int, times: int = 1 << 30) -> Callable[..., Any]:
 
 @trio_test
 async def test_where_nothing_is_read_without_waiting_a_thread_reads(path: Path) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         store._inline._reads_nowait = False
         with pytest.raises(WouldWait):
             store.get_with_stat_now(Key("k"), ByteRange(0, 3))
@@ -77,7 +68,7 @@ async def test_where_nothing_is_read_without_waiting_a_thread_reads(path: Path) 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EIO], ids=["not supported", "broken"])
 @trio_test
 async def test_what_the_page_cache_cannot_give_is_waited_for(path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         monkeypatch.setattr(inline.os, "preadv", failing(number))
         with pytest.raises(WouldWait if number == errno.EOPNOTSUPP else StoreError):
             store.get_with_stat_now(Key("k"), ByteRange(0, 3))
@@ -91,7 +82,7 @@ async def test_what_the_page_cache_cannot_give_is_waited_for(path: Path, number:
 
 @trio_test
 async def test_a_file_that_ends_before_it_should_is_left_to_who_can_wait(path: Path) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         fd = os.open(path / "k", os.O_RDONLY)
         try:
             assert store._inline.pread_cached(fd, 1, 3) == b"al"
@@ -113,7 +104,7 @@ async def test_a_kernel_that_refuses_openat2_is_asked_once(path: Path, number: i
         refuse()
         raise AssertionError("unreachable")
 
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         monkeypatch.setattr(inline, "open_within", open_within)
         assert store.stat_now(Key("a/k")) is not None
         assert await contents(store) == {"k": b"value", "a/k": b"other"}
@@ -138,7 +129,7 @@ async def test_a_folder_that_is_removed_each_time_is_given_up(path: Path, monkey
         tries.append(None)
         shutil.rmtree(path / "b")
 
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         monkeypatch.setattr(tree, "write", written)
         with pytest.raises(StoreNotFound, match="'b/k'"):
             await store.set(Key("b/k"), b"new")
@@ -153,7 +144,7 @@ async def test_a_value_that_another_program_makes_first_is_not_replaced(path: Pa
         os.write(fd, content)
         (path / "new").write_bytes(b"theirs")
 
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         monkeypatch.setattr(tree, "write", written)
         with pytest.raises(GenerationMismatch, match="'new' was changed by someone else"):
             await store.set(Key("new"), b"ours", if_generation="")
@@ -174,7 +165,7 @@ async def test_a_folder_that_cannot_be_synced_is_an_error_where_folders_can_be(
             failing(number)()
         real(fd)
 
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         await store.set(Key("n/k"), b"new")
         monkeypatch.setattr(os, "fsync", fsync)
         if number == errno.EINVAL:
@@ -193,7 +184,7 @@ async def test_a_folder_that_cannot_be_synced_is_an_error_where_folders_can_be(
 async def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_a_missing_one(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         with pytest.raises(KeyConflict):
             await store.set(Key("k/below"), b"")
         with monkeypatch.context() as patched:
@@ -211,7 +202,7 @@ async def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_a_missing_on
 async def test_a_file_system_without_locks_is_told_of_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
         for _ in range(2):
             async with store.exclusive(Key("k")):
@@ -221,7 +212,7 @@ async def test_a_file_system_without_locks_is_told_of_once(
 
 @trio_test
 async def test_a_lock_that_fails_otherwise_is_an_error_and_leaves_nothing_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         before = len(os.listdir("/proc/self/fd"))
         monkeypatch.setattr(fcntl, "flock", failing(errno.EIO))
         with pytest.raises(StoreError, match="nput/output error"):
@@ -241,7 +232,7 @@ def test_a_folder_that_others_remove_is_made_again_and_locked(
         return real(*args)
 
     async def main() -> None:
-        async with opened(path) as store:
+        async with aclosing(FolderStore(str(path))) as store:
             async with store.exclusive(Key("b/k")):
                 assert (path / "b").is_dir()
 
@@ -260,7 +251,7 @@ def test_a_folder_that_others_remove_is_made_again_and_locked(
 async def test_without_extended_attributes_a_value_keeps_its_mode(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path / "k").chmod(0o640)
     monkeypatch.setattr(rights.os, "listxattr", failing(errno.EOPNOTSUPP))
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         await store.set(Key("k"), b"new")
     assert ((path / "k").read_bytes(), mode_of(path / "k")) == (b"new", "0o640")
 
@@ -270,7 +261,7 @@ async def test_where_attributes_cannot_be_listed_a_replaced_value_is_private(pat
     """Nobody can tell whom an ACL of the folder would let in."""
     (path / "k").chmod(0o644)
     monkeypatch.setattr(rights.os, "listxattr", failing(errno.EIO))
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         await store.set(Key("k"), b"new")
     assert ((path / "k").read_bytes(), mode_of(path / "k")) == (b"new", "0o600")
 
@@ -280,7 +271,7 @@ async def test_where_an_acl_cannot_be_given_nobody_gets_more(path: Path, monkeyp
     named = (Entry(USER_OBJ, 6), Entry(USER, 4, 12345), Entry(GROUP_OBJ, 0), Entry(MASK, 4), Entry(OTHER, 0))
     set_acl(path / "k", ACCESS, *named)
     monkeypatch.setattr(rights.os, "setxattr", failing(errno.ENOSPC))
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         await store.set(Key("k"), b"new")
     # The group's bits were a mask for the user that is named.
     assert ((path / "k").read_bytes(), os.listxattr(path / "k"), mode_of(path / "k")) == (b"new", [], "0o600")
@@ -291,7 +282,7 @@ async def test_an_acl_of_the_folder_that_names_nobody_is_a_mode(path: Path) -> N
     set_acl(path, DEFAULT, Entry(USER_OBJ, 7), Entry(GROUP_OBJ, 5), Entry(OTHER, 1))
     (path / "as-others-do").write_bytes(b"")
     (path / "folder-of-others").mkdir()
-    async with opened(path) as store:
+    async with aclosing(FolderStore(str(path))) as store:
         store.set_owner(os.geteuid(), None)
         await store.set(Key("new"), b"1")
         await store.make_prefix(Prefix("made/"))

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from zarrfs.arrays.array import Elements
 from zarrfs.arrays.merging import of_elements
 from zarrfs.memory import spill
 from zarrfs.vfs.given import Given
@@ -13,7 +14,6 @@ from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.stage import StagingRoom, ValueStage
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-Elements = np.ndarray[Any, Any]
 
 
 class Publish(Protocol):
@@ -57,13 +57,14 @@ class ChunkStage(ValueStage):
         if which is not None:
             changed = of_elements(which, offset - first, self._itemsize)
         places = np.flatnonzero(changed)
+        changed = changed[places[0] : places[-1] + 1]
         # An element that is changed is what its writer sees, all of it. What is as it was given may be another by now.
         low, high = int(places[0]) * self._itemsize, (int(places[-1]) + 1) * self._itemsize
-        piece, taken = shown[low:high], np.repeat(changed[places[0] : places[-1] + 1], self._itemsize)
-        if not taken.all():
-            piece = np.where(taken, piece, self._there(first + low, high - low))
+        piece = shown[low:high]
+        if not changed.all():
+            piece = np.where(np.repeat(changed, self._itemsize), piece, self._there(first + low, high - low))
         await super().write(first + low, piece.data)
-        self._mark(first + low, first + high, taken)
+        self._mark(first + low, first + high, changed)
 
     def _whole_elements(self, offset: int, data: Buffer, given: Given) -> tuple[int, Elements]:
         """The elements that ``data`` is, or is a part of, as its writer sees them, in bytes; and where they begin."""
@@ -119,11 +120,8 @@ class ChunkStage(ValueStage):
             self._changed = np.frombuffer(spill.mapped(max(1, count)), bool, count)
 
     def _mark(self, start: int, stop: int, which: Mask | None = None) -> None:
-        """Bytes ``start`` to ``stop`` are changed; of these, those that ``which`` names."""
+        """Bytes ``start`` to ``stop`` are changed; with ``which``, these of the elements that they are."""
         if self._changed is None or stop <= start:
             return
-        first, last = start // self._itemsize, -(-stop // self._itemsize)
-        if which is None:
-            self._changed[first:last] = True
-            return
-        self._changed[first:last] |= of_elements(which, start - first * self._itemsize, self._itemsize)
+        here = self._changed[start // self._itemsize : -(-stop // self._itemsize)]
+        here |= True if which is None else which
