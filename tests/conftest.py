@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support import forge, length, sampling
+from zarrfs.memory import spill
 
 
 def why_fuse_is_unusable() -> str | None:
@@ -84,8 +85,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+@pytest.fixture
+def _buffers_as_before() -> Iterator[None]:
+    """What a test makes of the size from which a buffer lies in a file ends with it: others would open files without number."""
+    before = spill._directory, spill.large_nbytes()
+    yield
+    if (after := (spill._directory, spill.large_nbytes())) != before:
+        spill.configure(*before)
+        pytest.fail(f"left to the tests that follow: buffers of {after}, which were {before}", pytrace=False)
+
+
 @pytest.fixture(autouse=True)
-def _real_exec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _real_exec(request: pytest.FixtureRequest, _buffers_as_before: None, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.get_closest_marker("real_exec"):
         monkeypatch.setattr(forge, "in_use", False)
 

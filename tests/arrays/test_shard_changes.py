@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ from trio.testing import trio_test
 
 from tests.arrays.test_chunk_store import CHECKED, Append, Restless, all_of
 from tests.arrays.test_sharded import node, opened
+from tests.support.large_buffers import large_from
 from zarrfs.arrays.chunk_store import Lasting, Written
 from zarrfs.errors import GenerationMismatch
 from zarrfs.keys import Key
-from zarrfs.memory import spill
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Buffer
 from zarrfs.stores.memory import MemoryStore
@@ -70,25 +69,15 @@ async def test_a_shard_that_is_replaced_while_a_change_is_made_in_it_is_looked_a
     assert await all_of(store, ARRAY) == {(0,): b"0+"}
 
 
-@pytest.fixture
-def large(tmp_path: Path) -> Iterator[None]:
-    """Every buffer of some bytes is large."""
-    before = spill.large_nbytes()
-    spill.configure(str(tmp_path), 50)
-    yield
-    spill.configure(None, before)
-
-
 @pytest.mark.parametrize("location", ["start", "end"])
-@pytest.mark.usefixtures("large")
 @trio_test
-async def test_a_large_shard_is_the_same_bytes_as_one_in_memory(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_shard_is_the_same_bytes_as_one_in_memory(location: str, tmp_path: Path) -> None:
     array = node((4,), ShardSpec((4,), location, CHECKED))
     stored: list[bytes] = []
     for nbytes in (50, 1 << 20):
-        monkeypatch.setattr(spill, "_large_nbytes", nbytes)
         store = MemoryStore()
-        await opened(store, array)[0].update({(0,): b"a" * 40, (3,): b"b" * 30})
-        assert await all_of(store, array) == {(0,): b"a" * 40, (3,): b"b" * 30}
-        stored.append(bytes(await store.get(Key("a/c/0")) or b""))
+        with large_from(nbytes, tmp_path):
+            await opened(store, array)[0].update({(0,): b"a" * 40, (3,): b"b" * 30})
+            assert await all_of(store, array) == {(0,): b"a" * 40, (3,): b"b" * 30}
+            stored.append(bytes(await store.get(Key("a/c/0")) or b""))
     assert stored[0] == stored[1] and len(stored[0]) == 70 + 4 * 16 + 4

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.large_buffers import large_from
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, TooLarge
 from zarrfs.memory import spill
@@ -21,8 +22,8 @@ from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataTy
 @pytest.fixture
 def large(tmp_path: Path) -> Iterator[Callable[[bool], None]]:
     before = spill.large_nbytes()
-    yield lambda yes: spill.configure(str(tmp_path), 1 if yes else before)
-    spill.configure(None, before)
+    with large_from(before, tmp_path):
+        yield lambda yes: spill.configure(str(tmp_path), 1 if yes else before)
 
 
 CHAINS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import pytest
 import zstandard
 
 from tests.support.codecs import of_objects
+from tests.support.large_buffers import large_from
 from zarrfs import threads
 from zarrfs.codecs import base64, json_elements, lookup, msgpack2, streams, vlen, vlen_utf8, zstd
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.codecs.streams import Made
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, TooLarge
-from zarrfs.memory import spill
 from zarrfs.model import data_type
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES
@@ -34,9 +35,8 @@ GZIPPED_TEXT = CodecChain.build([CodecSpec("vlen-utf8"), CodecSpec("gzip", {"lev
 @pytest.fixture
 def all_is_large(tmp_path: Path) -> Iterator[Callable[[], None]]:
     """Called, from then on."""
-    before = spill.large_nbytes()
-    yield lambda: spill.configure(str(tmp_path), 1)
-    spill.configure(None, before)
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(large_from(1, tmp_path))
 
 
 @pytest.fixture

@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.large_buffers import large_from
 from zarrfs.errors import TooLarge
 from zarrfs.memory import spill
 
 
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path) -> Iterator[None]:
-    before = spill.large_nbytes()
-    spill.configure(str(tmp_path), 1000)
-    yield
-    spill.configure(None, before)
+    with large_from(1000, tmp_path):
+        yield
 
 
 def test_a_large_buffer_is_mapped_and_leaves_no_name(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.support import archives
+from tests.support.large_buffers import large_from
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound
 from zarrfs.keys import ByteRange
 from zarrfs.memory import spill
@@ -26,10 +27,8 @@ VALUES = {"d/k": b"value" * 20, "e": b"", "f": b"1"}
 
 @pytest.fixture
 def all_is_large(tmp_path: Path) -> Iterator[None]:
-    before = spill.large_nbytes()
-    spill.configure(str(tmp_path), 1)
-    yield
-    spill.configure(None, before)
+    with large_from(1, tmp_path):
+        yield
 
 
 # --- files --------------------------------------------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ import trio
 from trio.testing import trio_test
 
 from tests.stores.folder.test_watch import Told
+from tests.support.large_buffers import large_from
 from tests.support.small_stores import write
 from tests.support.stores import contents
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, PrefixNotEmpty, StoreError, StoreUnsupported
 from zarrfs.keys import Key, Prefix
-from zarrfs.memory import spill
 from zarrfs.stores.folder import calls, removal, tree
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.folder.store import FolderStore
@@ -34,10 +34,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def all_is_large(tmp_path: Path) -> Iterator[None]:
-    before = spill.large_nbytes()
-    spill.configure(str(tmp_path), 1)
-    yield
-    spill.configure(None, before)
+    with large_from(1, tmp_path):
+        yield
 
 
 @trio_test

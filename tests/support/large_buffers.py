@@ -1,0 +1,20 @@
+"""Buffers that lie in files although they are small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from zarrfs.memory import spill
+
+
+@contextmanager
+def large_from(nbytes: int, directory: Path) -> Iterator[None]:
+    """Inside the block, a buffer of at least ``nbytes`` bytes lies in a file of ``directory``. Blocks may be nested."""
+    before = spill._directory, spill.large_nbytes()
+    spill.configure(str(directory), nbytes)
+    try:
+        yield
+    finally:
+        spill.configure(*before)
