@@ -271,6 +271,7 @@ def test_writers_of_one_shard_end_together(tmp_path: Path) -> None:
     assert min(slowest) < BOUND, slowest
 
 
+@pytest.mark.full_length
 def test_a_folder_on_a_file_system_that_hangs(store: Path) -> None:
     """Threads hang there, which nobody can end."""
     with mounted(store) as below, mounted(below.path / "raw", "--timeout", f"{TIMEOUT:g}", "--no-watch") as mount:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.length import share
 from tests.support.mounting import Mounted, mounted
 from tests.support.small_stores import SMALL, array_document, chunk, write
 from tests.support.tree_suite import refused
@@ -203,7 +204,7 @@ def test_what_is_written_through_the_mount_is_nobody_elses_change(mount: Mounted
     path = mount.path / "raw/k"
     number = path.stat().st_ino
     with open(path, "r+b", buffering=0) as file:
-        for attempt in range(200):
+        for attempt in range(share(200)):
             value = f"value {attempt}".encode()
             assert os.pwrite(file.fileno(), value, 0) == len(value)
             os.fsync(file.fileno())

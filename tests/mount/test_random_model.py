@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import zarr
 
-from tests.support.length import FULL
+from tests.support.length import FULL, MARKED
 from tests.support.mounting import mounted
 from tests.support.random_model import CHUNK, Illegal, Model
 
 pytestmark = [pytest.mark.fuse, pytest.mark.timeout(4000)]
 
-SECONDS = float(os.environ.get("ZARRFS_MODEL_SECONDS", "900" if FULL else "8"))
+SECONDS = float(os.environ.get("ZARRFS_MODEL_SECONDS", "900" if FULL else "8" if MARKED else "4"))
 SEED = os.environ.get("ZARRFS_MODEL_SEED")
 
 
