@@ -1,4 +1,4 @@
-"""An element that a program changes in a chunk file is the one that it wrote, whole, whatever others have stored there meanwhile."""
+"""An element that a program changes in a file is the one that it wrote, whole, whatever others have stored there meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from zarrfs.vfs.node import File, Handle, OpenFlags
 
 BOTH = OpenFlags(read=True, write=True)
 OLD, OTHERS, NEW = 0x0101010101010101, 0x0202020202020202, 0x0101010101010103
-"""``NEW`` differs from ``OLD`` in one byte."""
+LAST = 0x0301010101010101
+"""``NEW`` differs from ``OLD`` in its first byte, and ``LAST`` in its last one."""
 COUNT = 12
 
 
@@ -46,26 +47,27 @@ def element(value: int) -> bytes:
     return value.to_bytes(8, "little")
 
 
-@pytest.mark.parametrize("pieces", [(0, 8), (0, 1), (0, 4, 8), (0, 3)], ids=str)
+@pytest.mark.parametrize("paths", [("chunks/a/0", "npy/a.npy"), ("npy/a.npy", "chunks/a/0")], ids=["chunk", "whole array"])
+@pytest.mark.parametrize("pieces", [(0, 8), (0, 1), (0, 4, 8), (0, 3), (5, 8)], ids=str)
 @trio_test
-async def test_it_is_as_its_writer_sees_it(pieces: tuple[int, ...]) -> None:
+async def test_it_is_as_its_writer_sees_it(pieces: tuple[int, ...], paths: tuple[str, str]) -> None:
     """Also where it was written in pieces: the rest of it is what was read."""
     store = await store_of_old()
     async with tree_over(store) as tree:
-        one, other = await opened(tree, "chunks/a/0"), await opened(tree, "npy/a.npy")
-        header = (await other.attributes()).size - 8 * COUNT
-        assert bytes(await one.read(0, 8 * COUNT)) == element(OLD) * COUNT
-        await other.write(header + 8 * 5, element(OTHERS))
+        one, other = [await opened(tree, path) for path in paths]
+        header, header_of_other = [(await each.attributes()).size - 8 * COUNT for each in (one, other)]
+        assert bytes(await one.read(0, header + 8 * COUNT))[header:] == element(OLD) * COUNT
+        await other.write(header_of_other + 8 * 5, element(OTHERS))
         await other.flush()
         # With this it takes what others have stored.
-        await one.write(8 * 2, element(7))
+        await one.write(header + 8 * 2, element(7))
         await one.fsync()
         for start, stop in zip(pieces, pieces[1:], strict=False):
-            await one.write(8 * 5 + start, element(NEW)[start:stop])
+            await one.write(header + 8 * 5 + start, element(NEW if start < 5 else LAST)[start:stop])
         await one.flush()
         await one.release()
         await other.release()
-    assert await stored(store) == [OLD, OLD, 7, OLD, OLD, NEW, *[OLD] * 6]
+    assert await stored(store) == [OLD, OLD, 7, OLD, OLD, NEW if pieces[0] < 5 else LAST, *[OLD] * 6]
 
 
 @trio_test

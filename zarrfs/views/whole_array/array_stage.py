@@ -98,9 +98,9 @@ class ElementsStage(Stage):
         await self._write(offset, data, None)
 
     async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
-        await self._write(offset, data, given.changed(offset, data))
+        await self._write(offset, data, given)
 
-    async def _write(self, offset: int, data: Buffer, changed: Mask | None) -> None:
+    async def _write(self, offset: int, data: Buffer, given: Given | None) -> None:
         await self._require_current()
         if offset + len(data) > self.size:
             raise FileTooLarge(f"{self._ident} has exactly {self.size} bytes", key=self._ident)
@@ -116,9 +116,28 @@ class ElementsStage(Stage):
                     )
         for extent, start, nbytes in parts:
             if not isinstance(extent, Literal):
-                begin = extent.offset + start - offset
-                which = changed[begin : begin + nbytes] if changed is not None else None
-                await self._writer.write(extent.start + start, view[begin : begin + nbytes], which)
+                at, place = extent.offset + start, extent.start + start
+                piece = view[at - offset : at - offset + nbytes]
+                await (
+                    self._writer.write(place, piece)
+                    if given is None
+                    else self._writer.write(*self._as_seen(place, piece, at, given))
+                )
+
+    def _as_seen(self, place: int, data: Buffer, at: int, given: Given) -> tuple[int, Buffer, Mask | None]:
+        """What `ArrayWriter.write` gets of bytes that were written at ``at`` of the file, which is ``place`` in the elements. The rest of
+        elements of which they are a part is what was given there, or written since: the kernel hands over a mapping in pages.
+        """
+        changed = given.changed(at, data)
+        itemsize = self._opened.array.metadata.data_type.itemsize
+        # Where that is not known any more, the rest is what is there.
+        first = given.content(at - place % itemsize, place % itemsize) or b""
+        last = given.content(at + len(data), -(place + len(data)) % itemsize) or b""
+        if not first and not last:
+            return place, data, changed
+        which = np.zeros(len(first) + len(data) + len(last), bool)
+        which[len(first) : len(first) + len(data)] = True if changed is None else changed
+        return place - len(first), b"".join((first, data, last)), which
 
     async def truncate(self, size: int) -> None:
         if size > self.size:
