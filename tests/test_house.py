@@ -97,7 +97,7 @@ HOMES = {
     "mmap": {"memory", "arrays.slab_pool", "arrays.spill_file", "arrays.dirty_chunks"},
     "threading": {
         "memory.disposal",
-        "fuse.notice_thread",
+        "fuse.notice_queue",
         "daemon.overdue",
         "codecs",
         "stores",

@@ -195,6 +195,32 @@ def test_a_file_is_removed_while_it_is_stored_and_its_folder_changes(change: str
         assert "has not taken a change notice" not in mount.log()
 
 
+def test_who_changes_other_folders_meanwhile_is_seen(tmp_path: Path) -> None:
+    """However long it takes: only what is told of that folder waits."""
+    store = write(tmp_path / "store", {"d/k": b"old", "d/other": b"value", "e/first": b"first", "e/last": b"last"})
+    with mounted_hanging(store, 60.0, cache_dir=str(tmp_path)) as mount, watchdog(60, lambda: os.kill(mount.pid, signal.SIGKILL)):
+        path, others = mount.path / "raw/d/k", [mount.path / "raw/e/first", mount.path / "raw/e/last"]
+        for each in (path, mount.path / "raw/d/other", *others):
+            each.read_bytes()
+        mount.hang("d/k", "set")
+        changes = subprocess.Popen([sys.executable, "-c", f"import os, sys; {CHANGED['fsync']}", path])
+        while not mount.operations().get("set"):
+            pass
+        removes = subprocess.Popen(["rm", path])
+        wait_until_locked(f"/proc/{removes.pid}/stat")
+        (store / "d/other").unlink()
+        wait_until_locked(f"/proc/{mount.pid}/task/*/stat")
+        for each in others:
+            (store / "new").write_bytes(b"another")
+            (store / "new").rename(store / "e" / each.name)
+            while each.read_bytes() != b"another":
+                pass
+        assert removes.poll() is None
+        mount.answer()
+        assert changes.wait() == removes.wait() == 0
+        assert os.listdir(mount.path / "raw/d") == os.listdir(store / "d") == []
+
+
 def wait_until_locked(pattern: str) -> None:
     """Until the kernel keeps one of these tasks waiting, beyond signals (proc(5), /proc/pid/stat: state D)."""
     states = ""

@@ -59,7 +59,7 @@ def close(*, unmount: bool) -> None:
 
 
 class Notices:
-    """Notices for the kernel: see `zarrfs.fuse.notice_thread.Kernel`."""
+    """Notices for the kernel: see `zarrfs.fuse.notice_queue.Kernel`."""
 
     def invalidate_entry(self, parent: int, name: str) -> None:
         """Forget a name in a folder."""

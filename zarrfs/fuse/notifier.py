@@ -2,14 +2,15 @@
 
 `invalidate_inode` and `invalidate_entry` wait for locks that the kernel holds while it waits for us: called from a request handler
 with a READ of that inode in flight they deadlock the whole process beyond kill -9. So a thread of its own makes all of these calls, in
-order (who finds pages forgotten is to find the name forgotten, too), and nothing that the kernel may wait for waits for this thread:
+order (who finds pages forgotten is to find the name forgotten, too; only what waits for a lock of the kernel's for long comes later), and
+nothing that the kernel may wait for waits for this thread:
 
 - FLUSH does, after letting go of every lock of ours (a change must be seen everywhere when close(2) returns): the kernel holds none then.
 - LOOKUP, CREATE, UNLINK, RENAME and the like hold the kernel's lock of their folder, and never do.
 - FSYNC and SETATTR hold its lock of their file. Who removes or replaces that file meanwhile holds the folder's, and waits for the
   file's, and what is told of a name in that folder waits for both: they wait for the thread no longer than a moment.
 
-What is put into pages (`store`) waits for no folder, and is waited for by SETATTR: it has another thread.
+What is put into pages (`store`) waits for no folder, and is waited for by SETATTR: it has a queue of its own.
 
 A notice says "forget this", so one that waits stands for all later ones of the same name or inode: what waits is never more than what the
 kernel knows. Who has many to give waits for `Notifier.room`.
@@ -25,12 +26,10 @@ from typing import NamedTuple
 
 import trio
 
-from zarrfs.fuse.notice_thread import Kernel, NoticeThread
+from zarrfs.fuse.notice_queue import PATIENCE, Kernel, NoticeQueue
 
 log = logging.getLogger(__name__)
 
-# A kernel that does not answer by then is waiting for something else of ours; the change is then seen after the timeout of its caches.
-PATIENCE = 5.0
 MOMENT = 0.1
 """Seconds for which who holds a lock of the kernel's waits for what it is told: somebody else may hold that of their folder."""
 
@@ -41,6 +40,10 @@ class _Entry(NamedTuple):
     parent: int
     name: str
 
+    @property
+    def locked(self) -> int:
+        return self.parent
+
     def send(self, kernel: Kernel) -> None:
         kernel.invalidate_entry(self.parent, self.name)
 
@@ -48,6 +51,10 @@ class _Entry(NamedTuple):
 class _Inode(NamedTuple):
     ino: int
     attributes_only: bool
+
+    @property
+    def locked(self) -> int:
+        return self.ino
 
     def send(self, kernel: Kernel) -> None:
         kernel.invalidate_inode(self.ino, self.attributes_only)
@@ -58,6 +65,10 @@ class _Store(NamedTuple):
     offset: int
     data: bytes
 
+    @property
+    def locked(self) -> int:
+        return self.ino
+
     def send(self, kernel: Kernel) -> None:
         kernel.store(self.ino, self.offset, self.data)
 
@@ -66,8 +77,8 @@ class Notifier:
     """What the kernel is to forget, and what it is given. Start it once the file system is mounted; `stop` before it is closed."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._forgotten = NoticeThread(kernel, "zarrfs-notifier")
-        self._given = NoticeThread(kernel, "zarrfs-pages")
+        self._forgotten = NoticeQueue(kernel, "zarrfs-notifier")
+        self._given = NoticeQueue(kernel, "zarrfs-pages")
         self._locked: list[int] = []
         self._later: list[_Entry] = []
 

@@ -1,0 +1,262 @@
+"""What the kernel is told, in order, by a thread.
+
+The kernel takes a notice when it has a lock, of a folder or of a file, that somebody may have for long: who removes a file waits for the
+fsync of it, with the folder locked. A notice that waits so is passed by: another thread goes on with the others, but for those that need
+the same lock, which the first thread gives when it has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 5.0
+"""Seconds from when on nobody waits for a notice that was passed by."""
+
+_LONG = 0.1
+_LOOK = 0.05
+_PAUSE = 0.05
+# So many threads wait in the kernel, and all other notices behind them.
+_MOST = 8
+
+
+class Kernel(Protocol):
+    """What takes the notices. Each raises OSError where it knows nothing of it."""
+
+    def invalidate_entry(self, parent: int, name: str) -> None:
+        """Forget a name in a folder."""
+
+    def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
+        """Forget the attributes of an inode, and its pages unless ``attributes_only``."""
+
+    def store(self, ino: int, offset: int, data: bytes) -> None:
+        """Have ``data`` in the pages of an inode."""
+
+
+class Notice(Protocol):
+    """Hashable: one that waits stands for all later ones that equal it."""
+
+    @property
+    def locked(self) -> Hashable:
+        """What the kernel has to lock for it."""
+
+    def send(self, kernel: Kernel) -> None:
+        """Give it. May wait for whatever the kernel waits for."""
+
+
+class _Mark:
+    """A place in the queue: sets an event of the trio thread when what comes before it was given."""
+
+    def __init__(self) -> None:
+        self.reached = trio.Event()
+        self.behind = 0
+        """How many that were passed by it waits for."""
+        self._token = trio.lowlevel.current_trio_token()
+
+    def reach(self) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self.reached.set)
+
+
+@dataclass
+class _PassedBy:
+    """A notice that the kernel has ``since`` then, and what comes after it."""
+
+    since: float
+    later: dict[Notice | _Mark, None] = field(default_factory=dict)
+
+
+class NoticeQueue:
+    """The queue and its thread. `start` it once the file system is mounted; `stop` it before that is closed."""
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self._kernel = kernel
+        self._name = name
+        self._waiting: dict[Notice | _Mark, None] = {}
+        self._under_way: Notice | None = None
+        self._since = 0.0
+        self._passed_by: dict[Hashable, _PassedBy] = {}
+        self._stopped = False
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+
+    def __len__(self) -> int:
+        """Notices that the kernel has not taken yet."""
+        with self._changed:
+            return self._in_turn + sum(1 + len(each.later) for each in self._passed_by.values())
+
+    @property
+    def _in_turn(self) -> int:
+        return len(self._waiting) + (self._under_way is not None)
+
+    def start(self) -> None:
+        """Begin to serve the queue."""
+        # A daemon thread: a kernel call that never returns must not keep the process.
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._threads.append(thread)
+        try:
+            thread.start()
+        except BaseException:
+            self._threads.remove(thread)
+            raise
+
+    def stop(self) -> None:
+        """End after the notice that is being given: nobody is left who would want the others. Does not wait."""
+        with self._changed:
+            self._stopped = True
+            left = [*self._waiting, *(notice for each in self._passed_by.values() for notice in each.later)]
+            self._waiting.clear()
+            for each in self._passed_by.values():
+                each.later.clear()
+            self._changed.notify_all()
+        for notice in left:
+            if isinstance(notice, _Mark):
+                notice.reached.set()
+
+    def has_stopped(self, seconds: float) -> bool:
+        """Whether all threads have ended, or do within so many seconds: the kernel may keep them waiting."""
+        until = time.monotonic() + seconds
+        threads = self._threads.copy()
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def put(self, notice: Notice) -> None:
+        """Give ``notice`` after those that wait, unless the end has come."""
+        self._put(notice)
+        self._pass_by()
+
+    async def drained(self) -> None:
+        """Return when everything queued so far was given, but for what waits for a lock since `PATIENCE`. May take as long as the kernel
+        keeps one waiting."""
+        if not len(self):
+            return
+        mark = _Mark()
+        self._put(mark)
+        while not mark.reached.is_set():
+            with trio.move_on_after(_LOOK):
+                await mark.reached.wait()
+            self._pass_by()
+
+    async def room(self, most: int) -> None:
+        """Return when ``most`` notices wait for their turn, or fewer."""
+        while self._in_turn > most and not self._stopped:
+            await self.drained()
+
+    def _put(self, notice: Notice | _Mark) -> None:
+        with self._changed:
+            if not self._stopped:
+                self._waiting[notice] = None
+                self._changed.notify()
+            elif isinstance(notice, _Mark):
+                notice.reached.set()
+
+    def _pass_by(self) -> None:
+        """Go on without the notice that is being given, if that takes long."""
+        if self._under_way is None or time.monotonic() - self._since < _LONG:
+            return
+        with self._changed:
+            notice = self._under_way
+            if notice is None or self._stopped or len(self._passed_by) >= _MOST or time.monotonic() - self._since < _LONG:
+                return
+            try:
+                self.start()
+            except (RuntimeError, MemoryError) as error:
+                log.debug("no other thread can tell the kernel of changes: %s", error)
+                return
+            self._passed_by[notice.locked] = _PassedBy(self._since)
+            self._under_way = None
+
+    # --- in the threads -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._serve()
+            except Exception as error:  # noqa: BLE001 (without this thread no change would be seen)
+                _tell(error)
+                time.sleep(_PAUSE)
+            else:
+                self._threads.remove(threading.current_thread())
+                return
+
+    def _serve(self) -> None:
+        """Give what waits, until the end, or until this thread has been passed by and has given what waited for it."""
+        while (notice := self._next()) is not None:
+            try:
+                self._send(notice)
+            finally:
+                with self._changed:
+                    was_passed_by = notice.locked in self._passed_by
+                    if not was_passed_by:
+                        self._under_way = None
+            if was_passed_by:
+                self._catch_up(notice.locked)
+                return
+
+    def _next(self) -> Notice | None:
+        """What is to be given next; None at the end."""
+        with self._changed:
+            while not self._stopped:
+                if not self._waiting:
+                    self._changed.wait()
+                    continue
+                notice = next(iter(self._waiting))
+                del self._waiting[notice]
+                if isinstance(notice, _Mark):
+                    self._reach(notice)
+                elif (passed_by := self._passed_by.get(notice.locked)) is not None:
+                    passed_by.later[notice] = None
+                else:
+                    self._under_way, self._since = notice, time.monotonic()
+                    return notice
+        return None
+
+    def _reach(self, mark: _Mark) -> None:
+        now = time.monotonic()
+        for each in self._passed_by.values():
+            if now - each.since < PATIENCE:
+                each.later[mark] = None
+                mark.behind += 1
+        if not mark.behind:
+            mark.reach()
+
+    def _catch_up(self, locked: Hashable) -> None:
+        """Give what has come for the same lock meanwhile."""
+        while True:
+            with self._changed:
+                later = self._passed_by[locked].later
+                if not later:
+                    del self._passed_by[locked]
+                    return
+                notice = next(iter(later))
+                del later[notice]
+                if isinstance(notice, _Mark):
+                    notice.behind -= 1
+                    if not notice.behind:
+                        notice.reach()
+                    continue
+            self._send(notice)
+
+    def _send(self, notice: Notice) -> None:
+        try:
+            notice.send(self._kernel)
+        except OSError:
+            # The kernel has already forgotten it, which is as good.
+            pass
+        except Exception as error:  # noqa: BLE001 (the others are given all the same)
+            _tell(error)
+
+
+def _tell(error: Exception) -> None:
+    with contextlib.suppress(Exception):
+        log.error("telling the kernel of a change failed", exc_info=error)
