@@ -16,11 +16,13 @@ from trio.testing import trio_test
 from tests.support import zarr_python
 from tests.support.length import tries
 from tests.support.stores import fill
-from tests.support.trees import read, tree_over
+from tests.support.trees import read, tree_over, walk
 from tests.views.test_npy_write import ANEW, Elements, Full, data_offset, in_zarr, npy, opened, operations
 from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import Directory
 
 FILL = 7
 Grid = tuple[int, ...]
@@ -318,3 +320,38 @@ async def test_a_pass_decodes_each_chunk_and_reads_each_index_once(memory_limit:
             found = b"".join([bytes(await handle.read(offset, 777)) for offset in range(0, elements.nbytes + 128, 777)])
         assert found == npy(elements)
         assert costs.of("decoded", "indexes") == (6 * 32 - 2, 6)
+
+
+# --- arrays that take the place of others ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["c", "b"], ids=["free", "taken"])
+@trio_test
+async def test_what_is_written_while_an_array_is_renamed_goes_along(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for shards is stored before the rename; what comes after that, and before nobody may write to it, waits on."""
+
+    def make(group: Any) -> None:
+        for name in "ab":
+            group.create_array(name, shape=(16,), dtype="<i4", chunks=(4,), shards=(8,), fill_value=FILL)[...] = 0
+
+    store = MemoryStore()
+    await fill(store, zarr_python.written(3, make))
+    async with tree_over(store, shard_delay="600") as tree:
+        publish = Hierarchy.publish
+
+        async def and_then_written(hierarchy: Hierarchy, place: Key | Prefix) -> None:
+            monkeypatch.undo()
+            await publish(hierarchy, place)
+            for name in "ab":
+                async with opened(tree, f"chunks/{name}/1") as handle:
+                    await handle.write(0, np.full(4, ord(name), "<i4").tobytes())
+                    await handle.flush()
+
+        monkeypatch.setattr(Hierarchy, "publish", and_then_written)
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        await folder.rename("a.npy", folder, f"{name}.npy")
+        expected = [*[0] * 4, *[ord("a")] * 4, *[0] * 8]
+        assert np.frombuffer(await read(tree, f"npy/{name}.npy"), "<i4")[-16:].tolist() == expected
+        await tree.publish_all()
+    assert (await in_zarr(store, name))[...].tolist() == expected

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import trio
@@ -150,9 +150,13 @@ class ShardQueue:
                     lost.append(key)
         return lost
 
-    async def drop_below(self, prefix: Prefix) -> None:
-        """Forget what waits for keys below ``prefix``: they are erased."""
-        for shard in [each for each in self._shards.values() if each.key.startswith(prefix)]:
+    def below(self, prefix: Prefix) -> list[QueuedShard]:
+        """The shards with keys below ``prefix``, as things are, that something waits for."""
+        return [each for each in self._shards.values() if each.key.startswith(prefix)]
+
+    async def drop(self, shards: Iterable[QueuedShard]) -> None:
+        """Forget what waits for these: they are erased."""
+        for shard in shards:
             async with shard.lock:
                 self._settle(shard, shard.written)
                 shard.written = {}

@@ -145,11 +145,12 @@ class NodeEditor:
             before = await self._hierarchy.documents(documents)
             replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
             chunks = await self._chunk_keys(replaced) if isinstance(replaced, ArrayNode) else ()
+            waiting = self._hierarchy.waiting_below(place_of(layout, node))
             await placing.put(layout, node, before, chunks, over=over)
             if over:
                 for key in documents:
                     self._hierarchy.live.erased(key)
-                await self._hierarchy.drop(place_of(layout, node))
+                await self._hierarchy.drop(waiting)
 
     async def turn_into_array(self, node: ArrayNode) -> None:
         """Let the group at ``node.path``, which holds no node, be this array. Its attributes are what ``node`` says.
@@ -278,6 +279,8 @@ class NodeEditor:
             places = {path.prefix: None}
         is_apart = await self._begin_erasing(path, intent)
         async with self._hierarchy.live.changing(path.prefix, *places, *documents):
+            # Nobody writes chunks of an array without documents: what waits now is the last.
+            waiting = [each for prefix in places for each in self._hierarchy.waiting_below(prefix)]
             if not (is_one and is_apart and await self._take_away(path.prefix, intent.gone)):
                 for each in layouts:
                     await self._erase_documents(each, path)
@@ -292,9 +295,7 @@ class NodeEditor:
             for key in documents:
                 self._hierarchy.live.erased(key)
             self._hierarchy.live.removed(path)
-            for prefix in places:
-                # Nobody writes chunks of an array without documents: what waits now is the last.
-                await self._hierarchy.drop(prefix)
+            await self._hierarchy.drop(waiting)
 
     async def _erase_most(self, prefix: Prefix) -> None:
         """Erase chunks in steps each of which ends in time. The last go with their folder: without any it would be taken for a group."""
@@ -374,6 +375,8 @@ class NodeEditor:
             if intent is None:
                 await store.rename_prefix(old, new)
                 return
+            # Of what is replaced. What takes its place may be written to until now, and that waits for its shards, too.
+            waiting = self._hierarchy.waiting_below(new)
             try:
                 await store.rename_prefix(new, intent.old)
                 await store.rename_prefix(old, new)
@@ -383,7 +386,7 @@ class NodeEditor:
                 with trio.CancelScope(shield=True):
                     await intent.settle()
                 raise
-            await self._hierarchy.drop(new)
+            await self._hierarchy.drop(waiting)
 
     async def check_rename(self, path: NodePath, new_path: NodePath) -> Layout:
         """The layout of the node at ``path``, if it is one in which a node can have another path in one step. Raises `AcrossViews`,
@@ -429,7 +432,7 @@ class NodeEditor:
             # Beside an array at the root lies what is none of its, maybe under the name of some dialect's document.
             if await self._hierarchy.is_described(ROOT, layout):
                 await self._erase_documents(layout, ROOT)
-        await self._hierarchy.drop(node.chunk_prefix)
+        await self._hierarchy.drop(self._hierarchy.waiting_below(node.chunk_prefix))
         for start in range(0, len(keys), ERASED_AT_ONCE):
             await self._store.erase_values(keys[start : start + ERASED_AT_ONCE])
         for prefix in kept:

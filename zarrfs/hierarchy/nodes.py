@@ -22,6 +22,7 @@ from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
+from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.arrays.reader import ArrayReader, ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.dialects.base import Dialect, Layout
@@ -168,10 +169,14 @@ class Hierarchy:
         if self._layers.pending is not None:
             await self._layers.pending.publish(place)
 
-    async def drop(self, prefix: Prefix) -> None:
-        """Forget what was written to chunks and waits for shards below ``prefix``, which are erased."""
-        if self._layers.pending:
-            await self._layers.pending.drop_below(prefix)
+    def waiting_below(self, prefix: Prefix) -> list[QueuedShard]:
+        """What was written to chunks and waits for shards that lie below ``prefix`` now."""
+        return self._layers.pending.below(prefix) if self._layers.pending is not None else []
+
+    async def drop(self, waiting: Iterable[QueuedShard]) -> None:
+        """Forget what was written to chunks and waits for these shards, which are erased."""
+        if self._layers.pending is not None:
+            await self._layers.pending.drop(waiting)
 
     def hide(self, making: LiveArray) -> None:
         """Until `reveal`, there is nothing where this array is being made: its chunks come before its documents."""
@@ -184,8 +189,7 @@ class Hierarchy:
 
     def documents_mtime_ns(self, path: NodePath) -> int | None:
         """When the newest document of a node that was looked up was written, where the store keeps times."""
-        known = self._known.get(path)
-        return known.documents_ns if known is not None else None
+        return known.documents_ns if (known := self._known.get(path)) is not None else None
 
     async def mtime_ns(self, path: NodePath) -> int | None:
         """The newest time that is known of the array at ``path`` without asking for every chunk: of its documents, of the names in its
@@ -292,14 +296,10 @@ class Hierarchy:
         return NodeChanges(chunks=((live.path, coords),))
 
     def _chunks_changed(self, opened: OpenArray, box: ChunkBox | Sequence[Coords]) -> None:
-        known = self._known.get(opened.live.path)
-        if known is not None:
+        if (known := self._known.get(opened.live.path)) is not None:
             known.chunks_ns = time.time_ns()
-        if count(box) > _FEW_CHUNKS:
-            opened.reader.discard()
-        else:
-            for each in box:
-                opened.reader.discard(each)
+        for each in [None] if count(box) > _FEW_CHUNKS else box:
+            opened.reader.discard(each)
 
     def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
         self._roots.expire()
