@@ -247,6 +247,7 @@ async def test_zeros_are_no_header_and_a_file_that_was_emptied_can_begin_again()
     async with being_written(b"") as (tree, handle):
         with pytest.raises(ContentInvalid, match="does not begin with"):
             await handle.truncate(10)
+        assert (await handle.attributes()).size == 0
         await handle.truncate(0)
         await handle.write(0, FOUR)
         await handle.flush()

@@ -250,9 +250,14 @@ class NewArrayStage(Stage):
 
     async def truncate(self, size: int) -> None:
         if self._head is None or self._writer is None:
+            before, self._size = self._size, size
             await self._bytes.resize(size)
-            self._size = size
-            await self._look_for_head()
+            try:
+                await self._look_for_head()
+            except ZarrfsError:
+                await self._bytes.resize(before)
+                self._size = before
+                raise
         elif size > self._whole_size:
             raise FileTooLarge(f"the header of {self._ident} tells of {self._whole_size} bytes, not more", key=self._ident)
         elif size < self._size:
