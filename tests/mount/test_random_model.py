@@ -60,5 +60,7 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
         assert model.check_store() or not list(store.rglob("c"))
     except Illegal as error:
         rescued = sorted(str(path) for path in (tmp_path / "cache").rglob("*") if path.is_file())
-        raise Illegal(f"{error}\n{ended.returncode} {ended.stderr}\n{rescued}\n{log[-5000:]}\n{model.history()}") from error
+        raise Illegal(
+            f"{error}\n{ended.returncode} {ended.stderr}\n{rescued}\n{log[-5000:]}\n{model.history(str(error))}"
+        ) from error
     assert sum(model.done.values()) > 20

@@ -20,6 +20,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -37,6 +38,8 @@ import numpy as np
 import zarr
 
 CHUNK, SHARD, SHORTEST = 16, 64, 64
+_LAST = 60
+"""So many operations are told where something is found."""
 
 FILL, LENGTH = -1, -1
 """The number of a fill value, and the index under which the length of an array is written."""
@@ -118,7 +121,7 @@ class Model:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.illegal: list[str] = []
-        self._history: deque[str] = deque(maxlen=60)
+        self._history: deque[str] = deque(maxlen=20_000)
         self._details: dict[int, str] = {}
         self.demands_news = False
         """Whether what is acknowledged has to be seen in all views at once, and not only at the end."""
@@ -240,11 +243,15 @@ class Model:
     def demand_all_legal(self) -> None:
         """Raise `Illegal` with all that was found."""
         if self.illegal:
-            raise Illegal(f"seed {self.seed}: " + "\n".join([*self.illegal[:5], self.history()]))
+            found = "\n".join(self.illegal[:5])
+            raise Illegal(f"seed {self.seed}: {found}\n{self.history(found)}")
 
-    def history(self) -> str:
-        """What was done last."""
-        return "\n".join(["what ended last:", *self._history])
+    def history(self, found: str = "") -> str:
+        """What was done last, and to the arrays that ``found`` names."""
+        done = list(self._history)
+        lives = [re.compile(rf"\b{life}\b") for life in dict.fromkeys(re.findall(r"life \d+", found))]
+        theirs = [each for each in done[:-_LAST] if any(life.search(each) for life in lives)]
+        return "\n".join(["what was done to these before:", *theirs, "what ended last:", *done[-_LAST:]])
 
     def _work(self, number: int, until: float) -> None:
         chance = random.Random(f"{self.seed}-{number}")
