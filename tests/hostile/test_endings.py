@@ -117,7 +117,14 @@ def calls(function: Callable[[], None]) -> int:
     return count
 
 
-@pytest.mark.parametrize("kind", ["everything", "a folder", "a rename among others", "an own folder"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "everything",
+        "a rename among others",
+        *(pytest.param(each, marks=pytest.mark.full_length) for each in ("a folder", "an own folder")),
+    ],
+)
 def test_the_work_grows_as_what_is_concerned(kind: str) -> None:
     async def work(count: int) -> int:
         store = MemoryStore()

@@ -140,7 +140,7 @@ def read_chunk(mount: Mounted) -> None:
         pytest.param(stores.many_chunks, read_one("npy/row.npy"), id="2^40 chunks"),
         pytest.param(stores.many_dimensions, read_one("npy/d31.npy"), id="many dimensions", marks=pytest.mark.full_length),
         pytest.param(groups, list_views, id="many groups"),
-        pytest.param(stores.one_element_chunks, write_sparse_values, id="sparse values are written"),
+        pytest.param(stores.one_element_chunks, write_sparse_values, id="sparse values are written", marks=pytest.mark.full_length),
         pytest.param(large_chunks, write_scattered, id="large chunks are written to here and there"),
         pytest.param(large_chunks, read_through, id="large chunks that are not stored are read"),
         pytest.param(transposed_chunk, read_chunk, id="a chunk in the other order is read"),

@@ -54,7 +54,6 @@ ALWAYS = {
     "deep documents",
     "many keys",
     "a zip bomb",
-    "a DBM of many",
 }
 """One of each kind, for ``make test``."""
 
