@@ -11,7 +11,8 @@ from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, StaleEntry
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inodes import NAMELESS, Inode, InodeTable, stamp_of
 from zarrfs.fuse.kernel_cache import KernelCache
-from zarrfs.fuse.notifier import MOMENT, PATIENCE, Notifier
+from zarrfs.fuse.notice_queue import PATIENCE
+from zarrfs.fuse.notifier import MOMENT, Notifier
 from zarrfs.fuse.past_the_end import PastTheEnd
 from zarrfs.fuse.reads import IsAbandoned, Reads
 from zarrfs.fuse.unheard import IsMapped, OnLost, Unheard
