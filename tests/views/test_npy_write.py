@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from tests.support.arrays import FILL, Example
 from tests.support.length import tries
 from tests.support.stores import WaitingStore, fill
-from tests.support.trees import READ_ONLY, listing, load, names, read, tree_over, walk, write
+from tests.support.trees import READ_ONLY, listing, load, names, read, tree_of, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import (
     ContentInvalid,
@@ -683,3 +684,35 @@ async def test_a_time_that_was_set_stays_until_the_array_is_changed() -> None:
         async with opened(tree, "npy/a.npy") as handle:
             await handle.write(len(elements) - 8, bytes(8))
         assert (await (await walk(tree, "npy/a.npy")).attributes()).mtime_ns != 10**18
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["new", "same shape"])
+@trio_test
+async def test_what_others_put_in_the_place_of_an_array_is_not_the_file_that_became_it(same: bool, tmp_path: Path) -> None:
+    """Whoever wrote the file and has it open reads nothing of theirs, though he has asked for nothing in between."""
+    store = tmp_path / "store"
+    zarr.create_group(str(store), zarr_format=3)
+    for name in ("theirs", "a") if same else ("theirs",):
+        zarr.create_array(str(store / name), shape=(4,), chunks=(2,), dtype="<i4", zarr_format=3)[...] = 5
+    async with tree_of(store, watch="no") as tree:
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        flags = OpenFlags(read=True, write=True, truncate=True)
+        if same:
+            file = await walk(tree, "npy/a.npy")
+            assert isinstance(file, File)
+            handle = await file.open(flags)
+        else:
+            _, handle = await folder.create("a.npy", flags)
+        await handle.write(0, npy(np.full(4, 7, "<i4")))
+        await handle.flush()
+        (store / "a").rename(tmp_path / "aside")
+        (store / "theirs").rename(store / "a")
+        for _ in range(2):
+            with pytest.raises(StaleEntry, match="another"):
+                await handle.read(0, 1000)
+        assert np.frombuffer(await read(tree, "npy/a.npy"), "<i4")[-4:].tolist() == [5] * 4
+        with pytest.raises(StaleEntry, match="another"):
+            await handle.read(0, 1000)
+        await handle.release()
+    assert zarr.open_array(str(tmp_path / "aside"), mode="r")[...].tolist() == [7] * 4

@@ -60,8 +60,15 @@ class WholeArrayContent(Content):
         if self._live is not None and self.is_outdated:
             raise StaleEntry(f"{self.path} was resized: open the file again", key=self.ident)
         if opened is not None:
-            self._live, self._layouts = opened.live, opened.live.layouts
+            if self._live is not None and self._live is not opened.live and not self._live.is_in_place():
+                # What this file has become lies elsewhere by now.
+                self._live.end("was replaced by another array")
+                self._live.check()
+            self._stand_for(opened.live)
         return opened
+
+    def _stand_for(self, live: LiveNode) -> None:
+        self._live, self._layouts = live, live.layouts
 
     @property
     def is_outdated(self) -> bool:
@@ -84,7 +91,7 @@ class WholeArrayContent(Content):
             # What it becomes is another array: what was there goes its own way.
             opened = await self._context.hierarchy.array(self.path)
             making = self._context.hierarchy.live.make(self.path)
-            self._live, self._layouts = making, making.layouts
+            self._stand_for(making)
             return NewArrayStage(self._context, making, self.ident, self.container, room, opened, self._stored)
         opened = await self._opened()
         if opened is None:
