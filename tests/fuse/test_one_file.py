@@ -48,13 +48,19 @@ class Name(File):
     def __init__(self) -> None:
         self.now: object = object()
         self.found: object = None
+        self.mtime_ns: int | None = None
+        self.is_whole_array = False
 
     @property
     def of(self) -> object:
         return self.now
 
+    @property
+    def in_parts(self) -> bool:
+        return self.is_whole_array
+
     async def attributes(self) -> Attributes:
-        return Attributes(False, 1)
+        return Attributes(False, 1, self.mtime_ns)
 
     async def open(self, flags: OpenFlags) -> Handle:
         if self.found is not None:
@@ -119,6 +125,30 @@ def test_another_file_of_that_name_is_another_inode(when: str) -> None:
         another = await known.look_up()
         assert another != known.ino
         await known.open(another)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("is_whole_array", [True, False], ids=["whole array", "one value"])
+def test_an_array_of_which_elements_change_is_the_same_inode_while_it_is_open(is_whole_array: bool) -> None:
+    """Also where an answer that was made before the change is given after it. Another value is another file."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        known.file.is_whole_array = is_whole_array
+        found = []
+        for mtime_ns in (1, 2, 1):
+            known.file.mtime_ns = mtime_ns
+            found.append(await known.look_up())
+        assert (len(set(found)) == 1) == is_whole_array
+        if is_whole_array:
+            assert found[0] == known.ino
+            known.file.found = object()
+            with pytest.raises(pyfuse3.FUSEError):
+                await known.open(known.ino)
+            known.file.mtime_ns = 3
+            assert await known.look_up() != known.ino
 
     trio.run(main)
 

@@ -96,6 +96,13 @@ class Inode:
         self.doubtful = self.doubtful or not is_same(self.stamp, stamp)
         self.stamp = stamp
 
+    def is_still(self, stamp: int) -> bool:
+        """Whether what has this ``stamp`` is what the kernel was told of. Who has a whole array open has it still when its elements, and
+        so its time, are others: under two numbers one file would have pages that differ."""
+        if self.open_handles and isinstance(self._node, File) and self._node.in_parts:
+            return same_size(self.stamp, stamp) or is_same(self.stamp, stamp)
+        return is_same(self.stamp, stamp)
+
     @property
     def called(self) -> str:
         """Its name, or the one it had."""
@@ -179,7 +186,7 @@ class InodeTable:
             inode = self._added(ino, parent, name)
         elif inode.name != name or inode.parent is not parent:
             inode = self._displace(parent, name)
-        elif not is_same(inode.stamp, stamp) or inode.is_folder not in (None, is_folder):
+        elif not inode.is_still(stamp) or inode.is_folder not in (None, is_folder):
             self.vanished(inode)
             inode = self._displace(parent, name)
         inode.is_folder = is_folder

@@ -46,6 +46,10 @@ class StagedFile(File):
         return self.area.current(self.ident)
 
     @property
+    def in_parts(self) -> bool:
+        return self.content.in_parts
+
+    @property
     def held_nbytes(self) -> int:
         return self.content.held_nbytes
 

@@ -136,6 +136,11 @@ class File(Node):
         return None
 
     @property
+    def in_parts(self) -> bool:
+        """Whether it stays the same file when parts of it change, for whoever has it open."""
+        return False
+
+    @property
     def held_nbytes(self) -> int:
         """Bytes of memory that are held for this object, about, where that may be many."""
         return 0
