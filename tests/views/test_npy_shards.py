@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -326,9 +327,13 @@ async def test_a_pass_decodes_each_chunk_and_reads_each_index_once(memory_limit:
 
 
 @pytest.mark.parametrize("name", ["c", "b"], ids=["free", "taken"])
+@pytest.mark.logs(r"^b/c/0: /b was replaced by another array")
 @trio_test
-async def test_what_is_written_while_an_array_is_renamed_goes_along(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for shards is stored before the rename; what comes after that, and before nobody may write to it, waits on."""
+async def test_what_is_written_while_an_array_is_renamed_goes_along(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What waits for shards is stored before the rename; what comes after that, and before nobody may write to it, waits on. What was
+    written to the array in whose place it comes is saved."""
 
     def make(group: Any) -> None:
         for name in "ab":
@@ -336,7 +341,7 @@ async def test_what_is_written_while_an_array_is_renamed_goes_along(name: str, m
 
     store = MemoryStore()
     await fill(store, zarr_python.written(3, make))
-    async with tree_over(store, shard_delay="600") as tree:
+    async with tree_over(store, shard_delay="600", cache_dir=str(tmp_path)) as tree:
         publish = Hierarchy.publish
 
         async def and_then_written(hierarchy: Hierarchy, place: Key | Prefix) -> None:
@@ -355,3 +360,4 @@ async def test_what_is_written_while_an_array_is_renamed_goes_along(name: str, m
         assert np.frombuffer(await read(tree, f"npy/{name}.npy"), "<i4")[-16:].tolist() == expected
         await tree.publish_all()
     assert (await in_zarr(store, name))[...].tolist() == expected
+    assert len(list(tmp_path.glob("rescued/*"))) == (name == "b")

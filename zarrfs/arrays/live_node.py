@@ -55,6 +55,8 @@ class LiveNode:
         self.why_gone: str | None = None
         self.erased_here = False
         """Whether it is gone because somebody erased it through this mount."""
+        self.replaced_here = False
+        """Whether it is gone because this mount put another array in its place."""
         self.anchor: Anchor | None = None
         """Its folder, since somebody began to write to it."""
         self.is_unread = False

@@ -50,7 +50,7 @@ class Losses:
             return
         try:
             place = await self._rescue.file(staged, error)
-        except (OSError, ZarrfsError) as failure:
+        except Exception as failure:  # noqa: BLE001 (a defect that one file meets must not cost the others)
             log.error("%s: what was written to it could not be saved either: %s", ident, failure)
             self.unpublished(area, ident, error)
         else:
@@ -69,19 +69,21 @@ class Losses:
     async def of_shard(self, hierarchy: Hierarchy, shard: QueuedShard, error: Exception) -> bool:
         """Chunks that wait for a shard cannot be stored where they belong. An array that another program renamed gets them where it is
         now; what was written to one that is there no more, or is another one, is saved. Whether nothing of it is lost."""
-        key = shard.key
+        key, node = shard.key, shard.node
+        # An array that is where it was cannot be followed, and one that this mount has replaced is gone for certain.
+        may_be_elsewhere = node.why_gone is not None and not node.replaced_here
         try:
-            if await self._followed(hierarchy, shard):
+            if may_be_elsewhere and await self._followed(hierarchy, shard):
                 log.info("%s: what waited was stored where another program has moved the array", key)
                 return True
-            if await self._went_with_its_array(hierarchy, shard):
+            if may_be_elsewhere and await self._went_with_its_array(hierarchy, shard):
                 log.warning("%s: chunks that waited went with their array, which another program erased", key)
                 return True
-        except ZarrfsError as failure:
+        except Exception as failure:  # noqa: BLE001 (whatever keeps it from following, it can still be saved)
             log.warning("%s: where its array is could not be found out: %s", key, failure)
         try:
             place = await self._rescue.shard(shard, error)
-        except (OSError, ZarrfsError) as failure:
+        except Exception as failure:  # noqa: BLE001 (a defect that one shard meets must not cost the others)
             log.error("%s: %s; chunks that were written there are lost, and could not be saved: %s", key, error, failure)
             self.add(key, error)
         else:

@@ -145,12 +145,11 @@ class NodeEditor:
             before = await self._hierarchy.documents(documents)
             replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
             chunks = await self._chunk_keys(replaced) if isinstance(replaced, ArrayNode) else ()
-            waiting = self._hierarchy.waiting_below(place_of(layout, node))
+            live = self._hierarchy.live.at(node.path)
+            prefix = live.chunk_prefix if live is not None else Prefix("")
             await placing.put(layout, node, before, chunks, over=over)
-            if over:
-                for key in documents:
-                    self._hierarchy.live.erased(key)
-                await self._hierarchy.drop(waiting)
+            if over and live is not None:
+                self._hierarchy.live.replaced(live, node.path, prefix)
 
     async def turn_into_array(self, node: ArrayNode) -> None:
         """Let the group at ``node.path``, which holds no node, be this array. Its attributes are what ``node`` says.
@@ -375,8 +374,8 @@ class NodeEditor:
             if intent is None:
                 await store.rename_prefix(old, new)
                 return
-            # Of what is replaced. What takes its place may be written to until now, and that waits for its shards, too.
-            waiting = self._hierarchy.waiting_below(new)
+            target = self._hierarchy.live.at(new_path)
+            prefix = target.chunk_prefix if target is not None else new
             try:
                 await store.rename_prefix(new, intent.old)
                 await store.rename_prefix(old, new)
@@ -386,7 +385,8 @@ class NodeEditor:
                 with trio.CancelScope(shield=True):
                     await intent.settle()
                 raise
-            await self._hierarchy.drop(waiting)
+            if target is not None:
+                self._hierarchy.live.replaced(target, new_path, prefix)
 
     async def check_rename(self, path: NodePath, new_path: NodePath) -> Layout:
         """The layout of the node at ``path``, if it is one in which a node can have another path in one step. Raises `AcrossViews`,

@@ -141,6 +141,16 @@ class LiveNodes:
                 node.erased_here = True
                 self._end(node, "was erased")
 
+    def replaced(self, node: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
+        """This mount has put another array in the place of ``node``, which lay at ``path`` until then. Chunks that are queued for it are
+        saved (docs/design/023-rescued.md)."""
+        self._forget(node)
+        # Taken out of the way it was moved, or erased; errors and saved chunks name its last path.
+        node.move(path, chunk_prefix)
+        node.erased_here, node.replaced_here = False, True
+        self._end(node, why := "was replaced by another array")
+        node.why_gone = why
+
     def removed(self, path: NodePath, why: str = "was erased") -> None:
         """The node at ``path`` is gone, and all below it. (The folder of the root stays.)"""
         if path != ROOT:
