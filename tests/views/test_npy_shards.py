@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -327,7 +328,7 @@ async def test_a_pass_decodes_each_chunk_and_reads_each_index_once(memory_limit:
 
 
 @pytest.mark.parametrize("name", ["c", "b"], ids=["free", "taken"])
-@pytest.mark.logs(r"^b/c/0: /b was replaced by another array")
+@pytest.mark.logs(r"b/c/0: /b was replaced by another array")
 @trio_test
 async def test_what_is_written_while_an_array_is_renamed_goes_along(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -360,4 +361,5 @@ async def test_what_is_written_while_an_array_is_renamed_goes_along(
         assert np.frombuffer(await read(tree, f"npy/{name}.npy"), "<i4")[-16:].tolist() == expected
         await tree.publish_all()
     assert (await in_zarr(store, name))[...].tolist() == expected
-    assert len(list(tmp_path.glob("rescued/*"))) == (name == "b")
+    rescued = tmp_path / "rescued"
+    assert (len(os.listdir(rescued)) if os.path.isdir(rescued) else 0) == (name == "b")  # noqa: ASYNC240
