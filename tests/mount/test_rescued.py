@@ -208,6 +208,25 @@ def test_what_waits_goes_with_an_array_that_another_program_erases(store: Path, 
     assert not rescued(tmp_path / "cache")
 
 
+def test_what_is_closed_while_the_documents_cannot_be_read_is_saved(store: Path, tmp_path: Path) -> None:
+    """Nobody has the file open any more when they are back."""
+    make(store, "b")
+    document = (store / "b/zarr.json").read_bytes()
+    with mounted(store, "--cache-dir", str(tmp_path / "cache"), ends_with=7) as mount:
+        fd = os.open(mount.path / "chunks/b/3", os.O_RDWR)
+        os.pwrite(fd, np.full(LENGTH, 99, "<i4").tobytes(), 0)
+        (store / "b/zarr.json").write_bytes(b"")
+        with pytest.raises(OSError, match="Input/output error"):
+            os.close(fd)
+        # RELEASE comes after close(2).
+        while not any("saved in" in line["message"] for line in said(mount)):
+            os.stat(mount.path / "raw")
+        (store / "b/zarr.json").write_bytes(document)
+    (folder,) = rescued(tmp_path / "cache")
+    assert (folder / "files/chunks/b/3").read_bytes() == np.full(LENGTH, 99, "<i4").tobytes()
+    assert elements(store / "b") == [7] * (LENGTH * CHUNKS)
+
+
 @pytest.mark.parametrize(
     "sharded", [pytest.param(True, id="sharded"), pytest.param(False, id="plain", marks=pytest.mark.full_length)]
 )

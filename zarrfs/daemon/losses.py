@@ -48,14 +48,18 @@ class Losses:
         if _is_refused(area, ident, error) or staged.stage is None or not staged.stage.nbytes:
             self.unpublished(area, ident, error)
             return
+        self.unpublished(area, ident, await self.saved(staged, error))
+
+    async def saved(self, staged: Staged, error: Exception) -> Exception:
+        """Save what is staged of a file; returns the error that says where, or the same where it cannot be saved."""
+        ident = staged.content.ident
         try:
             place = await self._rescue.file(staged, error)
         except Exception as failure:  # noqa: BLE001 (a defect that one file meets must not cost the others)
             log.error("%s: what was written to it could not be saved either: %s", ident, failure)
-            self.unpublished(area, ident, error)
-        else:
-            log.warning("%s: what was written to it is saved in %s", ident, place)
-            self.unpublished(area, ident, _saved(error, place))
+            return error
+        log.warning("%s: what was written to it is saved in %s", ident, place)
+        return _saved(error, place)
 
     async def of_name(self, content: Content) -> None:
         """The mount ends, and a value has a name that is in this mount only: it is saved."""
@@ -104,7 +108,9 @@ class Losses:
         await hierarchy.looked_at_again(path)
         opened = await hierarchy.array(path)
         now = opened.array.node if opened is not None else None
-        if opened is None or now is None or (now.dialect, now.metadata) != (shard.array.dialect, shard.array.metadata):
+        if opened is None or now is None:
+            return False
+        if now.dialect != shard.array.dialect or not now.metadata.stores_as(shard.array.metadata):
             return False
         changes = shard.changes()
         async with shard.working():

@@ -111,6 +111,7 @@ class MountTree:
         self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon)
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
+            save=self.losses.saved,
             durable=config.durable,
             budget=budget.share(limit // 4),
             kept=budget.share(limit // 8),

@@ -181,7 +181,7 @@ class LiveNodes:
                 self._end(live, "was erased")
             # Else its documents may be about to be written.
             return None
-        if live.metadata is not None and (live.metadata, live.chunk_prefix) != (node.metadata, node.chunk_prefix):
+        if live.metadata is not None and not (live.chunk_prefix == node.chunk_prefix and live.metadata.stores_as(node.metadata)):
             if live.is_misplaced or live.chunk_prefix != node.chunk_prefix or not is_resized(live.metadata, node.metadata):
                 self._end(live, "was replaced by another array")
                 return None

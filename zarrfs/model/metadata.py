@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zarrfs.errors import MetadataUnsupported
@@ -88,6 +88,10 @@ class ArrayMetadata:
         """Bytes of memory, about and at most, that this takes: short values take several times their text."""
         texts = (self.data_type, self.codecs, self.shards, self.dimension_names)
         return len(self.fill_value or b"") + 8 * len(repr(texts))
+
+    def stores_as(self, other: ArrayMetadata) -> bool:
+        """True if chunks of both hold the same elements: names of dimensions make no difference."""
+        return replace(self, dimension_names=None) == replace(other, dimension_names=None)
 
     def chunk_nbytes(self, coords: Coords) -> int:
         """Bytes of chunk ``coords``, decoded, at its full shape; of references to its elements, where these have no fixed size."""

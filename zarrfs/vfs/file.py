@@ -130,6 +130,7 @@ class StagedHandle(Handle):
         self._flags = flags
         self._snapshot = snapshot
         self._epoch = epoch
+        self._emptied = staged.emptied
         # What changes in parts has no generation by which the kernel's pages could be told from later ones. Of what is written it is to
         # have no pages but those that it is given from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
@@ -150,6 +151,7 @@ class StagedHandle(Handle):
         return data
 
     async def _read(self, offset: int, size: int) -> Buffer:
+        self._require_current()
         data = await self._staged.read(offset, size)
         if data is not None:
             return data
@@ -168,6 +170,7 @@ class StagedHandle(Handle):
     async def write(self, offset: int, data: Buffer) -> int:
         if not self._flags.write:
             return await super().write(offset, data)
+        self._require_current()
         # Who is refused later has not been told what becomes of the bytes before.
         with _telling(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
             done = await self._staged.write(offset, data, self._snapshot, self._epoch)
@@ -176,9 +179,12 @@ class StagedHandle(Handle):
 
     async def truncate(self, size: int) -> None:
         if not self._flags.write:
-            return await super().truncate(size)
+            await super().truncate(size)
+        self._require_current()
         await self._drop_snapshot()
-        return await self._staged.truncate(size)
+        await self._staged.truncate(size)
+        if size == 0:
+            self._emptied = self._staged.emptied
 
     async def flush(self) -> None:
         if self._flags.write:
@@ -195,6 +201,12 @@ class StagedHandle(Handle):
 
     async def set_mtime(self, mtime_ns: int) -> None:
         await self._staged.set_mtime(mtime_ns)
+
+    def _require_current(self) -> None:
+        """Raise `StaleEntry` where another handle has put another array in the place of the one that this was opened on."""
+        if self._emptied < self._staged.replaced_at:
+            ident = self._staged.content.ident
+            raise StaleEntry(f"{ident} was replaced by another array: open the file again", key=ident)
 
     async def _taken_snapshot(self) -> Snapshot:
         if self._staged.orphan:

@@ -53,6 +53,9 @@ class Stage(abc.ABC):
 
     moved: bool = False
     """Whether what was published is laid out otherwise than what was written: who has the file open cannot go on."""
+    replaces: bool = False
+    """True if publishing puts another array in the place of the one that the file was: only handles that emptied it, or were opened
+    since, go on."""
 
     @property
     @abc.abstractmethod

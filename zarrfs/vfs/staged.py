@@ -11,7 +11,7 @@ from typing import Protocol
 import trio
 
 from zarrfs import durability
-from zarrfs.errors import NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
+from zarrfs.errors import NodeInDoubt, NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.given import Given
 from zarrfs.vfs.loading import loading
@@ -39,6 +39,9 @@ class Area(Protocol):
     def failed(self, ident: str, error: BaseException) -> None:
         """What was written could not be published, and nobody else will tell."""
 
+    async def saved(self, staged: Staged, error: NodeInDoubt) -> Exception:
+        """Save the staged bytes elsewhere; returns the error that says where."""
+
 
 class Staged:
     """One file's staged content; see `zarrfs.vfs.staging`. Use `StagingArea.acquire`."""
@@ -53,6 +56,10 @@ class Staged:
         self.lost = False
         self.superseded = False
         self.epoch = 0
+        self.emptied = 0
+        """Counts how often the file was emptied: handles are older than that, or belong to what it became."""
+        self.replaced_at = 0
+        """`emptied` of the value that last put another array in the place of the one before; older handles are stale."""
         self.lock = trio.Lock()
         self.given: Given | None = None
         self._state = State.CLEAN
@@ -199,6 +206,9 @@ class Staged:
             if self.handles == 1 and self.unpublished:
                 with trio.CancelScope(shield=True):
                     await (self.fsync() if self.area.durable else self.publish_now())
+        except NodeInDoubt as error:
+            # The documents may be back a moment later, when nobody has the file open any more.
+            self.area.failed(self.content.ident, await self.area.saved(self, error))
         except Exception as error:  # noqa: BLE001 (whatever it was, what was written is lost, and somebody has to learn it)
             self.area.failed(self.content.ident, error)
         finally:
@@ -238,13 +248,17 @@ class Staged:
                 self._unanswered = error if isinstance(error, StoreTimeout) else None
                 raise
             mtime_ns = self._mtime_ns
-            moved = self.stage.moved
+            moved, replaces = self.stage.moved, self.stage.replaces
             await self.drop()
             self.epoch += 1
             # Its handles have changed the value that is there now: from here on that is theirs too.
             self.superseded = False
-            if moved:
+            if replaces:
+                self.replaced_at = self.emptied
+            if moved or (replaces and self.handles > 1):
+                # Pages of this file are those of older handles, too.
                 self.area.supersede(self)
+                self.superseded = moved
             if mtime_ns is not None:
                 await self.content.set_mtime(mtime_ns)
 
@@ -262,6 +276,7 @@ class Staged:
     async def _empty(self) -> None:
         stage = await self.content.stage(self.area.room, empty=True)
         self.stage, before = stage, self.stage
+        self.emptied += 1
         self._touch(State.TRUNCATED)
         if before is not None:
             await before.aclose()

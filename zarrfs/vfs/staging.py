@@ -22,12 +22,12 @@ is published is one state of the bytes.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 import trio
 
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import NodeInDoubt, ZarrfsError
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES
@@ -45,7 +45,8 @@ Failure = Callable[[str, BaseException], None]
 class StagingArea:
     """All staged files of a mount.
 
-    ``on_failure`` is told what a last RELEASE could not publish. ``durable``: every publish is followed by a sync. Staged bytes above
+    ``on_failure`` is told what a last RELEASE could not publish; ``save`` keeps it before that, where its array may come back, and gives
+    the error that says where. ``durable``: every publish is followed by a sync. Staged bytes above
     ``spill_nbytes`` a file, or above ``budget`` together, go to ``directory``.
     """
 
@@ -53,6 +54,7 @@ class StagingArea:
         self,
         *,
         on_failure: Failure | None = None,
+        save: Callable[[Staged, NodeInDoubt], Awaitable[Exception]] | None = None,
         durable: bool = False,
         budget: MemoryBudget | None = None,
         kept: MemoryBudget | None = None,
@@ -62,6 +64,7 @@ class StagingArea:
         self._staged: dict[str, Staged] = {}
         self._superseded: set[Staged] = set()
         self._on_failure = on_failure
+        self._save = save
         self.durable = durable
         self.tells = True
         """Whether it is programs that are answered."""
@@ -241,6 +244,10 @@ class StagingArea:
         self._superseded.discard(staged)
         if self._staged.get(staged.content.ident) is staged:
             del self._staged[staged.content.ident]
+
+    async def saved(self, staged: Staged, error: NodeInDoubt) -> Exception:
+        """Save the staged bytes elsewhere; returns the error that says where."""
+        return await self._save(staged, error) if self._save is not None else error
 
     def failed(self, ident: str, error: BaseException) -> None:
         """What was written could not be published, and nobody else will tell."""

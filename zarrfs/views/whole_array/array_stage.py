@@ -284,6 +284,7 @@ class NewArrayStage(Stage):
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
         self._published = True
+        self.replaces = self._replaced is not None and not self._same
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
 

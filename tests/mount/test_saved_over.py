@@ -1,0 +1,120 @@
+"""A whole array that some have open while others save an array of another type or shape under its name."""
+
+from __future__ import annotations
+
+import faulthandler
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.support.mounting import Mounted, mounted
+
+pytestmark = pytest.mark.fuse
+
+LENGTH = 4096
+NEW = np.full(2048, 1.5)
+
+
+@pytest.fixture(params=[None, (2048,)], ids=["plain", "sharded"])
+def mount(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
+    store = tmp_path / "store"
+    array = zarr.create_array(str(store), name="a", shape=(LENGTH,), chunks=(1024,), shards=request.param, dtype="i4")
+    array[...] = 7
+    with mounted(store, ends_with=None) as mount:
+        yield mount
+
+
+def save_over(mount: Mounted, values: np.ndarray = NEW) -> None:
+    """As another program does."""
+    code = f"import numpy, sys; numpy.save({str(mount.path / 'npy/a.npy')!r}, numpy.full({values.size}, 1.5, {values.dtype.str!r}))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def stored(mount: Mounted) -> np.ndarray:
+    return np.asarray(zarr.open_array(str(mount.store / "a"), mode="r")[...])
+
+
+def test_a_reader_is_stale(mount: Mounted) -> None:
+    fd = os.open(mount.path / "npy/a.npy", os.O_RDONLY)
+    os.pread(fd, 128, 0)
+    save_over(mount)
+    with pytest.raises(OSError, match="Stale file handle"):
+        os.pread(fd, 4096, 8192)
+    os.close(fd)
+    assert (np.load(mount.path / "npy/a.npy") == NEW).all()
+    assert mount.umount().returncode == 0
+
+
+def test_a_mapping_gets_no_bytes_of_the_new_array(mount: Mounted) -> None:
+    fd = os.open(mount.path / "npy/a.npy", os.O_RDONLY)
+    mapped = mmap.mmap(fd, 128 + 4 * LENGTH, prot=mmap.PROT_READ)
+    assert mapped[128] == 7
+    save_over(mount)
+    # Another program may have it open, and read, by now.
+    assert (np.load(mount.path / "npy/a.npy") == NEW).all()
+    pid = os.fork()
+    if not pid:
+        faulthandler.disable()
+        os._exit(mapped[8192])
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGBUS
+    mapped.close()
+    os.close(fd)
+    assert mount.umount().returncode == 0
+
+
+def test_what_a_writer_changes_lands_nowhere(mount: Mounted) -> None:
+    fd = os.open(mount.path / "npy/a.npy", os.O_RDWR)
+    os.pread(fd, 128, 0)
+    save_over(mount)
+    with pytest.raises(OSError, match="Stale file handle"):
+        os.pwrite(fd, b"\x63" * 20, 128 + 4 * 1001)
+    os.close(fd)
+    assert (stored(mount) == NEW).all()
+    assert mount.umount().returncode == 0
+
+
+def test_what_a_mapping_changes_lands_nowhere(mount: Mounted) -> None:
+    values = np.load(mount.path / "npy/a.npy", mmap_mode="r+")
+    assert values[5] == 7
+    save_over(mount)
+    pid = os.fork()
+    if not pid:
+        faulthandler.disable()
+        values[3001] = 99
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGBUS
+    del values
+    assert (stored(mount) == NEW).all()
+    assert mount.umount().returncode == 0
+
+
+def test_the_writer_itself_goes_on(mount: Mounted) -> None:
+    other = os.open(mount.path / "npy/a.npy", os.O_RDONLY)
+    fd = os.open(mount.path / "npy/a.npy", os.O_RDWR | os.O_TRUNC)
+    with os.fdopen(fd, "r+b", buffering=0) as file:
+        np.save(file, NEW)
+        os.fsync(fd)
+        assert os.pread(fd, 8, 128) == np.float64(1.5).tobytes()
+        os.pwrite(fd, np.float64(2.5).tobytes(), 128)
+    os.close(other)
+    assert stored(mount)[:2].tolist() == [2.5, 1.5]
+    assert mount.umount().returncode == 0
+
+
+def test_one_of_the_same_shape_and_type_is_the_same_array(mount: Mounted) -> None:
+    fd = os.open(mount.path / "npy/a.npy", os.O_RDWR)
+    os.pread(fd, 128, 0)
+    save_over(mount, np.empty(LENGTH, "<i4"))
+    assert os.pread(fd, 4, 128) == b"\1\0\0\0"
+    os.pwrite(fd, b"\5\0\0\0", 128)
+    os.close(fd)
+    assert stored(mount)[:2].tolist() == [5, 1]
+    assert mount.umount().returncode == 0
