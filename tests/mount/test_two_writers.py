@@ -406,3 +406,31 @@ def test_two_mounts_change_elements_of_the_same_chunks(
     with mounted(store, "--shard-delay", delay) as first, mounted(store, "--shard-delay", delay) as second:
         run_together(one(first, 0, 8 * ROUNDS // CHUNKS), two(second, 1, 8 * ROUNDS // CHUNKS))
     assert lost(store) == []
+
+
+def test_a_chunk_that_another_mount_sets_again_and_again_can_be_opened_to_write(tmp_path: Path) -> None:
+    """The kernel looks a name up once more, and no oftener."""
+    store = tmp_path / "store"
+    array = zarr.create_array(str(store), name="a", shape=(16,), chunks=(16,), dtype="i4", compressors=None)
+    array[...] = 7
+    with mounted(store) as one, mounted(store) as other:
+        ended = threading.Event()
+
+        def set_again() -> None:
+            number = 0
+            while not ended.is_set():
+                number += 1
+                with (other.path / "chunks/a/0").open("r+b") as file:
+                    file.write(np.int32(number).tobytes())
+
+        setting = threading.Thread(target=set_again)
+        setting.start()
+        try:
+            for number in range(100):
+                with (one.path / "chunks/a/0").open("r+b") as file:
+                    file.seek(4)
+                    file.write(np.int32(number).tobytes())
+        finally:
+            ended.set()
+            setting.join()
+    assert zarr.open_array(str(store / "a"), mode="r")[1] == 99

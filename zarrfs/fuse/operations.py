@@ -227,8 +227,8 @@ class Operations(pyfuse3.Operations):
                 raise
             if entry is None:
                 return
-            name, is_directory, size, mtime_ns, writable = entry
-            attributes = Attributes(is_directory, size, mtime_ns, writable)
+            name, is_directory, size, mtime_ns, writable, *more = entry
+            attributes = Attributes(is_directory, size, mtime_ns, writable, allocated=more[0] if more else None)
             # The reference is the kernel's only if the entry fits: it is taken back when it does not.
             ino = self.inodes.listed(listing.inode, name, stamp=stamp_of(attributes))
             position += 1
@@ -244,8 +244,6 @@ class Operations(pyfuse3.Operations):
     async def fsyncdir(self, fh: pyfuse3.FileHandleT, datasync: bool) -> None:
         await (await self.session.directory(self.session.directories[fh].inode)).sync()
 
-    # --- files --------------------------------------------------------------------------------------------------------------
-
     @guarded
     async def open(self, inode: pyfuse3.InodeT, flags: pyfuse3.FlagT, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         entry = self.inodes[inode]
@@ -254,7 +252,7 @@ class Operations(pyfuse3.Operations):
             opened = await self._open(entry, how, ctx.pid)
         except StaleEntry:
             # The kernel looks the name up again: it finds another file, or nothing, which it may then create. It does so once.
-            if how.write or not self.session.stale_twice(ctx.pid, entry):
+            if not self.session.stale_twice(ctx.pid, entry):
                 raise
             return await self._open_anew(entry, how, ctx.pid)
         if entry.doubtful:
@@ -288,8 +286,7 @@ class Operations(pyfuse3.Operations):
             with trio.CancelScope(shield=True):
                 await handle.release()
             raise
-        # If it is not known which value the kernel was told of it may not have heard of a change yet, and its pages have to go. From now
-        # on they are of this value, and whoever finds another one opens another file.
+        # Without a known value the kernel may not have heard of a change yet: its pages go. From now on they are of this value.
         known, entry.stamp = bool(entry.stamp), stamp
         keep_cache = handle.keep_cache and known and not entry.doubtful
         return self._opened(entry, handle, how, keep_cache=keep_cache, opener=opener)
@@ -302,13 +299,21 @@ class Operations(pyfuse3.Operations):
             raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
 
     async def _open_anew(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
-        """Open, to read, what has the name of ``entry`` now: it is replaced faster than it can be looked up and opened. The kernel has
-        its bytes as those of ``entry``; where others have that open, it keeps none."""
+        """Open what has the name of ``entry`` now, which is replaced faster than it is opened. Where others have ``entry`` open, it has
+        no pages."""
         assert entry.parent is not None
-        node = await self.session.child(entry.parent, entry.called)
+        try:
+            node = await self.session.child(entry.parent, entry.called)
+        except NoSuchEntry as error:
+            if not how.write:
+                raise
+            # The kernel creates no file any more.
+            raise StaleEntry(f"{entry.path!r} is gone", key=entry.path) from error
         if not isinstance(node, File):
             raise IsADirectory(f"{entry.path!r} is a folder", key=entry.path)
         handle = await node.open(how)
+        if how.write:
+            await self.session.let_go(entry)
         stamp = 0 if handle.direct else stamp_of(await handle.attributes())
         shared = bool(entry.open_handles)
         if not shared:
