@@ -60,6 +60,27 @@ def stored_chunks(node: Node) -> set[tuple[int, ...]]:
     return {tuple(map(int, coords)) for coords in np.argwhere(stored)}
 
 
+def shown_chunks(case: Case, node: Node) -> set[str]:
+    """The names of chunk files that ``chunks/`` lists: all of the grid where ``.zarray`` does not say what missing chunks read as."""
+    stored = stored_chunks(node)
+    if case.name.startswith("v3_final/") and not _is_fill_shown(node):
+        shapes = [node[name] for name in ("chunk_shape", "inner_chunk_shape", "innermost_chunk_shape") if node.get(name)]
+        grid = [-(-n // c) for n, c in zip(node["shape"], shapes[-1], strict=True)] if shapes else node["chunk_grid_shape"]
+        stored = set(np.ndindex(*grid))
+    return {".".join(map(str, coords)) or "0" for coords in stored}
+
+
+def _is_fill_shown(node: Node) -> bool:
+    described = node.get("npy_dtype")
+    if isinstance(described, list):
+        return True
+    dtype = np.dtype(described if described and node["dtype"] != "object" else object)
+    if dtype.kind not in "biufcSUO":
+        return True
+    fill = node["fill_value"] if isinstance(node["fill_value"], list) else [node["fill_value"]]
+    return dtype.kind in "fc" and any(isinstance(part, str) and (part == "NaN" or part.startswith("0x")) for part in fill)
+
+
 def plain_dtype(case: Case, node: Node) -> np.dtype[Any]:
     """The type of the expected elements, little-endian."""
     return case.expected(node).dtype.newbyteorder("<")
@@ -99,7 +120,7 @@ def assert_expected_objects(case: Case, node: Node, document: bytes, chunks: Map
     """Read the chunks that ``chunks/`` shows of an array of objects by numcodecs, as its ``.zarray`` says, and compare all elements."""
     said = json.loads(document)
     assert (said["dtype"], said["compressor"], said["order"], len(said["filters"])) == ("|O", None, "C", 1)
-    assert set(chunks) == {".".join(map(str, coords)) or "0" for coords in stored_chunks(node)}
+    assert set(chunks) == shown_chunks(case, node)
     codec = numcodecs.get_codec(said["filters"][0])
     elements: np.ndarray[Any, Any] = np.full(said["shape"], said["fill_value"], object)
     for name, data in chunks.items():
@@ -144,7 +165,8 @@ def assert_expected_in_zarr(case: Case, store: Any) -> int:
                 made = {"zarrfs"} | ({"_ARRAY_DIMENSIONS"} if "_ARRAY_DIMENSIONS" not in attributes else set())
                 shown = {name: value for name, value in array.attrs.items() if name not in made}
                 assert shown == attributes or "attributes" not in node, f"{case.name}{node['path']}"
-                assert array.attrs.get("_ARRAY_DIMENSIONS") == _dimension_names(node)
+                scalar = [] if case.name.startswith("v3_final/") and not node["shape"] else None
+                assert array.attrs.get("_ARRAY_DIMENSIONS") == (_dimension_names(node) or scalar)
                 elements = np.asarray(array[...])
                 if is_object(node):
                     assert elements.reshape(-1).tolist() == expected_objects(case, node), f"{case.name}{node['path']}"

@@ -64,11 +64,12 @@ async def listing(tree: MountTree | Directory, path: str = "") -> dict[str, Entr
     assert isinstance(folder, Directory), f"{path!r} is a file"
     found: dict[str, Entry] = {}
     async for entry in folder.entries():
-        name, is_directory, size, _, writable = entry
+        name, is_directory, size, _, writable, *allocated = entry
         assert name not in found, f"{name!r} is listed twice in {path!r}"
         found[name] = entry
         attributes = await (await folder.lookup(name)).attributes()
         assert (attributes.is_directory, attributes.size, attributes.writable) == (is_directory, size, writable), f"{path}/{name}"
+        assert attributes.allocated == (allocated[0] if allocated else None), f"{path}/{name}"
     return found
 
 

@@ -419,7 +419,7 @@ async def test_the_header_alone_makes_an_empty_array() -> None:
     async with tree_over(store, new_chunks="4x8") as tree:
         await write(tree, "npy/a.npy", npy(elements)[:128])
         assert await read(tree, "npy/a.npy") == npy(elements)
-        assert await names(tree, "chunks/a") == {".zarray"}
+        assert await names(tree, "zarr3/a") == {"zarr.json"}
 
 
 @trio_test

@@ -33,6 +33,8 @@ class Edit:
 
     attributes: Mapping[str, Any] | None = None
     shape: Shape | None = None
+    dimension_names: tuple[str | None, ...] | None = None
+    """Only of arrays of a dialect with `Dialect.has_dimension_names`."""
 
 
 class Dialect(abc.ABC):
@@ -47,6 +49,11 @@ class Dialect(abc.ABC):
     """Whether names of new nodes must differ from those of their siblings in more than case."""
     has_groups: ClassVar[bool] = True
     """Whether groups have documents; else (v0, v1) a group is a folder that holds arrays, or an empty one, and has no attributes."""
+    fill_value_marks_missing: ClassVar[bool] = True
+    """Whether software takes elements that equal ``fill_value`` for missing data, as CF does with ``_FillValue``; else (final v3) the
+    fill value is what missing chunks read as, and nothing more."""
+    has_dimension_names: ClassVar[bool] = False
+    """Whether documents of arrays have names of dimensions (`Edit.dimension_names`)."""
     lock_suffix: ClassVar[str] = ""
     """What the dialect's software appends to a key to lock it: such keys belong to the node whose key it is."""
     chunk_key_encoding: ClassVar[ChunkKeyEncoding]

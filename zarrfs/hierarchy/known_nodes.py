@@ -17,7 +17,7 @@ import numpy as np
 from zarrfs.hierarchy.live_array import OpenArray, Said
 from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.keys import Key, NodePath
-from zarrfs.model import chunk_key, data_type
+from zarrfs.model import cf_fill_value, chunk_key, data_type
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
 from zarrfs.model.unparsed import are_large, parsed_nbytes
@@ -134,7 +134,8 @@ class KnownNodes:
 
 
 def without_large_attributes(node: N) -> N:
-    """``node`` for somebody who keeps it and has no use for its attributes."""
+    """Return ``node`` for a holder that has no use for attributes, but for the one that says what missing data is."""
     if isinstance(node, ArrayNode | GroupNode) and are_large(node.attributes):
-        return replace(node, attributes={})
+        kept = {name: value for name, value in node.attributes.items() if name == cf_fill_value.NAME}
+        return replace(node, attributes={} if are_large(kept) else kept)
     return node

@@ -19,15 +19,17 @@ from zarrfs.vfs.extended_attributes import ExtendedAttributes
 Buffer = bytes | bytearray | memoryview
 
 
-Entry = tuple[str, bool, int, int | None, bool]
-"""One directory entry: name, whether it is a directory, size in bytes, mtime_ns (None where it is not known), whether it is writable:
-what its `Attributes` would say, so that ``ls -l`` needs no lookup. A plain tuple: there may be a hundred thousand."""
+Entry = tuple[str, bool, int, int | None, bool] | tuple[str, bool, int, int | None, bool, int]
+"""One directory entry: name, whether it is a directory, size in bytes, mtime_ns (None where it is not known), whether it is writable;
+`Attributes.allocated`, where that is not the size. What its `Attributes` would say, so that ``ls -l`` needs no lookup. A plain tuple:
+there may be a hundred thousand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
     """What stat(2) tells of a node; ``size`` in bytes, ``mtime_ns`` None where it is not known; ``blksize``: how many bytes programs had
-    best read and write at once. ``generation``, which stat(2) does not tell: another one is another value; None where it is not known."""
+    best read and write at once. ``allocated``: bytes that take room in the store (st_blocks), None for all of them. ``generation``, which
+    stat(2) does not tell: another one is another value; None where it is not known."""
 
     is_directory: bool
     size: int = 0
@@ -35,6 +37,7 @@ class Attributes:
     writable: bool = True
     nlink: int = 1
     blksize: int = 4096
+    allocated: int | None = None
     generation: str | None = None
 
 

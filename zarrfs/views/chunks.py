@@ -30,15 +30,26 @@ from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model import chunk_key
+from zarrfs.model import fill_value as fills
 from zarrfs.model.chunk_grid import Coords, RegularGrid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
-from zarrfs.views.base import ViewContext, ViewPlugin
+from zarrfs.views.base import ViewPlugin
 from zarrfs.views.nodes.chunk import DecodedChunk, decoded_size
 from zarrfs.views.nodes.document import NodeDocument, check_only_shape_differs, parsed
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
+from zarrfs.views.shown_dimensions import DIMENSIONS, has_names, names_from, shown_names
+from zarrfs.views.shown_fill import (
+    attributes_from,
+    attributes_with_fill,
+    may_be_unlisted,
+    new_attributes,
+    says_what_is_missing,
+    shown_attributes,
+    shown_fill,
+)
 
 DOCUMENTS = (ZARRAY, ZATTRS, ZGROUP)
 KEYS = chunk_key.v2(".")
@@ -47,7 +58,7 @@ _LAYOUT = V2.create(Prefix(""))
 _MEMBERS = frozenset(
     {"zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters", "dimension_separator"}
 )
-_FIXED = {"chunk_grid": "chunks", "data_type": "dtype", "fill_value": "fill_value"}
+_FIXED = {"chunk_grid": "chunks", "data_type": "dtype"}
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
@@ -60,9 +71,11 @@ class ChunksFormat(ViewFormat):
     group_document = ZGROUP
     ignored = frozenset({ZMETADATA})
 
-    def __init__(self, context: ViewContext) -> None:
-        super().__init__(context)
-        self.fill = context.fill
+    def fills(self, node: ArrayNode) -> bool:
+        return self.context.fill or not says_what_is_missing(node)
+
+    def lists_missing(self, node: ArrayNode) -> bool:
+        return not says_what_is_missing(node)
 
     def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         return documents_of(node)
@@ -98,7 +111,7 @@ class ChunksDocument(NodeDocument):
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         if self.name == ZATTRS:
-            await self._change_attributes(node, await threads.cpu(len(data), attributes_written, node, self.ident, data))
+            await self._change_attributes(node, await threads.cpu(len(data), edit_written, node, self.ident, data))
         elif self.name == ZARRAY:
             await self._change_array(node, data)
         else:
@@ -112,17 +125,17 @@ class ChunksDocument(NodeDocument):
         if self.name == ZATTRS and not self._leaves:
             async with self._editing() as node:
                 if node.attributes:
-                    await self._change_attributes(node, {})
+                    await self._change_attributes(node, edit_written(node, self.ident, b"{}"))
         await super().erase()
 
-    async def _change_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
+    async def _change_attributes(self, node: ArrayNode | GroupNode, edit: Edit) -> None:
         if isinstance(node, GroupNode) and self._state.is_unwritten(self.path):
             layout = await self._context.editor.layout_for(self.path)
             if not layout.dialect.has_groups and not await has_any(self._context.hierarchy.children(self.path)):
                 # No group of such a dialect has attributes, but this may become an array, and cp -r copies in any order.
-                self._context.hierarchy.empty_groups.keep(self.path, attributes)
+                self._context.hierarchy.empty_groups.keep(self.path, edit.attributes or {})
                 return
-        await self._context.editor.amend(self.path, Edit(attributes=attributes), of=self.live)
+        await self._context.editor.amend(self.path, edit, of=self.live)
 
     async def _change_array(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         written = await threads.cpu(len(data), array_written, self.path, self.ident, data)
@@ -130,20 +143,28 @@ class ChunksDocument(NodeDocument):
         if isinstance(node, ArrayNode):
             before = array_written(self.path, self.ident, documents_of(node)[ZARRAY])
             check_only_shape_differs(self.ident, before, written, _FIXED)
+            changed = attributes_with_fill(node, written.fill_value, self.ident)
             if before.shape != written.shape:
                 await editor.resize(self.path, written.shape, erase_outside=self._context.resize_erases, of=self.live)
+            if changed is not None:
+                await editor.amend(self.path, Edit(attributes=changed), of=self.live)
             return
+        layout = await editor.layout_for(self.path)
+        attributes = new_attributes(layout.dialect.name, written.data_type, written.fill_value, node.attributes, self.ident)
+        names = names_from(attributes, written.ndim) if layout.dialect.has_dimension_names else None
         new = self._context.new_arrays.node(
             self.path,
-            await editor.layout_for(self.path),
+            layout,
             shape=written.shape,
             data_type=written.data_type,
             chunk_shape=written.chunk_grid.chunk_shape((0,) * written.ndim),
             fill_value=written.fill_value,
         )
         # An undefined fill value stays so where the dialect can say it.
-        metadata = replace(new.metadata, fill_value=written.fill_value)
-        await editor.turn_into_array(replace(new, metadata=metadata, attributes=node.attributes))
+        metadata = replace(new.metadata, fill_value=written.fill_value, dimension_names=names)
+        if names is not None:
+            attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
+        await editor.turn_into_array(replace(new, metadata=metadata, attributes=attributes))
 
     async def _change_group(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         await threads.cpu(len(data), check_group, self.ident, data)
@@ -159,9 +180,8 @@ class ChunksDocument(NodeDocument):
 
 def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
     """The v2 documents of a node by file name. Raises `NotRepresentable`."""
-    attributes = {**node.attributes, **_put_in(node)}
     if isinstance(node, GroupNode):
-        shown: ArrayNode | GroupNode = GroupNode(path=node.path, dialect=V2.name, attributes=attributes)
+        shown: ArrayNode | GroupNode = GroupNode(path=node.path, dialect=V2.name, attributes=node.attributes)
     else:
         if not isinstance(node.metadata.chunk_grid, RegularGrid):
             raise NotRepresentable(f"the chunk grid of {node.path} has no Zarr v2 form")
@@ -176,23 +196,31 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
                 data_type=data_type,
                 chunk_key_encoding=KEYS,
                 codecs=plain_codecs(data_type),
+                fill_value=shown_fill(node),
                 dimension_names=None,
                 shards=(),
             ),
             chunk_prefix=node.path.prefix,
-            attributes=attributes,
+            attributes={**shown_attributes(node), **_put_in(node)},
         )
     documents = _LAYOUT.format(shown)
     return {key[len(node.path.prefix) :]: value for key, value in documents.items()}
 
 
-def attributes_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> dict[str, Any]:
-    """The attributes that ``node`` is to have when ``data`` is written as its ``.zattrs``. Raises `ContentInvalid`."""
+def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
+    """Return what changes of ``node`` when ``data`` is written as its ``.zattrs``. Raises `ContentInvalid`."""
     attributes = parsed(ident, data, MEMBERS)
+    if isinstance(node, GroupNode):
+        return Edit(attributes=attributes)
     for name, value in _put_in(node).items():
         if attributes.get(name) == value:
             del attributes[name]
-    return attributes
+    names = None
+    if has_names(node.dialect) and DIMENSIONS not in node.attributes:
+        names = names_from(attributes, node.metadata.ndim)
+        if names is not None:
+            del attributes[DIMENSIONS]
+    return Edit(attributes=attributes_from(node, attributes, ident), dimension_names=names)
 
 
 def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
@@ -260,14 +288,19 @@ def says_the_same(path: NodePath, name: str, made: bytes | None, written: bytes)
     return parse_object(name, made or b"{}", MEMBERS) == parse_object(name, written, MEMBERS)
 
 
-def _put_in(node: ArrayNode | GroupNode) -> Mapping[str, Any]:
-    """The attributes that a node is shown with and does not have."""
+def _put_in(node: ArrayNode) -> Mapping[str, Any]:
+    """The attributes that an array is shown with and does not have."""
     put_in: dict[str, Any] = {}
-    if isinstance(node, ArrayNode):
-        names = node.metadata.dimension_names
-        if names and all(names) and "_ARRAY_DIMENSIONS" not in node.attributes:
-            put_in["_ARRAY_DIMENSIONS"] = list(names)
-        data_type = node.metadata.data_type
-        if data_type.npy_dtype != data_type.dtype and "zarrfs" not in node.attributes:
-            put_in["zarrfs"] = {"data_type": data_type.v3_name}
+    metadata = node.metadata
+    data_type = metadata.data_type
+    if (names := shown_names(node)) is not None:
+        put_in[DIMENSIONS] = names
+    if "zarrfs" not in node.attributes:
+        more: dict[str, Any] = {}
+        if data_type.npy_dtype != data_type.dtype:
+            more["data_type"] = data_type.v3_name
+        if not says_what_is_missing(node) and may_be_unlisted(metadata):
+            more["missing_chunks_read_as"] = fills.to_json(data_type, metadata.fill_bytes)
+        if more:
+            put_in["zarrfs"] = more
     return put_in

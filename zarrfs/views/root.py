@@ -70,5 +70,11 @@ def _readme(about: Mapping[str, str]) -> bytes:
         "npy": ('python3 -c \'import numpy; print(numpy.load("npy/NAME.npy", mmap_mode="r").shape)\'', "an array, without Zarr"),
     }
     lines += [f"  {command}\n      {why}" for name, (command, why) in commands.items() if name in about]
+    if "chunks" in about:
+        lines += [
+            "",
+            "In chunks/, chunks that are not stored are listed where .zarray does not say what they read as, up to 65,536 of an array.",
+            "Where there are more, .zattrs says it (zarrfs: missing_chunks_read_as), and each of them can be read by its name.",
+        ]
     lines += ["", "Counters of this mount: cat .zarrfs/stats.json", "Unmount: zarrfs umount MOUNTPOINT", ""]
     return "\n".join(map(printable, "\n".join(lines).split("\n"))).encode()

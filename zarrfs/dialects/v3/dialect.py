@@ -54,6 +54,8 @@ class V3(Dialect):
     name = "v3"
     chunk_key_encoding = chunk_key.default("/")
     priority = 50
+    fill_value_marks_missing = False
+    has_dimension_names = True
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
         return (prefix.key(DOCUMENT),)
@@ -237,6 +239,8 @@ def _members(edit: Edit) -> dict[str, Any]:
         members["attributes"] = dict(edit.attributes)
     if edit.shape is not None:
         members["shape"] = list(edit.shape)
+    if edit.dimension_names is not None:
+        members["dimension_names"] = list(edit.dimension_names)
     return members
 
 

@@ -31,6 +31,7 @@ from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.node import Attributes, Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.nodes.chunk_stage import ChunkStage
+from zarrfs.views.nodes.missing_chunks import missing_size
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
 # An encoded chunk up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
@@ -134,13 +135,13 @@ class DecodedChunk(ChunkFile):
         if self._is_variable:
             return await self._decoded_snapshot()
         stat = await opened.array.chunks.stat(self._coords)
-        if stat is None and not self._form.fill:
+        if stat is None and not self._form.fills(opened.array.node):
             return None
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stored_ns)
-        return _DecodedSnapshot(
-            opened, self._coords, self._nbytes, mtime_ns, stat.generation if stat is not None else None, self._room
-        )
+        generation = stat.generation if stat is not None else None
+        allocated = None if stat is not None else (await missing_size(opened.array, self._coords))[1]
+        return _DecodedSnapshot(opened, self._coords, self._nbytes, mtime_ns, generation, self._room, allocated=allocated)
 
     async def opened(self) -> Snapshot | None:
         # Who has been given the chunk once has it in pages.
@@ -164,7 +165,7 @@ class DecodedChunk(ChunkFile):
         opened = await self._current()
         # What was decoded before may be another value than the one that a part of is about to be changed.
         elements, _ = await _decoded(opened, self._coords)
-        if elements is None and self._form.fill:
+        if elements is None and self._form.fills(opened.array.node):
             elements = await opened.array.filled(self._coords)
         return None if elements is None else _as_bytes(elements)
 
@@ -237,7 +238,7 @@ class DecodedChunk(ChunkFile):
 
     async def _decoded_snapshot(self) -> Snapshot | None:
         elements, stat = await _decoded(self._opened, self._coords)
-        if elements is None and self._form.fill:
+        if elements is None and self._form.fills(self._opened.array.node):
             elements = await self._opened.array.filled(self._coords)
         if elements is None:
             return None
@@ -306,6 +307,7 @@ class _DecodedSnapshot(Snapshot):
         generation: str | None,
         room: MemoryBudget,
         *,
+        allocated: int | None = None,
         data: Kept | None = None,
         stored: Kept | None = None,
     ) -> None:
@@ -315,7 +317,7 @@ class _DecodedSnapshot(Snapshot):
         self._room = room
         self._data = data
         self._stored = stored
-        self.attributes = Attributes(False, nbytes, mtime_ns, generation=generation)
+        self.attributes = Attributes(False, nbytes, mtime_ns, allocated=allocated, generation=generation)
 
     async def at_hand(self) -> Buffer | None:
         """The chunk, where the store need not be asked for it."""

@@ -22,6 +22,7 @@ from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
 from zarrfs.views.group_directory import Child, GroupDirectory, unsupported_child
 from zarrfs.views.nodes.document import document_children
+from zarrfs.views.nodes.missing_chunks import MissingChunks
 from zarrfs.views.nodes.view_format import ViewFormat
 
 Folder = Callable[[NodePath], Directory]
@@ -48,6 +49,10 @@ class FolderContents(abc.ABC):
     @abc.abstractmethod
     async def content(self, name: str) -> Content | None:
         """What a file of this name stands for; None for a temporary one."""
+
+    def left(self) -> AsyncIterator[Entry]:
+        """Entries that keep the folder from being removed."""
+        return self.entries()
 
 
 class GroupContents(GroupDirectory, FolderContents):
@@ -109,6 +114,7 @@ class ArrayContents(FolderContents):
         self._folder = folder
         self.inside = inside
         self._keys = form.keys(node)
+        self._fills = form.fills(opened.array.node)
         self._here = NodePath(f"/{node.path.prefix}{inside}".rstrip("/") or "/")
 
     async def lookup(self, name: str) -> Node:
@@ -130,7 +136,7 @@ class ArrayContents(FolderContents):
         content = self._form.chunk(self._opened, coords)
         file = StagedFile(self._context.staging, content, writable=self._context.writable)
         staged = self._context.staging.get(content.ident)
-        if self._form.fill or (staged is not None and staged.unpublished):
+        if self._fills or (staged is not None and staged.unpublished):
             return file, None
         if self._opened.array.plain is not None:
             # Its size would have to be decoded.
@@ -144,6 +150,19 @@ class ArrayContents(FolderContents):
         return file, snapshot.attributes if self._context.staging.get(content.ident) is None else None
 
     async def entries(self) -> AsyncIterator[Entry]:
+        missing = MissingChunks.of(self._opened.array) if self._form.lists_missing(self._opened.array.node) else None
+        async for entry in self._entries(missing):
+            yield entry
+        if missing is not None:
+            async for name, nbytes, allocated in missing.files(self._keys):
+                entry = name, False, nbytes, None, self._context.writable
+                yield entry if allocated is None else (*entry, allocated)
+
+    def left(self) -> AsyncIterator[Entry]:
+        return self._entries(None)
+
+    async def _entries(self, missing: MissingChunks | None) -> AsyncIterator[Entry]:
+        """All but missing chunks; ``missing`` loses the chunks that are not."""
         if not self.inside:
             for shown in await document_children(self._form, self._node):
                 yield shown.entry
@@ -157,6 +176,8 @@ class ArrayContents(FolderContents):
                     if name == only:
                         break
                     continue
+                if missing is not None:
+                    missing.remove(coords)
                 size = await self._form.chunk_size(self._opened, coords, nbytes)
                 one = staged.pop(name, None)
                 if one is not None:
@@ -165,6 +186,8 @@ class ArrayContents(FolderContents):
                     mtime_ns = self._context.times.mtime_ns_of(self._ident(name), size=size, stored_ns=mtime_ns)
                 yield name, False, size, mtime_ns, self._context.writable
         for name, one in staged.items():
+            if missing is not None and (coords := self._keys.decode(self.inside + name, self._node.metadata.ndim)) is not None:
+                missing.remove(coords)
             yield name, False, one.size or 0, one.mtime_ns, self._context.writable
         for name in folders:
             yield await folder_entry(self._form, self._here.child(name))

@@ -44,7 +44,7 @@ class ViewFormat(abc.ABC):
 
     ``view``: the view's name. ``documents``: names of documents; ``array_document`` makes a group an array, ``group_document`` comes
     with the folder of a group and goes with it. ``ignored``: names of documents that are kept as temporary files and never missed.
-    ``folders``: whether chunk keys may have slashes. ``fill``: whether chunks that are not stored can be read.
+    ``folders``: whether chunk keys may have slashes.
     """
 
     view: ClassVar[str]
@@ -53,7 +53,6 @@ class ViewFormat(abc.ABC):
     group_document: ClassVar[str]
     ignored: ClassVar[frozenset[str]] = frozenset()
     folders: ClassVar[bool] = False
-    fill: bool = False
 
     def __init__(self, context: ViewContext) -> None:
         self.context = context
@@ -90,6 +89,14 @@ class ViewFormat(abc.ABC):
     @abc.abstractmethod
     async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
         """Bytes of the file of a chunk that is stored in ``stored_nbytes``."""
+
+    def fills(self, node: ArrayNode) -> bool:
+        """True if missing chunks of the array can be read."""
+        return False
+
+    def lists_missing(self, node: ArrayNode) -> bool:
+        """True if missing chunks are listed, as far as they are few (`zarrfs.views.shown_fill`)."""
+        return False
 
     async def documents_of(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         """As `made`, beside the event loop where that takes long."""

@@ -1,0 +1,280 @@
+"""The fill value of final v3 arrays in `chunks/`: what readers of Zarr v2 take for missing data, and what missing chunks read as."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from trio.testing import trio_test
+
+from tests.support.comparing import in_memory
+from tests.support.scenes import Scene
+from tests.support.small_stores import array_document
+from tests.support.stores import contents, fill
+from tests.support.trees import listing, names, read, tree_over, walk, write
+from tests.support.zarr_python import written
+from zarrfs.errors import ContentInvalid, NoSuchEntry
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import Directory
+
+zarr = pytest.importorskip("zarr")
+
+REFUSED = pytest.mark.logs(r"could not be stored and is lost: .*(differ|read as NaN)")
+NAN64 = "AAAAAAAA+H8="
+
+
+async def array_in(
+    store: MemoryStore, fill_value: Any = 0, attributes: dict[str, Any] | None = None, dtype: str = "<f4", **more: Any
+) -> None:
+    """An array `a` of three chunks of two elements, of which chunk 1 is stored."""
+
+    def make(root: Any) -> None:
+        array = root.create_array(
+            "a", shape=(6,), chunks=(2,), dtype=dtype, fill_value=fill_value, attributes=attributes or {}, **more
+        )
+        array[2:4] = 1
+
+    await fill(store, written(3, make))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "own", "attribute", "fill_value", "shown"),
+    [
+        ("<f4", 0.0, None, None, None),
+        ("<f4", 0.0, NAN64, "NaN", None),
+        ("<f4", "NaN", None, "NaN", None),
+        ("<f4", "NaN", "AAAAAICHw8A=", -9999.0, -9999.0),
+        ("<f4", 0.0, -9999, -9999.0, -9999.0),
+        ("<f8", 0.0, "Infinity", "Infinity", None),
+        ("<f4", 0.0, 1e300, None, 1e300),
+        ("<i2", 0, -1, -1, -1),
+        ("<i2", 0, 70000, None, 70000),
+        ("<i2", 0, "text", None, "text"),
+        ("|b1", False, True, True, None),
+        ("<c8", [0.0, 0.0], [NAN64, NAN64], ["NaN", "NaN"], None),
+        ("<U2", "", "no", "no", None),
+        ("<M8[s]", 5, None, 5, None),
+    ],
+)
+@trio_test
+async def test_what_zarr_v2_is_told(dtype: str, own: Any, attribute: Any, fill_value: Any, shown: Any) -> None:
+    if dtype == "<M8[s]":
+        own = np.datetime64(5, "s")
+    if dtype == "<c8":
+        own = 0j
+    store = MemoryStore()
+
+    def make(root: Any) -> None:
+        root.create_array(
+            "a",
+            shape=(2,),
+            chunks=(2,),
+            dtype=dtype,
+            fill_value=float("nan") if own == "NaN" else own,
+            attributes={} if attribute is None else {"_FillValue": attribute},
+            dimension_names=["x"],
+        )
+
+    await fill(store, written(3, make))
+    async with tree_over(store) as tree:
+        assert json.loads(await read(tree, "chunks/a/.zarray"))["fill_value"] == fill_value
+        attributes = json.loads(await read(tree, "chunks/a/.zattrs"))
+        assert attributes.get("_FillValue") == shown and ("_FillValue" in attributes) == (shown is not None)
+        # Elsewhere it is what it was.
+        document = json.loads(await read(tree, "zarr3/a/zarr.json"))
+        assert document["attributes"].get("_FillValue") == attribute
+
+
+@trio_test
+async def test_missing_chunks_are_there_where_nothing_says_what_they_read_as() -> None:
+    store = MemoryStore()
+    await array_in(store, 7)
+    async with tree_over(store) as tree:
+        before = await contents(store)
+        assert await names(tree, "chunks/a") == {".zarray", "0", "1", "2"}
+        assert np.frombuffer(await read(tree, "chunks/a/0"), "<f4").tolist() == [7, 7]
+        folder = await walk(tree, "chunks/a")
+        assert isinstance(folder, Directory)
+        with pytest.raises(NoSuchEntry):
+            await folder.lookup("3")
+        # Who removes all that is listed comes to an end.
+        await folder.unlink("0")
+        assert await contents(store) == before
+        assert "0" in await names(tree, "chunks/a")
+        for name in await names(tree, "chunks/a"):
+            await folder.unlink(name)
+        top = await walk(tree, "chunks")
+        assert isinstance(top, Directory)
+        await top.rmdir("a")
+        assert await names(tree, "chunks") == {".zgroup"}
+
+
+@trio_test
+async def test_a_missing_chunk_of_zeros_takes_no_room() -> None:
+    store = MemoryStore()
+    await array_in(store, 0)
+    async with tree_over(store) as tree:
+        entries = await listing(tree, "chunks/a")
+        assert entries["0"][5:] == (0,) and entries["1"][5:] == ()
+        await write(tree, "chunks/a/0", bytes(8))
+        assert (await listing(tree, "chunks/a"))["0"][5:] == ()
+
+
+@trio_test
+async def test_a_copy_has_all_that_the_array_has() -> None:
+    store = MemoryStore()
+    await array_in(store, 7, {"_FillValue": 1.0}, shards=(6,))
+    async with tree_over(store) as tree:
+        files = {name: await read(tree, f"chunks/a/{name}") for name in await names(tree, "chunks/a")}
+    copy = zarr.open_array(in_memory(files), mode="r", zarr_format=2)
+    assert copy[...].tolist() == [7, 7, 1, 1, 7, 7] and copy.fill_value == 1
+
+
+@pytest.mark.parametrize(("fill_value", "attributes"), [(float("nan"), {}), (3, {"_FillValue": 3.0})])
+@trio_test
+async def test_chunks_that_readers_fill_are_not_listed(fill_value: float, attributes: dict[str, Any]) -> None:
+    store = MemoryStore()
+    await array_in(store, fill_value, attributes)
+    async with tree_over(store) as tree:
+        assert "0" not in await names(tree, "chunks/a")
+        with pytest.raises(NoSuchEntry):
+            await read(tree, "chunks/a/0")
+
+
+@trio_test
+async def test_very_many_missing_chunks_are_read_but_not_listed() -> None:
+    store = MemoryStore()
+
+    def make(root: Any) -> None:
+        array = root.create_array("a", shape=(70_000,), chunks=(1,), dtype="i1", fill_value=7)
+        array[5] = 1
+
+    await fill(store, written(3, make))
+    async with tree_over(store) as tree:
+        assert {name for name in await names(tree, "chunks/a") if not name.startswith(".")} == {"5"}
+        assert await read(tree, "chunks/a/6") == b"\7"
+        assert json.loads(await read(tree, "chunks/a/.zattrs")) == {"zarrfs": {"missing_chunks_read_as": 7}}
+        assert "missing_chunks_read_as" in (await read(tree, "README.txt")).decode()
+        # What the view put in is taken out again.
+        before = await contents(store)
+        await write(tree, "chunks/a/.zattrs", await read(tree, "chunks/a/.zattrs"))
+        assert await contents(store) == before
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------------------
+
+
+async def new_scene(store: MemoryStore) -> None:
+    await fill(store, written(3, lambda root: None))
+
+
+def v3(values: dict[str, bytes]) -> tuple[Any, Any]:
+    """The fill value of `a`, and its `_FillValue`, as the store has them."""
+    document = json.loads(values["a/zarr.json"])
+    return document["fill_value"], document["attributes"].get("_FillValue")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill_value", "stored"),
+    [
+        ("<i2", -9999, (-9999, -9999)),
+        ("<i2", None, (0, None)),
+        ("<f4", "NaN", ("NaN", NAN64)),
+        ("<f4", -9999.0, (-9999.0, "AAAAAICHw8A=")),
+        ("|b1", True, (True, True)),
+        ("<M8[s]", 5, (5, None)),
+    ],
+)
+@pytest.mark.parametrize("first", [".zarray", ".zattrs"])
+@trio_test
+async def test_a_new_array_says_the_same_after_a_remount(dtype: str, fill_value: Any, stored: Any, first: str) -> None:
+    store = MemoryStore()
+    await new_scene(store)
+    documents = {".zarray": array_document((4,), (2,), dtype, fill_value=fill_value), ".zattrs": b'{"units": "m"}'}
+    async with tree_over(store) as tree:
+        await Scene(tree, store).mkdir("a")
+        for name in sorted(documents, key=lambda each: each != first):
+            await write(tree, f"chunks/a/{name}", documents[name])
+    assert v3(await contents(store)) == stored
+    async with tree_over(store) as tree:
+        assert json.loads(await read(tree, "chunks/a/.zarray"))["fill_value"] == fill_value
+        assert json.loads(await read(tree, "chunks/a/.zattrs"))["units"] == "m"
+
+
+@REFUSED
+@trio_test
+async def test_the_fill_value_of_an_array_is_changed_without_its_missing_chunks() -> None:
+    store = MemoryStore()
+    await array_in(store, 7)
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        document = await s.json("a/.zarray")
+        await s.write("a/.zarray", document | {"fill_value": -1.0})
+        assert v3(await contents(store)) == (7.0, "AAAAAAAA8L8=")
+        # Programs write empty attributes in between.
+        await s.write("a/.zattrs", {})
+        await s.unlink("a/.zattrs")
+        assert v3(await contents(store)) == (7.0, "AAAAAAAA8L8=")
+        before = await contents(store)
+        await s.write("a/.zarray", document | {"fill_value": -1.0})
+        await s.write("a/.zattrs", {"_FillValue": -1})
+        assert await contents(store) == before
+        with pytest.raises(ContentInvalid, match=r"_FillValue \(5\) and the fill_value of .zarray differ"):
+            await s.write("a/.zattrs", {"_FillValue": 5})
+        with pytest.raises(ContentInvalid, match="differ"):
+            await s.write("a/.zattrs", {"_FillValue": "what the type cannot hold"})
+        assert await contents(store) == before
+        await s.write("a/.zarray", document | {"fill_value": None})
+        assert v3(await contents(store)) == (7.0, None)
+        await s.write("a/.zattrs", {"_FillValue": 5})
+        assert (await s.json("a/.zarray"))["fill_value"] == 5.0
+        await s.write("a/.zarray", document | {"fill_value": 4.0, "shape": [8]})
+        assert v3(await contents(store)) == (7.0, "AAAAAAAAEEA=")
+        assert (await s.json("a/.zarray"))["shape"] == [8]
+
+
+@REFUSED
+@trio_test
+async def test_a_new_array_with_an_attribute_that_says_otherwise_is_refused() -> None:
+    store = MemoryStore()
+    await new_scene(store)
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/.zattrs", {"_FillValue": 1})
+        with pytest.raises(ContentInvalid, match="differ"):
+            await s.write("a/.zarray", array_document((4,), (2,), fill_value=2))
+        await s.write("a/.zarray", array_document((4,), (2,), fill_value=1))
+        assert v3(await contents(store)) == (1, 1)
+
+
+@REFUSED
+@trio_test
+async def test_a_fill_value_of_nan_cannot_be_taken_away() -> None:
+    store = MemoryStore()
+    await array_in(store, float("nan"))
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        with pytest.raises(ContentInvalid, match="read as NaN"):
+            await s.write("a/.zarray", await s.json("a/.zarray") | {"fill_value": None})
+
+
+@trio_test
+async def test_names_of_dimensions_are_those_of_the_document() -> None:
+    store = MemoryStore()
+    await new_scene(store)
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        for name, first in (("a", ".zarray"), ("b", ".zattrs")):
+            await s.mkdir(name)
+            files = {".zarray": array_document((4,), (2,)), ".zattrs": b'{"_ARRAY_DIMENSIONS": ["x"], "units": "m"}'}
+            for each in sorted(files, key=lambda each, first=first: each != first):
+                await s.write(f"{name}/{each}", files[each])
+            document = json.loads((await contents(store))[f"{name}/zarr.json"])
+            assert document["dimension_names"] == ["x"] and document["attributes"] == {"units": "m", "_FillValue": 7}
+            assert (await s.json(f"{name}/.zattrs"))["_ARRAY_DIMENSIONS"] == ["x"]
+        await s.mkdir("scalar")
+        await s.write("scalar/.zarray", array_document((), ()))
+        assert (await s.json("scalar/.zattrs"))["_ARRAY_DIMENSIONS"] == []

@@ -1,0 +1,130 @@
+"""The CF attribute ``_FillValue`` of arrays in final Zarr v3: between its JSON forms and one element.
+
+Source: CF conventions 2.5.1; the forms are those that xarray writes into v3 attributes (`FillValueCoder`), and plain numbers, which other
+software writes. In v3 the member ``fill_value`` is what missing chunks read as; elements that equal ``_FillValue`` are missing data.
+
+    float      base64 of the little-endian float64 · a number · "NaN", "Infinity", "-Infinity"
+    complex    a list of two of these                      integer    a number            bool       true, false, 0, 1
+    text       a string                                    bytes      base64, padded with zeros where elements have a fixed size
+
+Other types (dates, structures, raw bytes, small floats) have no ``_FillValue`` here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import struct
+from typing import Any
+
+import numpy as np
+
+from zarrfs.errors import MetadataError
+from zarrfs.model import fill_value as fills
+from zarrfs.model.data_type import STRING, VARIABLE_LENGTH_BYTES, DataType
+from zarrfs.model.unparsed import Unparsed
+from zarrfs.model.variable_fill import variable_from_json, variable_to_json
+
+NAME = "_FillValue"
+
+_KINDS = frozenset("biufcSU")
+_MAX_TEXT_NBYTES = 1 << 20
+
+
+def has_form(data_type: DataType) -> bool:
+    """True if elements of this type can be named by ``_FillValue``."""
+    return data_type in (STRING, VARIABLE_LENGTH_BYTES) or (
+        data_type.dtype.kind in _KINDS and data_type.npy_dtype == data_type.dtype
+    )
+
+
+def is_read_back(data_type: DataType) -> bool:
+    """True if xarray reads the form that it writes: it opens no store with the attribute on text of a fixed length."""
+    return has_form(data_type) and data_type.dtype.kind != "U"
+
+
+def is_number(data_type: DataType) -> bool:
+    """True if a plain JSON number is the form that netCDF programs read."""
+    return data_type.dtype.kind in "iuf"
+
+
+def is_nan(data_type: DataType, element: bytes) -> bool:
+    """True if the element is NaN, or complex with a part that is."""
+    return data_type.dtype.kind in "fc" and bool(np.isnan(np.frombuffer(element, data_type.dtype)[0]))
+
+
+def are_equal(data_type: DataType, one: bytes | None, other: bytes | None) -> bool:
+    """True for equal bytes, and for two NaNs: only v3 documents tell NaNs apart."""
+    if one == other:
+        return True
+    return one is not None and other is not None and is_nan(data_type, one) and is_nan(data_type, other)
+
+
+def decode(data_type: DataType, value: Any) -> bytes | None:
+    """Return the element that the attribute ``value`` names; None if the type cannot hold it."""
+    if isinstance(value, Unparsed):
+        if len(value.data) > _MAX_TEXT_NBYTES:
+            return None
+        value = json.loads(value.data)
+    if not has_form(data_type):
+        return None
+    try:
+        return _decoded(data_type, value)
+    except (MetadataError, binascii.Error, struct.error, ValueError, OverflowError):
+        return None
+
+
+def encode(data_type: DataType, element: bytes) -> Any:
+    """Return the form that xarray reads. `decode` gives the element back, except for the payload of a NaN."""
+    dtype = data_type.dtype
+    if data_type.is_variable:
+        return variable_to_json(data_type, element)
+    match dtype.kind:
+        case "f":
+            return _float_to_base64(np.frombuffer(element, dtype)[0])
+        case "c":
+            number = np.frombuffer(element, dtype)[0]
+            return [_float_to_base64(number.real), _float_to_base64(number.imag)]
+        case "S":
+            return base64.standard_b64encode(element.rstrip(b"\0")).decode("ascii")
+    return fills.to_json(data_type, element)
+
+
+def plain(data_type: DataType, element: bytes) -> int | float:
+    """Return a finite element of an integer or floating-point type as a JSON number."""
+    number: int | float = np.frombuffer(element, data_type.dtype)[0].item()
+    return number
+
+
+def _decoded(data_type: DataType, value: Any) -> bytes:
+    dtype = data_type.dtype
+    if data_type.is_variable:
+        return variable_from_json(data_type, value)
+    match dtype.kind:
+        case "f":
+            return _float(dtype, value, data_type)
+        case "c":
+            real, imaginary = value if isinstance(value, list) and len(value) == 2 else (value, 0)
+            part = np.dtype(f"<f{dtype.itemsize // 2}")
+            return _float(part, real, data_type) + _float(part, imaginary, data_type)
+        case "i" | "u" if isinstance(value, float) and value.is_integer():
+            return fills.from_json(data_type, int(value))
+        case "b" if type(value) is int and value in (0, 1):
+            return bytes([value])
+    return fills.from_json(data_type, value)
+
+
+def _float(dtype: np.dtype[Any], value: Any, data_type: DataType) -> bytes:
+    if isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
+        (value,) = struct.unpack("<d", base64.b64decode(value, validate=True))
+    if isinstance(value, float) and not np.isfinite(value):
+        return np.array(value).astype(dtype).tobytes()
+    element = fills.float_from_json(dtype, value, data_type)
+    if isinstance(value, int | float) and np.isinf(np.frombuffer(element, dtype)[0]):
+        raise MetadataError(f"{value} is out of range of {data_type.name}")
+    return element
+
+
+def _float_to_base64(number: Any) -> str:
+    return base64.standard_b64encode(struct.pack("<d", float(number))).decode("ascii")

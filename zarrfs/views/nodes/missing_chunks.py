@@ -1,0 +1,73 @@
+"""Missing chunks that a folder lists, since nothing else in it says what they read as (`zarrfs.views.shown_fill`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from zarrfs.arrays.array import Array
+from zarrfs.errors import ZarrfsError
+from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.views.shown_fill import LISTED_CHUNKS, LISTED_NBYTES
+
+# A byte of memory for each chunk of the grid.
+_MOST_CHUNKS = 1 << 24
+
+
+class MissingChunks:
+    """The chunks of an array that a listing has not met yet."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self._is_missing = np.ones(array.metadata.grid_shape, np.bool_)
+
+    @classmethod
+    def of(cls, array: Array) -> MissingChunks | None:
+        """All chunks of the grid; None where the grid is too large to count them."""
+        return cls(array) if math.prod(array.metadata.grid_shape) <= _MOST_CHUNKS else None
+
+    def remove(self, coords: Coords) -> None:
+        """Chunk ``coords`` is not missing."""
+        if self._array.has(coords):
+            self._is_missing[coords] = False
+
+    async def files(self, keys: ChunkKeyEncoding) -> AsyncIterator[tuple[str, int, int | None]]:
+        """Yield the name of each missing chunk, its bytes, and `Attributes.allocated`; none where they are too many. Chunks of shards
+        that cannot be read are not known to be missing."""
+        count = int(np.count_nonzero(self._is_missing))
+        if not count or count > LISTED_CHUNKS:
+            return
+        missing = [tuple(map(int, coords)) for coords in np.argwhere(self._is_missing)]
+        nbytes, allocated = await missing_size(self._array, missing[0])
+        if count * nbytes > LISTED_NBYTES:
+            return
+        stored = await self._stored_shards()
+        for coords in missing:
+            if not stored or self._array.chunks.unit(coords) not in stored or await self._is_known_to_be_missing(coords):
+                yield keys.encode(coords), nbytes, allocated
+
+    async def _stored_shards(self) -> set[Coords]:
+        chunks = self._array.chunks
+        if not self._array.metadata.shards:
+            return set()
+        while chunks.below is not None:
+            chunks = chunks.below
+        return {coords async for coords, _, _ in chunks.list()}
+
+    async def _is_known_to_be_missing(self, coords: Coords) -> bool:
+        try:
+            return await self._array.chunks.stat(coords) is None
+        except ZarrfsError:
+            return False
+
+
+async def missing_size(array: Array, coords: Coords) -> tuple[int, int | None]:
+    """Return the bytes of the file of a missing chunk, and `Attributes.allocated`: 0 where every byte is zero, and only there, since
+    programs that keep holes do not read files without blocks."""
+    metadata = array.metadata
+    if array.plain is not None:
+        return (await array.filled(coords)).nbytes, None
+    return metadata.chunk_nbytes(coords), None if any(metadata.fill_bytes) else 0

@@ -1,0 +1,138 @@
+"""The fill value that ``chunks/`` shows of an array, and what it means to write one.
+
+Readers of Zarr v2 (xarray, GDAL, netCDF-C) take ``fill_value`` for the CF attribute ``_FillValue``: elements that equal it are missing
+data. In final v3 the two are apart: ``fill_value`` is what missing chunks read as, ``_FillValue`` is an attribute. So of a v3 array
+
+    .zarray fill_value   is _FillValue, else null; "NaN" where the array's own fill value is NaN and there is no _FillValue
+    .zattrs _FillValue   is a plain number for integer and floating-point types (netCDF masks by it), and is left out where .zarray says
+                         it alone: NaN, infinities, and other types
+    missing chunks       can be read, and are listed, where .zarray does not say what they read as
+
+A ``_FillValue`` that the type cannot hold is shown as it is, beside null. Dialects in whose software ``fill_value`` is both
+(`Dialect.fill_value_marks_missing`) are shown as they are. Written values go the other way; docs/design/024-fill-values.md has the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from zarrfs import registry
+from zarrfs.errors import ContentInvalid
+from zarrfs.model import cf_fill_value as cf
+from zarrfs.model.data_type import DataType
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
+
+LISTED_CHUNKS = 65_536
+LISTED_NBYTES = 1 << 30
+"""A folder lists its missing chunks up to this number, and up to this many bytes of them."""
+
+
+def shown_fill(node: ArrayNode) -> bytes | None:
+    """Return the element that ``.zarray`` shows as ``fill_value``; None for null."""
+    metadata = node.metadata
+    if not _is_apart(node):
+        return metadata.fill_value
+    if cf.NAME in node.attributes:
+        return cf.decode(metadata.data_type, node.attributes[cf.NAME])
+    own = metadata.fill_bytes
+    return own if cf.is_nan(metadata.data_type, own) else None
+
+
+def shown_attributes(node: ArrayNode) -> dict[str, Any]:
+    """Return the attributes with ``_FillValue`` in the form that netCDF programs read."""
+    attributes, data_type = dict(node.attributes), node.metadata.data_type
+    if _is_apart(node) and cf.NAME in attributes:
+        element = cf.decode(data_type, attributes[cf.NAME])
+        if element is not None:
+            del attributes[cf.NAME]
+            if cf.is_number(data_type) and math.isfinite(number := cf.plain(data_type, element)):
+                attributes[cf.NAME] = number
+    return attributes
+
+
+def says_what_is_missing(node: ArrayNode) -> bool:
+    """True if readers of ``.zarray`` fill missing chunks with the array's own fill value."""
+    return not _is_apart(node) or cf.are_equal(node.metadata.data_type, shown_fill(node), node.metadata.fill_bytes)
+
+
+def may_be_unlisted(metadata: ArrayMetadata) -> bool:
+    """True if an array has more chunks than a folder lists where they are missing."""
+    count = math.prod(metadata.grid_shape)
+    return count > LISTED_CHUNKS or count * metadata.chunk_nbytes((0,) * metadata.ndim) > LISTED_NBYTES
+
+
+def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> dict[str, Any]:
+    """Return the attributes that ``node`` gets where ``written`` is its ``.zattrs``. Raises `ContentInvalid`.
+
+    Without ``_FillValue`` it stays as it is, since ``.zarray`` says it: programs write an empty ``.zattrs`` first.
+    """
+    attributes, data_type = dict(written), node.metadata.data_type
+    if not _is_apart(node):
+        return attributes
+    before = node.attributes.get(cf.NAME)
+    element = cf.decode(data_type, before)
+    if cf.NAME not in written:
+        if element is not None:
+            attributes[cf.NAME] = before
+        return attributes
+    new = cf.decode(data_type, written[cf.NAME])
+    if element is None:
+        if new is not None and cf.is_read_back(data_type):
+            attributes[cf.NAME] = cf.encode(data_type, new)
+    elif cf.are_equal(data_type, element, new):
+        attributes[cf.NAME] = before
+    else:
+        raise _conflict(ident, written[cf.NAME])
+    return attributes
+
+
+def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dict[str, Any] | None:
+    """Return the attributes that ``node`` gets where a ``.zarray`` with this fill value is written; None where nothing changes.
+
+    The array's own fill value stays: missing chunks read as before. Raises `ContentInvalid`.
+    """
+    data_type = node.metadata.data_type
+    if cf.are_equal(data_type, shown_fill(node), fill):
+        return None
+    if not _is_apart(node) or not cf.is_read_back(data_type):
+        raise ContentInvalid(f"{ident}: fill_value of an array cannot be changed; its shape can", key=ident)
+    attributes = dict(node.attributes)
+    if fill is not None:
+        attributes[cf.NAME] = cf.encode(data_type, fill)
+    elif attributes.pop(cf.NAME, None) is None:
+        raise ContentInvalid(f"{ident}: fill_value cannot be null: missing chunks of this array read as NaN", key=ident)
+    return attributes
+
+
+def new_attributes(
+    dialect: str, data_type: DataType, fill: bytes | None, attributes: Mapping[str, Any], ident: str
+) -> Mapping[str, Any]:
+    """Return the attributes of a new array whose ``.zarray`` has this fill value. ``attributes``: those that were written before it.
+    Raises `ContentInvalid`."""
+    if not _are_apart(dialect) or not cf.is_read_back(data_type):
+        return attributes
+    written = cf.decode(data_type, attributes.get(cf.NAME))
+    if fill is None:
+        return {**attributes, cf.NAME: cf.encode(data_type, written)} if written is not None else attributes
+    if cf.NAME in attributes and not cf.are_equal(data_type, written, fill):
+        raise _conflict(ident, attributes[cf.NAME])
+    return {**attributes, cf.NAME: cf.encode(data_type, fill)}
+
+
+def _is_apart(node: ArrayNode) -> bool:
+    return _are_apart(node.dialect) and cf.has_form(node.metadata.data_type)
+
+
+@cache
+def _are_apart(dialect: str) -> bool:
+    return any(each.name == dialect and not each.fill_value_marks_missing for each in registry.plugins("zarrfs.dialects"))
+
+
+def _conflict(ident: str, value: Any) -> ContentInvalid:
+    return ContentInvalid(
+        f"{ident}: the attribute {cf.NAME} ({value!r}) and the fill_value of .zarray differ: fill_value decides, write that first",
+        key=ident,
+    )
