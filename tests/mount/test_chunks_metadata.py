@@ -117,12 +117,12 @@ def test_what_is_refused_is_einval_with_the_reason_in_the_list_of_errors(dialect
             assert told[0]["key"] in (f"chunks/g/a/{name}", "/g/a")
             assert nodes(mount) == before
             (tmp_path / "bad").write_text(text)
-            run("cp", tmp_path / "bad", array / "temporary")
+            run("cp", tmp_path / "bad", array / "tmp1")
             with pytest.raises(OSError) as caught:  # noqa: PT011
-                os.replace(array / "temporary", array / name)
+                os.replace(array / "tmp1", array / name)
             assert caught.value.errno == errno.EINVAL
             assert any(line["operation"] == "rename" and why in line["message"] for line in mount.errors())
-            os.unlink(array / "temporary")
+            os.unlink(array / "tmp1")
         for name in ("\u00e9", "a\\b") if dialect == 2 else ("__a", "...."):
             with pytest.raises(OSError) as caught:  # noqa: PT011
                 (mount.path / "chunks/g" / name).mkdir()
@@ -232,10 +232,10 @@ def test_removing_a_document_alone_loses_nothing(dialect: int, tmp_path: Path) -
 @DIALECTS
 def test_what_is_left_of_temporary_names_is_told_at_the_end(dialect: int, tmp_path: Path) -> None:
     with scene(dialect, tmp_path, ends_with=None) as mount:
-        (mount.path / "chunks/g/notes.txt").write_text("to nobody")
+        (mount.path / "chunks/g/.notes.swp").write_text("to nobody")
         before = nodes(mount)
-        assert (mount.path / "chunks/g/notes.txt").read_text() == "to nobody"
+        assert (mount.path / "chunks/g/.notes.swp").read_text() == "to nobody"
         ended = mount.umount()
         assert ended.returncode == 7
-        assert "chunks/g/notes.txt" in ended.stderr
+        assert "chunks/g/.notes.swp" in ended.stderr
     assert before == everything(tmp_path / "store.zarr")

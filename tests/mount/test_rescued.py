@@ -249,17 +249,18 @@ def test_what_is_staged_of_an_array_in_doubt_at_the_end_is_saved(tmp_path: Path,
 
 
 @pytest.mark.parametrize("view", ["chunks", "zarr3"])
-def test_an_array_that_mv_copies_to_where_only_the_mount_has_its_name_is_saved(tmp_path: Path, view: str) -> None:
+def test_an_array_that_is_moved_to_a_temporary_name_of_another_view_is_saved(tmp_path: Path, view: str) -> None:
     root = zarr.open_group(str(tmp_path / "group"), mode="w")
     root.create_array("b", shape=(300_000,), chunks=(1000,), dtype="i4")[...] = 5
     with mounted(tmp_path / "group", "--cache-dir", str(tmp_path / "cache"), ends_with=None) as mount:
         before = (mount.path / "npy/b.npy").read_bytes()
-        subprocess.run(["mv", str(mount.path / "npy/b.npy"), f"{mount.path / view}/"], check=True, stderr=subprocess.DEVNULL)
-        (mount.path / view / "empty").touch()
+        moved = [str(mount.path / "npy/b.npy"), str(mount.path / view / "b.npy.part")]
+        subprocess.run(["mv", *moved], check=True, stderr=subprocess.DEVNULL)
+        (mount.path / view / "empty.part").touch()
         ended = mount.umount()
     assert ended.returncode == 7, ended.stderr
     [folder] = rescued(tmp_path / "cache")
-    assert (folder / "files" / view / "b.npy").read_bytes() == before
+    assert (folder / "files" / view / "b.npy.part").read_bytes() == before
     [line] = (folder / "lost.jsonl").read_text().splitlines()
-    assert (json.loads(line)["key"], json.loads(line)["nbytes"]) == (f"{view}/b.npy", len(before))
+    assert (json.loads(line)["key"], json.loads(line)["nbytes"]) == (f"{view}/b.npy.part", len(before))
     assert str(folder) in ended.stderr

@@ -32,6 +32,7 @@ SPOKEN = {
     "dialect_choices": ("v1.order=text:v3_2022.fallback=refuse", ("v1.order=text", "v3_2022.fallback=refuse")),
     "shard_delay": ("0.5", 0.5),
     "resize_erases": ("yes", True),
+    "temporary_names": ("*.bak:save??", ("*.bak", "save??")),
     "timeout": ("7", 7.0),
     "log_level": ("debug", "debug"),
     "log_file": ("/var/log/z.log", "/var/log/z.log"),

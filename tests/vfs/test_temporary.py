@@ -281,7 +281,7 @@ async def test_what_programs_leave_behind_is_missed_by_nobody() -> None:
     await world.closed(b"x", "chunks/a/0.__lock")
     await world.closed(b"", "chunks/a/empty")
     await world.closed(b"x", "chunks/a/notes.txt")
-    assert world.table.left() == ["chunks/a/notes.txt"]
+    assert world.table.left("") == ["chunks/a/notes.txt"]
 
 
 OPERATIONS = st.lists(

@@ -19,11 +19,13 @@ log = logging.getLogger(__name__)
 
 class Losses:
     """``failures``: what was accepted since the mount began and could not be stored, as (file, reason); ``refused``: what was not
-    accepted, and the program told so; ``errors``: the lines of ``.zarrfs/errors.jsonl``."""
+    accepted, and the program told so; ``waited``: what had the name of a chunk where no array was made; ``errors``: the lines of
+    ``.zarrfs/errors.jsonl``."""
 
     def __init__(self, rescue: Rescue) -> None:
         self.failures: list[tuple[str, str]] = []
         self.refused: list[tuple[str, str]] = []
+        self.waited: list[tuple[str, str]] = []
         self.errors = RecentErrors()
         self._rescue = rescue
 
@@ -61,14 +63,18 @@ class Losses:
         log.warning("%s: what was written to it is saved in %s", ident, place)
         return _saved(error, place)
 
-    async def of_name(self, content: Content) -> None:
-        """The mount ends, and a value has a name that is in this mount only: it is saved."""
-        error: Exception = NameInvalid("it has a name that the store cannot hold, and was in this mount only", key=content.ident)
+    async def of_name(self, content: Content, *, waited: bool) -> None:
+        """The mount ends, and a value has a name that is in this mount only: it is saved. ``waited``: it has the name of a chunk, and no
+        array's document came."""
+        error: Exception = NameInvalid(
+            "no document of an array was written beside it" if waited else "its name is temporary, and it was never renamed",
+            key=content.ident,
+        )
         try:
             error = _saved(error, await self._rescue.value(content, error))
         except (OSError, ZarrfsError) as failure:
             log.error("%s: it could not be saved: %s", content.ident, failure)
-        self.failures.append((content.ident, str(error)))
+        (self.waited if waited else self.failures).append((content.ident, str(error)))
 
     async def of_shard(self, hierarchy: Hierarchy, shard: QueuedShard, error: Exception) -> bool:
         """Chunks that wait for a shard cannot be stored where they belong. An array that another program renamed gets them where it is

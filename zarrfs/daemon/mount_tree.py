@@ -52,6 +52,7 @@ from zarrfs.transformers.read_only import ReadOnlyStore
 from zarrfs.transformers.without_apart import WithoutApart
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
+from zarrfs.vfs.temporary_names import TemporaryNames
 from zarrfs.views.base import View, ViewContext, ViewPlugin, path_of
 from zarrfs.views.root import ControlDirectory, MountRoot
 
@@ -148,6 +149,7 @@ class MountTree:
             fill=config.fill,
             resize_erases=config.resize_erases,
             mounted_ns=self.mounted_ns,
+            temporary_names=TemporaryNames(config.temporary_names),
         )
         made = [(plugin, *view) for plugin in _chosen(config) if (view := _made(plugin, context)) is not None]
         self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in made}
@@ -239,8 +241,8 @@ class MountTree:
             self.losses.add_once(
                 path, "its attributes were in this mount only: it did not become an array, and its dialect has no groups"
             )
-        for ident in (ident for view in self._views.values() for ident in view.left()):
-            await self.losses.of_name(self._context.temporaries.content(ident))
+        for ident, waited in (each for view in self._views.values() for each in view.left()):
+            await self.losses.of_name(self._context.temporaries.content(ident), waited=waited)
         return self.losses.failures
 
     def _on_unpublished(self, ident: str, error: BaseException) -> None:

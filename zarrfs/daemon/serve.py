@@ -15,6 +15,7 @@ from zarrfs import registry, threads
 from zarrfs.daemon import waiting_for
 from zarrfs.daemon.detached import Detached
 from zarrfs.daemon.garbage import collect_in_portions
+from zarrfs.daemon.losses import Losses
 from zarrfs.daemon.malloc import keep_freed_memory
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.daemon.shutdown import EVERY, Say, Shutdown
@@ -49,6 +50,7 @@ READ_AHEAD_KB = 2048
 SWITCH_INTERVAL = 0.0005
 _NAMED = 20
 _REFUSED = "refused, as the programs that wrote it were told"
+_WAITED = "chunks without an array"
 # In one READ several chunks may be got one after the other, each within the deadline of a store operation.
 _READ_DEADLINES = 2
 # Seconds for what is nearly done, when a signal ends the mount.
@@ -88,8 +90,8 @@ async def serve(
     ending.is_over()
     if tree.losses.failures:
         raise NotPublished(_listed(tree.losses.failures))
-    if tree.losses.refused:
-        say(_listed(tree.losses.refused, _REFUSED))
+    if notes := _notes(tree.losses):
+        say(notes)
     return 0
 
 
@@ -248,8 +250,8 @@ async def _mounted(
     if words is not None:
         if failures:
             exit_report.write(words, exit_report.Outcome(7, _listed(failures)))
-        elif tree.losses.refused:
-            exit_report.write(words, exit_report.Outcome(0, _listed(tree.losses.refused, _REFUSED)))
+        elif notes := _notes(tree.losses):
+            exit_report.write(words, exit_report.Outcome(0, notes))
         else:
             exit_report.end(words)
     return ending
@@ -277,6 +279,12 @@ def _mount(operations: Operations, config: MountConfig, place: str, writable: bo
     except FuseUnavailable as error:
         # What can be foreseen was checked by `zarrfs.lifecycle.mountpoint`; libfuse tells the rest on stderr, which the parent relays.
         raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error
+
+
+def _notes(losses: Losses) -> str:
+    """One line for what was not stored and is no failure; empty where there is none."""
+    listed = (losses.refused, _REFUSED), (losses.waited, _WAITED)
+    return "; ".join(_listed(those, what) for those, what in listed if those)
 
 
 def _listed(failures: list[tuple[str, str]], what: str = "not stored") -> str:

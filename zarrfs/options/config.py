@@ -114,6 +114,13 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(_name(name) for name in re.split(r"[,:+]", text))
 
 
+def _patterns(text: str) -> tuple[str, ...]:
+    patterns = tuple(re.split(r"[,:]", text))
+    if not all(patterns) or any("/" in pattern or pattern in (".", "..") for pattern in patterns):
+        raise ValueError("expected patterns of file names, such as *.bak")
+    return patterns
+
+
 def _choices(text: str) -> tuple[str, ...]:
     choices = tuple(re.split(r"[,:+]", text)) if text else ()
     if not all(re.fullmatch(r"\w+\.\w+=\w+", choice) for choice in choices):
@@ -184,6 +191,12 @@ class MountConfig:
         5.0, _seconds, "SECONDS", "Store a shard whose chunks were written in part after this time; 0: at each close."
     )
     resize_erases: bool = _option(False, _boolean, "", "Let a smaller shape in .zarray erase chunks that lie outside of it.")
+    temporary_names: tuple[str, ...] = _option(
+        (),
+        _patterns,
+        "PATTERN,...",
+        "More names of temporary files in chunks/, zarr3/ and npy/, such as *.bak; in -o separate them by ':'.",
+    )
     timeout: float = _option(60.0, _positive_seconds, "SECONDS", "Give up a store operation after this time.")
     log_level: str = _option("info", _level, "LEVEL", "debug, info, warning or error.")
     log_file: str | None = _option(

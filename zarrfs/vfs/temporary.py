@@ -5,7 +5,8 @@ Programs write a value under another name first, and then give it its own: zarr-
 (its ``file`` driver). No such name may reach the store, and none may be there after a crash. So they are kept here, beside the
 staging area, and a view asks `Temporaries` before it asks its store.
 
-`is_temporary` knows the names that are temporary everywhere. A view may treat others so, too: those that it could never hold.
+`is_temporary` knows the names that are temporary everywhere. Views that cannot hold every name treat more of them so
+(`zarrfs.vfs.temporary_names`).
 
 A temporary file is an ordinary `StagedFile`, whose `Content` is published into this table. Its fsync is remembered, since there is
 nothing to sync yet: the rename that publishes makes it durable then, and tells the error.
@@ -66,9 +67,14 @@ class Temporaries:
                     size, mtime_ns = staged.size, staged.mtime_ns or mtime_ns
                 yield name, False, size, mtime_ns, True
 
-    def left(self) -> list[str]:
-        """Those that somebody may miss: not empty, and not of a kind that programs leave behind anyway (`is_temporary`)."""
-        return [ident for ident, found in self._files.items() if len(found.value.data) and not is_temporary(ident)]
+    def left(self, prefix: str) -> list[str]:
+        """Those with idents that begin with ``prefix`` and that somebody may miss: not empty, and not of a kind that programs leave
+        behind anyway (`is_temporary`)."""
+        return [
+            ident
+            for ident, found in self._files.items()
+            if ident.startswith(prefix) and len(found.value.data) and not is_temporary(ident)
+        ]
 
     async def create(self, ident: str, flags: OpenFlags) -> tuple[TemporaryFile, Handle]:
         """A new, empty one, open. Raises `EntryExists`."""

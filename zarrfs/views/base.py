@@ -22,6 +22,7 @@ from zarrfs.vfs.content import Content
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries, TemporaryContent
+from zarrfs.vfs.temporary_names import TemporaryNames
 from zarrfs.vfs.times import KeptTimes
 from zarrfs.views.extended_attributes import NodeAttributes
 
@@ -35,8 +36,8 @@ class ViewContext:
     ``fill``: chunks that are not stored read as fill value in views that else hide them. ``made_prefixes``: empty folders, where the
     store has no such thing. ``mounted_ns``: the time that stands in for times that are not known. ``resize_erases``: a smaller shape
     erases the chunks outside of it. ``new_arrays``: what new arrays are stored as. ``start_soon``: begins a task of the mount.
-    ``temporaries``: files that exist in this mount only. ``times``: those that the store does not keep. ``node_attributes``:
-    the extended attributes of nodes.
+    ``temporaries``: files that exist in this mount only. ``temporary_names``: their names, in views that cannot hold every name.
+    ``times``: those that the store does not keep. ``node_attributes``: the extended attributes of nodes.
     """
 
     store: Store
@@ -52,6 +53,7 @@ class ViewContext:
     made_prefixes: set[Prefix] = field(default_factory=set)
     times: KeptTimes = field(default_factory=KeptTimes)
     node_attributes: NodeAttributes = field(default_factory=NodeAttributes)
+    temporary_names: TemporaryNames = field(default_factory=TemporaryNames)
     temporaries: Temporaries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,8 +140,9 @@ class View(abc.ABC):
         """The entries that stand for what lies there, as far as any do."""
         return ()
 
-    def left(self) -> Iterable[str]:
-        """Idents of files that somebody wrote and that are in this mount only: when it ends, they are gone."""
+    def left(self) -> Iterable[tuple[str, bool]]:
+        """Files that somebody wrote and that are in this mount only, gone when it ends: their idents, and whether they waited for a
+        document that did not come."""
         return ()
 
 

@@ -48,7 +48,7 @@ class FolderContents(abc.ABC):
 
     @abc.abstractmethod
     async def content(self, name: str) -> Content | None:
-        """What a file of this name stands for; None for a temporary one."""
+        """What a file of this name stands for; None where it is neither a document nor a chunk."""
 
     def left(self) -> AsyncIterator[Entry]:
         """Entries that keep the folder from being removed."""

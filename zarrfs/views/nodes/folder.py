@@ -4,11 +4,11 @@ A folder stands for whatever is at its path *now*: a new group becomes an array 
 holds the same folder. What differs between the kinds is in a `FolderContents`, found at each call; what differs between views in a
 `ViewFormat`.
 
-File names in a folder are of three sorts: documents, chunks (in an array), and all others, which no node can have and which exist in
-this mount only (`zarrfs.vfs.temporary`): editors and rsync write one and rename it over a document or a chunk. In a folder without an
-array's document the names of chunks are such names too: they wait for it, since ``cp -r`` copies in any order. Where chunk keys have
-slashes, folders whose names can be a part of a key wait as well, in a folder that was just made: they are groups as soon as something
-says so (`zarrfs.views.nodes.undecided`).
+File names in a folder are of three sorts: documents, chunks (in an array), and temporary names (`zarrfs.vfs.temporary_names`), which
+exist in this mount only: editors and rsync write one and rename it over a document or a chunk. Any other name is refused: such a file
+would be gone when the mount ends. In a folder without an array's document the names of chunks are temporary too: they wait for it,
+since ``cp -r`` copies in any order. Where chunk keys have slashes, folders whose names can be a part of a key wait as well, in a folder
+that was just made: they are groups as soon as something says so (`zarrfs.views.nodes.undecided`).
 """
 
 from __future__ import annotations
@@ -223,14 +223,29 @@ class NodeFolder(Directory):
     async def content(self, name: str) -> Content:
         """What a file of this name stands for, whether or not it is there. Raises `NameInvalid` and `ContentInvalid` where there can
         never be such a file."""
+        temporary = self._temporaries.content(self.ident(name))
         if is_temporary(name) or name in self.form.ignored:
-            return self._temporaries.content(self.ident(name))
+            return temporary
         if name in self.form.documents:
             await node_from_undecided(self.form, self.path)
         kind = await self._kind()
         if name == self.form.array_document != self.form.group_document and isinstance(kind, GroupContents):
             await self._require_no_nodes(name)
-        return await kind.content(name) or self._temporaries.content(self.ident(name))
+        content = await kind.content(name)
+        if content is not None:
+            return content
+        if name in self._context.temporary_names or await self._may_wait(kind, name):
+            return temporary
+        raise NameInvalid(
+            f"{self.ident(name)}: in {self.form.view}/ a file is a document, a chunk of an array, or has a temporary name",
+            key=self.ident(name),
+        )
+
+    async def _may_wait(self, kind: FolderContents, name: str) -> bool:
+        """Whether a file called ``name`` may be a chunk that comes before the document of its array."""
+        if not self.form.looks_like_chunk(name) or isinstance(kind, ArrayContents):
+            return False
+        return isinstance(kind, UndecidedContents) or not await has_any(self._context.hierarchy.children(self.path))
 
     async def _rename_file(self, file: StagedFile, content: Content) -> None:
         if file.ident == content.ident:

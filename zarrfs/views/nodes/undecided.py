@@ -25,6 +25,8 @@ async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
         for name, *_ in list(context.temporaries.entries(form.ident(folder, ""))):
             coords = keys.decode(inside + name, ndim)
             if coords is None or not opened.array.has(coords):
+                if form.looks_like_chunk(inside + name):
+                    refused.append(f"{inside + name!r} is no chunk of {path}: the grid is {opened.array.metadata.grid_shape}")
                 continue
             try:
                 await _become_chunk(form, form.chunk(opened, coords))

@@ -63,13 +63,11 @@ class NodeView(View):
         path = path_of(place)
         return [] if path is None else [(_names(path), True)]
 
-    def left(self) -> Iterable[str]:
+    def left(self) -> Iterable[tuple[str, bool]]:
+        form = self._form
+        left = [(each, each.rpartition("/")[2]) for each in form.context.temporaries.left(f"{form.view}/")]
         # What is copied in of an ignored document (a consolidated copy) says nothing that its nodes do not say.
-        return [
-            each
-            for each in self._form.context.temporaries.left()
-            if each.startswith(f"{self._form.view}/") and each.rpartition("/")[2] not in self._form.ignored
-        ]
+        return [(each, form.looks_like_chunk(name)) for each, name in left if name not in form.ignored]
 
 
 def _names(path: NodePath) -> tuple[str, ...]:

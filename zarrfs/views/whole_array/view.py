@@ -1,7 +1,8 @@
 """Whole-array files: each array as one file of a format that other programs open; one folder for each container format (``npy/``).
 
 A file that is written to changes the array's elements. A new file becomes an array when it is whole; one that is emptied and written anew
-replaces its array. Names that no array's file can have are temporary: a rename makes an array of them.
+replaces its array. Under a temporary name (`zarrfs.vfs.temporary_names`) any file can be written: a rename makes an array of it. Other
+names that no array's file can have are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, no_such_entry
 from zarrfs.vfs.staging import Staged
-from zarrfs.vfs.temporary import TemporaryFile, is_temporary
+from zarrfs.vfs.temporary import TemporaryFile
 from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin, path_of
 from zarrfs.views.extended_attributes import BECOMING
 from zarrfs.views.group_directory import Child, GroupDirectory, child_path, made_name, node_ident
@@ -76,6 +77,9 @@ class WholeArrayView(View):
             if staged is not None and staged.is_lost:
                 self._context.staging.supersede(staged)
         return self.names_of(place)
+
+    def left(self) -> Iterable[tuple[str, bool]]:
+        return [(each, False) for each in self._context.temporaries.left(f"{self._container.name}/")]
 
     def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
         path = path_of(place)
@@ -185,7 +189,7 @@ class WholeArrayGroup(GroupDirectory):
         self._require_writable()
         if await find(self, name) is not None:
             raise EntryExists(f"{name!r} is there already", key=name)
-        if self._is_temporary(name):
+        if self._require_temporary(name):
             return await self.context.temporaries.create(self._ident(name), flags)
         file = self._file(await self._new_child(name))
         return file, await file.create(flags)
@@ -240,7 +244,7 @@ class WholeArrayGroup(GroupDirectory):
         elif isinstance(node, TemporaryFile):
             await self.context.temporaries.move(node, await new_directory._content(new_name))
         elif isinstance(node, StagedFile) and isinstance(node.content, WholeArrayContent):
-            if new_directory._is_temporary(new_name):
+            if not new_directory._is_array_file(new_name):
                 raise NameInvalid(f"{new_name!r}: an array's file ends in {self.container.suffix}", key=new_name)
             await self._rename_array(node, node.content, target, await new_directory._content(new_name))
         else:
@@ -290,9 +294,18 @@ class WholeArrayGroup(GroupDirectory):
         if not self.container.writable:
             raise NotPermitted(f"{self.container.name}/ cannot be written")
 
-    def _is_temporary(self, name: str) -> bool:
-        """An array's file ends in the suffix, and hidden names are what programs write first (rsync, editors)."""
-        return is_temporary(name) or not name.endswith(self.container.suffix) or name.startswith(".")
+    def _is_array_file(self, name: str) -> bool:
+        """Whether a file of this name is an array's. Hidden names are what programs write first (rsync, editors)."""
+        return name.endswith(self.container.suffix) and not name.startswith(".")
+
+    def _require_temporary(self, name: str) -> bool:
+        """Whether ``name`` is that of a temporary file, rather than of an array's. Raises `NameInvalid` where it is neither."""
+        if self._is_array_file(name):
+            return False
+        if name not in self.context.temporary_names:
+            ident, suffix = self._ident(name), self.container.suffix
+            raise NameInvalid(f"{ident}: in {self.view}/ a file ends in {suffix}, or has a temporary name", key=ident)
+        return True
 
     def _child(self, name: str) -> NodePath:
         return child_path(self.path, name[: -len(self.container.suffix)])
@@ -307,7 +320,7 @@ class WholeArrayGroup(GroupDirectory):
 
     async def _content(self, name: str) -> Content:
         """What a file called ``name`` in this folder stands for, whether it is there or not."""
-        if self._is_temporary(name):
+        if self._require_temporary(name):
             return self.context.temporaries.content(self._ident(name))
         node = await find(self, name)
         if isinstance(node, StagedFile):

@@ -1,0 +1,35 @@
+"""Names of temporary files, where a view can hold some names only.
+
+Programs write a value under another name and rename it. Each of these names is used by programs that were observed:
+
+    .*                  editors (vim ``.x.swp``, emacs ``.#x``), rsync ``.x.Ab12Cd``, GLib ``.goutputstream-...``
+    *~                  backups of vim, nano, emacs and ``cp --backup``
+    *.partial           zarr-python 2 and 3: ``<stem>.<32 hex digits>.partial``
+    *.part, *.tmp       downloads, atomic writers
+    tmp*                Python's ``tempfile``
+    sed??????           ``sed -i``
+    #*#                 emacs, auto-save
+    *.__lock            tensorstore
+    32 hex digits       ``uuid4().hex``
+    digits alone        vim's ``4913``, by which it tests whether a folder can be written
+
+A name that the view can express (a chunk, a document, an array's file) is never temporary; the view asks for that first.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+
+_OF_PROGRAMS = re.compile(r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|sed.{6}|#.*#|[0-9a-f]{32}|[0-9]+", re.DOTALL)
+
+
+class TemporaryNames:
+    """The table above, and ``more``: patterns as of fnmatch(3), with regard to case."""
+
+    def __init__(self, more: Iterable[str] = ()) -> None:
+        self._more = [re.compile(fnmatch.translate(pattern)) for pattern in more]
+
+    def __contains__(self, name: str) -> bool:
+        return _OF_PROGRAMS.fullmatch(name) is not None or any(each.match(name) for each in self._more)
