@@ -521,7 +521,7 @@ async def test_elements_that_equal_the_fill_value_are_no_holes_when_storing_is_t
 
 @DIALECTS
 @trio_test
-async def test_another_shape_replaces_the_array_as_a_whole(dialect: str) -> None:
+async def test_another_shape_replaces_the_array_as_a_whole_and_keeps_its_attributes(dialect: str) -> None:
     store = MemoryStore()
     async with tree_over(store, new_chunks="3", new_dialect=dialect) as tree:
         await (await folder(tree, "npy")).mkdir("g")
@@ -531,10 +531,12 @@ async def test_another_shape_replaces_the_array_as_a_whole(dialect: str) -> None
         await write(tree, "npy/g/a.npy", npy(new))
         found = await in_zarr(store, "g/a")
         np.testing.assert_array_equal(found[...], new)
-        assert dict(found.attrs) == {}
+        assert dict(found.attrs) == {"units": "m"}
         assert found.metadata.zarr_format == int(dialect[1])
         left = sorted([key async for key in store.list_prefix(Prefix("g/a/"))])
-        assert left == (["g/a/.zarray", "g/a/0", "g/a/1"] if dialect == "v2" else ["g/a/c/0", "g/a/c/1", "g/a/zarr.json"])
+        assert left == (
+            ["g/a/.zarray", "g/a/.zattrs", "g/a/0", "g/a/1"] if dialect == "v2" else ["g/a/c/0", "g/a/c/1", "g/a/zarr.json"]
+        )
 
 
 @pytest.mark.parametrize("cut", [0, 5, -1])
@@ -578,7 +580,7 @@ async def test_an_array_whose_replacement_finds_no_room_is_there_again(mended: b
                 await handle.flush()
         found = await in_zarr(store, "a")
         np.testing.assert_array_equal(found[...], new if mended else old)
-        assert dict(found.attrs) == ({} if mended else {"units": "m"})
+        assert dict(found.attrs) == {"units": "m"}
         store.full = False
         assert await names(tree, "npy") == {"a.npy"}
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new if mended else old)

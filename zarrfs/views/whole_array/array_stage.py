@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from zarrfs.errors import (
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing
+from zarrfs.hierarchy.replacing_arrays import kept_attributes, replacing
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.data_type import from_numpy
@@ -175,7 +177,7 @@ class NewArrayStage(Stage):
     What memory has no room for is stored before that, apart from all nodes (`zarrfs.hierarchy.placing`), and erased again if the file
     never becomes whole. Then the new array is put in its place in one step; an array that it replaces (``replaced``) stays as it is until
     then. Of the same shape and type, that keeps its metadata and attributes, and its chunks change one by one; what memory has no room
-    for lies in a file.
+    for lies in a file. What it keeps of another shape or type: `zarrfs.hierarchy.replacing_arrays`.
     """
 
     def __init__(
@@ -279,14 +281,23 @@ class NewArrayStage(Stage):
         if self._same:
             await self._writer.publish_whole()
         else:
-            await self._writer.publish()
+            # Where nothing was written is zeros, whatever the fill value that is kept.
+            is_zero = not any(self._node.metadata.fill_bytes)
+            await (self._writer.publish() if is_zero else self._writer.publish_whole())
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
+            node = replace(node, attributes=await self._attributes())
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
         self._published = True
         self.replaces = self._replaced is not None and not self._same
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
+
+    async def _attributes(self) -> Mapping[str, Any]:
+        """Those of the array that is replaced, as they are now."""
+        assert self._node is not None
+        now = await self._context.hierarchy.node(self._path) if self._replaced is not None else None
+        return kept_attributes(now.attributes, self._node.metadata.ndim) if isinstance(now, ArrayNode) else {}
 
     async def unnamed(self) -> None:
         if self._writer is None or self._node is None or self._published:
@@ -322,10 +333,11 @@ class NewArrayStage(Stage):
         self._same = metadata is not None and metadata.shape == head.shape and metadata.data_type.npy_dtype == little
         if self._same and self._replaced is not None and metadata is not None:
             node = self._replaced.array.node
-            file_order = FileOrder(metadata.data_type.dtype if head.dtype == little else head.dtype, head.fortran_order)
         else:
             node = await self._new_node(head)
-            file_order = FileOrder(head.dtype, head.fortran_order)
+        data_type = node.metadata.data_type
+        is_held = head.dtype == little == data_type.npy_dtype
+        file_order = FileOrder(data_type.dtype if is_held else head.dtype, head.fortran_order)
         if self._size > (whole_size := _size_of(head)):
             raise FileTooLarge(f"the header of {self._ident} tells of {whole_size} bytes, not more", key=self._ident)
         if not self._same:
@@ -355,13 +367,13 @@ class NewArrayStage(Stage):
             layout = await self._context.editor.layout_for(self._path)
             group = await self._context.hierarchy.documents(layout.document_keys(self._path.parent))
             self._making.document = next(iter(group), None)
-            return self._context.new_arrays.node(
-                self._path,
-                layout,
-                shape=head.shape,
-                data_type=from_numpy(np.dtype(head.dtype)),
-                order="F" if head.fortran_order else "C",
-            )
+            old = self._replaced.array.node if self._replaced is not None else None
+            data_type, order = from_numpy(np.dtype(head.dtype)), "F" if head.fortran_order else "C"
+            if old is not None and old.metadata.data_type.npy_dtype == head.dtype.newbyteorder("<"):
+                # It may be a type that NumPy lacks.
+                data_type = old.metadata.data_type
+            new_arrays = self._context.new_arrays
+            return replacing(old, self._path, layout, new_arrays, shape=head.shape, data_type=data_type, order=order)
         except MetadataError as error:
             raise ContentInvalid(f"{self._ident} cannot become an array: {error}", key=self._ident) from error
 
@@ -395,6 +407,7 @@ class NewArrayStage(Stage):
     async def _abandon(self) -> None:
         """The file never became whole: what of it was stored goes, and the path is free again, or has its old array still."""
         if self._placing is not None:
+            await self._context.hierarchy.drop(self._context.hierarchy.waiting_below(self._placing.chunk_prefix))
             await self._placing.end()
             return
         if self._writer is not None and self._writer.stored and self._making.why_gone is None and not await self._is_whole():

@@ -1,0 +1,140 @@
+"""What an array keeps when another shape or data type is saved over it.
+
+    attributes          all; ``_ARRAY_DIMENSIONS`` only where the number of dimensions stays
+    dimension names     where the number of dimensions stays
+    chunk shape         where the number of dimensions stays and the grid is regular (or the shape stays); shards with it
+    chunk keys          always
+    codecs              all where the data type stays; else those that store every type exactly: transpose, bytes, bytes -> bytes codecs.
+                        Filters on elements (delta, fixedscaleoffset, ...) were chosen for the elements that are gone, and may round
+    fill value          where the new type can hold it; else zero
+
+What the layout or a codec refuses is left out, codecs first (those of the dialect take their place), then all but the attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from zarrfs.codecs import lookup
+from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.dialects.base import Layout
+from zarrfs.errors import MetadataError
+from zarrfs.hierarchy.new_arrays import NewArrays
+from zarrfs.keys import NodePath
+from zarrfs.model.chunk_grid import RegularGrid, Shape
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import DataType
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, check_chunk_nbytes
+
+_DIMENSIONS = "_ARRAY_DIMENSIONS"
+# Configuration members that say how many bytes an element has.
+_ELEMENT_SIZES = ("typesize", "elementsize")
+_EXACT = "biufc"
+
+
+def replacing(
+    old: ArrayNode | None, path: NodePath, layout: Layout, new_arrays: NewArrays, *, shape: Shape, data_type: DataType, order: str
+) -> ArrayNode:
+    """The array of ``shape`` and ``data_type`` that takes the place of ``old`` (None: of nothing), at ``path``, without attributes. What
+    it does not keep is as for any new array; ``order``: see `NewArrays.node`. Raises `MetadataError` where there can be no such array."""
+    if old is None or old.dialect != layout.dialect.name:
+        return new_arrays.node(path, layout, shape=shape, data_type=data_type, order=order)
+    # What the mount's options ask of new arrays may be what this one cannot be.
+    auto = NewArrays().node(path, layout, shape=shape, data_type=data_type, order=order)
+    for metadata in _kept(old.metadata, auto.metadata):
+        node = replace(auto, metadata=metadata)
+        try:
+            if isinstance(metadata.chunk_grid, RegularGrid):
+                check_chunk_nbytes(metadata.chunk_grid.chunks, data_type)
+            made = layout.parse(path, layout.format(node))
+        except MetadataError:
+            continue
+        if isinstance(made, ArrayNode) and _is_meant(made.metadata, metadata):
+            return replace(made, attributes={})
+    return new_arrays.node(path, layout, shape=shape, data_type=data_type, order=order)
+
+
+def kept_attributes(attributes: Mapping[str, Any], ndim: int) -> dict[str, Any]:
+    """``attributes`` of an array, for one of ``ndim`` dimensions that takes its place."""
+    names = attributes.get(_DIMENSIONS)
+    is_other = isinstance(names, list) and len(names) != ndim
+    return {name: value for name, value in attributes.items() if not (is_other and name == _DIMENSIONS)}
+
+
+def _kept(old: ArrayMetadata, fresh: ArrayMetadata) -> Iterator[ArrayMetadata]:
+    """``fresh`` with what it may keep of ``old``, the most first."""
+    kept = replace(fresh, chunk_key_encoding=old.chunk_key_encoding, fill_value=_fill_value(old, fresh))
+    if old.ndim == fresh.ndim:
+        kept = replace(kept, dimension_names=old.dimension_names, **_chunks(old, fresh))
+    try:
+        codecs = CodecChain.build(_codecs(old, fresh), fresh.data_type).specs
+    except MetadataError:
+        codecs = fresh.codecs
+    yield replace(kept, codecs=codecs)
+    yield kept
+    yield replace(kept, chunk_grid=fresh.chunk_grid, shards=())
+
+
+def _chunks(old: ArrayMetadata, fresh: ArrayMetadata) -> dict[str, Any]:
+    grid = old.chunk_grid
+    if old.shape == fresh.shape:
+        return {"chunk_grid": grid, "shards": old.shards}
+    if not isinstance(grid, RegularGrid) or not isinstance(fresh.chunk_grid, RegularGrid):
+        return {}
+    # Of a dimension of length 0 the chunks may be so, too.
+    chunks = tuple(length or guess for length, guess in zip(grid.chunks, fresh.chunk_grid.chunks, strict=True))
+    return {"chunk_grid": RegularGrid(chunks), "shards": old.shards}
+
+
+def _codecs(old: ArrayMetadata, fresh: ArrayMetadata) -> Sequence[CodecSpec]:
+    if (old.data_type, old.ndim) == (fresh.data_type, fresh.ndim):
+        return old.codecs
+    sizes = old.data_type.itemsize, fresh.data_type.itemsize
+    return [_sized(spec, *sizes) for spec in old.codecs if _stays(spec, old, fresh)]
+
+
+def _stays(spec: CodecSpec, old: ArrayMetadata, fresh: ArrayMetadata) -> bool:
+    known = lookup.class_of(spec)
+    if spec.name == "transpose":
+        return old.ndim == fresh.ndim
+    if issubclass(known, ArrayArrayCodec):
+        return old.data_type == fresh.data_type
+    if issubclass(known, ArrayBytesCodec) and old.data_type != fresh.data_type:
+        return spec.name == "bytes" and "endian" in spec.configuration
+    return True
+
+
+def _sized(spec: CodecSpec, old: int, new: int) -> CodecSpec:
+    """``spec`` for elements of ``new`` bytes, where it was made for those of ``old``."""
+    sized = {name: new for name in _ELEMENT_SIZES if spec.configuration.get(name) == old}
+    return replace(spec, configuration={**spec.configuration, **sized}) if sized else spec
+
+
+def _fill_value(old: ArrayMetadata, fresh: ArrayMetadata) -> bytes | None:
+    """One element of the new type that is the old fill value, where there is one; None where that is undefined."""
+    if old.fill_value is None or old.data_type == fresh.data_type:
+        return old.fill_value
+    before, after = old.data_type.dtype, fresh.data_type.dtype
+    if before.hasobject or before.kind not in _EXACT or after.kind not in _EXACT:
+        return fresh.fill_value
+    element = np.frombuffer(old.fill_value, before)
+    with np.errstate(all="ignore"):
+        # Complex numbers lose a part that is not 0, and do not come back.
+        held = (element.real if before.kind == "c" != after.kind else element).astype(after)
+        return held.tobytes() if held.astype(before).tobytes() == element.tobytes() else fresh.fill_value
+
+
+def _is_meant(made: ArrayMetadata, asked: ArrayMetadata) -> bool:
+    """Whether the layout reads back what was asked of it; how it spells codecs is its own."""
+    return (made.data_type, made.chunk_grid, made.shards, made.fill_value, made.chunk_key_encoding) == (
+        asked.data_type,
+        asked.chunk_grid,
+        asked.shards,
+        asked.fill_value,
+        asked.chunk_key_encoding,
+    )
