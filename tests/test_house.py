@@ -27,8 +27,8 @@ HOUSE = """
     fuse            vfs in_flight memory
     views           vfs hierarchy arrays containers dialects model stores.base stores.anchor memory threads registry
     vfs             memory threads durability
-    hierarchy       arrays dialects codecs model stores.base stores.anchor threads fences registry
-    transformers    arrays model stores.base stores.anchor stores.locks fences in_flight
+    hierarchy       arrays dialects codecs model stores.base stores.anchor stores.moving threads fences registry
+    transformers    arrays model stores.base stores.anchor stores.locks stores.moving fences in_flight
     arrays          codecs model stores.base stores.anchor stores.locks memory threads
     stores          memory threads durability registry
     containers      model

@@ -178,6 +178,10 @@ class EntryExists(TreeError):
     """The name is already there."""
 
 
+class CaseConflict(EntryExists):
+    """A name that differs in case alone from one that is there, where names are unique regardless of case."""
+
+
 class NotADirectory(TreeError):
     """A file stands where a directory is needed."""
 

@@ -70,8 +70,11 @@ def edited(**changes: Any) -> bytes:
         Record("erase", PATH, PLACE),
         Record("rename", PATH, PLACE, source=SOURCE, is_used=False),
         Record("replace", NodePath("/"), Prefix(), copies=True, erased=(Key("0.0"), Key("0.1")), count=3, before=OLD, after=NEW),
+        Record(
+            "rename", PATH, PLACE, moves=((Prefix("data/a/"), Prefix("data/b/")), (Key("a.array"), Key("b.array"))), is_placing=True
+        ),
     ],
-    ids=lambda record: record.operation,
+    ids=["erase", "rename", "replace", "moves"],
 )
 def test_a_record_says_afterwards_what_was_meant(record: Record) -> None:
     assert Record.parse(record.format()) == record
@@ -85,9 +88,10 @@ def test_a_record_says_afterwards_what_was_meant(record: Record) -> None:
         (edited(place=".zarrfs/x/"), "below .zarrfs/"),
         (edited(erased=["0", ".zarrfs/x/new/0"]), "below .zarrfs/"),
         (edited(after={"k": "no base 64"}), "not the record of an operation"),
+        (edited(moves=[["data/a/", ".zarrfs/x/"]]), "below .zarrfs/"),
         (b"[" * 100_000, "not the record of an operation"),
     ],
-    ids=["operation", "whole store", "place apart", "key apart", "document", "deep"],
+    ids=["operation", "whole store", "place apart", "key apart", "document", "move apart", "deep"],
 )
 @pytest.mark.logs("is left as it is")
 @trio_test

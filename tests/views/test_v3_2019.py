@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from tests.support.comparing import tree_below
 from tests.support.stores import FailingStore, contents, fill
 from tests.support.trees import load, names, read, tree_of, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import AcrossViews, ContentInvalid, NameInvalid, NoSuchEntry, NotPermitted, StoreFull
+from zarrfs.errors import ContentInvalid, NameInvalid, NoSuchEntry, NotPermitted, StoreFull
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File
 
@@ -189,22 +190,34 @@ async def test_an_array_is_replaced(inside: str, tmp_path: Path) -> None:
 
 @PREFIXES
 @trio_test
-async def test_what_lies_apart_is_copied_by_who_moves_it(inside: str, tmp_path: Path) -> None:
+async def test_a_node_is_renamed_with_every_byte_of_it(inside: str, tmp_path: Path) -> None:
     async with scene(tmp_path, inside) as (tree, at, folder):
         before = tree_below(folder)
+
+        def renamed(old: str, new: str) -> dict[str, bytes]:
+            """What is to be there."""
+            ends = {f"meta/root/{old}{end}": f"meta/root/{new}{end}" for end in (".array", ".group", "/")}
+            ends |= {f"data/{old}/": f"data/{new}/"}
+            found = {}
+            for key, value in before.items():
+                place = next((place for place in ends if key == place or (place.endswith("/") and key.startswith(place))), None)
+                found[key if place is None else ends[place] + key[len(place) :]] = value
+            return found
+
         chunks, arrays = await folder_at(tree, f"chunks{at}"), await folder_at(tree, f"npy{at}/foo")
-        with pytest.raises(AcrossViews):
-            await chunks.rename("foo", chunks, "moved")
-        await chunks.mkdir("empty")
-        before = tree_below(folder)
-        for view in (chunks, await folder_at(tree, f"npy{at}")):
-            with pytest.raises(AcrossViews):
-                await view.rename("foo", view, "empty")
-        with pytest.raises(AcrossViews):
-            await arrays.rename("bar.npy", arrays, "moved.npy")
-        with pytest.raises(AcrossViews):
-            await arrays.rename("bar.npy", arrays, "nocomp.npy")
+        await chunks.rename("foo", chunks, "moved")
+        assert tree_below(folder) == renamed("foo", "moved")
+        await chunks.rename("moved", chunks, "foo")
         assert tree_below(folder) == before
+        await arrays.rename("bar.npy", arrays, "moved.npy")
+        assert tree_below(folder) == renamed("foo/bar", "foo/moved")
+        await arrays.rename("moved.npy", arrays, "bar.npy")
+        await arrays.rename("bar.npy", arrays, "BAR.npy")
+        assert tree_below(folder) == renamed("foo/bar", "foo/BAR")
+        await arrays.rename("BAR.npy", arrays, "nocomp.npy")
+        after = {key: value for key, value in before.items() if not re.match(r"(meta/root|data)/foo/nocomp", key)}
+        before = after
+        assert tree_below(folder) == renamed("foo/bar", "foo/nocomp")
 
 
 @trio_test

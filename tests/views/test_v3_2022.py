@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,7 +24,7 @@ from tests.support.reader_v3_2022 import everything
 from tests.support.scenes import Scene
 from tests.support.stores import contents, fill
 from tests.support.trees import every_file, load, read, tree_over
-from zarrfs.errors import AcrossViews, DirectoryNotEmpty, MetadataError, NameInvalid, NoSuchEntry
+from zarrfs.errors import DirectoryNotEmpty, MetadataError, NameInvalid, NoSuchEntry
 from zarrfs.keys import Key
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
@@ -542,12 +543,14 @@ async def test_what_lies_among_the_documents_keeps_a_group_from_being_erased() -
 
 @FORMS
 @trio_test
-async def test_a_node_is_not_renamed_in_one_step(form: str) -> None:
-    """Documents and chunks lie apart: mv copies, then."""
+async def test_a_node_is_renamed_with_every_byte_of_it(form: str) -> None:
     async with shown(case_of(form).values) as scene:
         before = await contents(scene.store)
-        with pytest.raises(AcrossViews):
-            await scene.rename(GROUP[form], "moved")
+        name = GROUP[form]
+        await scene.rename(name, "moved")
+        after = await contents(scene.store)
+        assert {re.sub(rf"^((meta|data)/(root/)?){name}(?=[./])", r"\1moved", key): value for key, value in before.items()} == after
+        await scene.rename("moved", name)
         assert await contents(scene.store) == before
 
 

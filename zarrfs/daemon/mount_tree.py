@@ -156,6 +156,7 @@ class MountTree:
         self.single = config.view
         self._moves = Moves(self._views, self.staging, self.path_of)
         self.hierarchy.live.on_removed = lambda path: self._tell(self._moves.lost(path.prefix))
+        self.hierarchy.live.on_moved = self._on_moved
         folders = {plugin.name: folder for plugin, _, folder in made}
         if config.view is not None and config.view not in folders:
             raise UsageError(f"the view {config.view!r} cannot be shown: see the log")
@@ -279,7 +280,7 @@ class MountTree:
             assert change.new_place is not None
             self.hierarchy.live.moved(change.place, change.new_place)
             if isinstance(change.place, Prefix) and isinstance(change.new_place, Prefix):
-                self.on_moved(self._moves.follow(change.place, change.new_place))
+                self._on_moved(change.place, change.new_place)
             return
         if not isinstance(change.place, Prefix):
             self.hierarchy.live.document_changed(change.place)
@@ -302,6 +303,9 @@ class MountTree:
             self._forget_below(change, nodes.tops)
         else:
             self._tell(self._affected(change, nodes), behind=True)
+
+    def _on_moved(self, old: Prefix, new: Prefix) -> None:
+        self.on_moved(self._moves.follow(old, new))
 
     def _erased_below(self, change: Change) -> None:
         place = Prefix(change.place)

@@ -60,6 +60,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.TreeError: errno.EIO,
     errors.NoSuchEntry: errno.ENOENT,
     errors.EntryExists: errno.EEXIST,
+    errors.CaseConflict: errno.EEXIST,
     errors.NotADirectory: errno.ENOTDIR,
     errors.IsADirectory: errno.EISDIR,
     errors.DirectoryNotEmpty: errno.ENOTEMPTY,
@@ -79,7 +80,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
 QUIET = frozenset({errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EXDEV, errno.EPERM, errno.EROFS})
 
 # But what nobody can see from the errno alone is told.
-TOLD = (errors.HiddenKeys,)
+TOLD = (errors.HiddenKeys, errors.CaseConflict)
 
 
 def errno_of(error: errors.ZarrfsError) -> int:

@@ -336,10 +336,14 @@ class Operations(pyfuse3.Operations):
         how = open_flags(flags)
         try:
             file, handle = await (await self.session.directory(parent)).create(text, how)
-        except EntryExists:
+        except EntryExists as error:
             if flags & os.O_EXCL:
                 raise
-            node = await self.session.child(parent, text)
+            try:
+                node = await self.session.child(parent, text)
+            except NoSuchEntry:
+                # Something else is in the way.
+                raise error from None
             if not isinstance(node, File):
                 raise IsADirectory(f"{text!r} is a folder", key=text) from None
             file, handle = node, await node.open(how)

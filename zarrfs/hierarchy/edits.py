@@ -20,18 +20,15 @@ from zarrfs.arrays.concurrency import has_any
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
-    AcrossViews,
     ContentInvalid,
     EntryExists,
     KeyConflict,
     MetadataError,
-    NameInvalid,
     NoSuchEntry,
     NotPermitted,
     StoreAccessDenied,
     StoreFull,
     StoreQuotaExceeded,
-    StoreTimeout,
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, changed
@@ -39,6 +36,7 @@ from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps, st
 from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, place_of
+from zarrfs.hierarchy.renaming import Renaming
 from zarrfs.hierarchy.stored_documents import holds_only_chunks
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
@@ -61,6 +59,7 @@ class NodeEditor:
         self._lock = trio.Lock()
         self._copies = ConsolidatedCopies(hierarchy, store)
         self._new = NewNodes(hierarchy, store, self._copies, new_dialect=new_dialect)
+        self._renaming = Renaming(hierarchy, intents, self._copies, self._new)
 
     async def layout_for(self, path: NodePath) -> Layout:
         """See `NewNodes.layout_for`."""
@@ -322,8 +321,8 @@ class NodeEditor:
         return True
 
     async def rename(self, path: NodePath, new_path: NodePath, *, over: bool = False) -> None:
-        """Move the node at ``path``, with all below it, in one step of the store; consolidated copies follow. ``over``: the array at
-        ``new_path``, if there is one, goes by that, unless something else lies in its folder (`HiddenKeys`).
+        """Move the node at ``path``, with all below it, as it is (`zarrfs.hierarchy.renaming`); consolidated copies follow. ``over``: the
+        array at ``new_path``, if there is one, goes by that, unless something else lies in its folder (`HiddenKeys`).
 
         The group above the old place stays (see `erase`), those above the new one are made as the dialect demands. Raises
         `AcrossViews` where the store cannot do it, or the new place is of another dialect; `EntryExists`, `NoSuchEntry`, `NameInvalid`.
@@ -334,75 +333,19 @@ class NodeEditor:
         intent = self._intents.new()
         try:
             async with self._editing(layout):
-                if await self._hierarchy.node(path) is None:
-                    raise NoSuchEntry(f"there is no node at {path}", key=path)
-                target = await self._hierarchy.node(new_path)
-                if target is not None and not (over and isinstance(target, ArrayNode)):
-                    raise EntryExists(f"there is a node at {new_path} already", key=new_path)
-                if target is not None:
-                    await self._new.require_nothing_hidden(new_path)
-                await self._new.check(layout, new_path)
-                await self._hierarchy.publish(layout.listing_prefix(path))
-                await self._new.make_parents(layout, new_path)
-                await self._new.keep_parent(path)
-                if target is not None:
-                    await intent.sync()
-                    await intent.begin(Record("rename", new_path, new_path.prefix, source=path.prefix))
-                try:
-                    if target is not None:
-                        await self._copies.take_out(new_path)
-                    await self._copies.take_out(path)
-                    await self._rename(layout, path, new_path, intent if target is not None else None)
-                except BaseException as error:
-                    with trio.CancelScope(shield=True):
-                        await self._copies.put_in(layout, path)
-                        if target is not None:
-                            await self._copies.put_in(layout, new_path)
-                    if isinstance(error, StoreUnsupported):
-                        raise AcrossViews(f"{path}: this store cannot rename a folder in one step", key=path) from error
-                    raise
-                self._hierarchy.empty_groups.move(path, new_path)
-                await self._copies.put_in(layout, new_path)
+                await self._renaming.rename(layout, path, new_path, intent, over=over)
         finally:
             if intent.is_held:
                 await intent.end()
 
-    async def _rename(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent | None) -> None:
-        old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
-        store = self._intents.store
-        async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
-            if intent is None:
-                await store.rename_prefix(old, new)
-                return
-            target = self._hierarchy.live.at(new_path)
-            prefix = target.chunk_prefix if target is not None else new
-            try:
-                await store.rename_prefix(new, intent.old)
-                await store.rename_prefix(old, new)
-                await store.rename_prefix(intent.old, intent.gone)
-            except BaseException as error:
-                intent.is_unknown |= isinstance(error, StoreTimeout)
-                with trio.CancelScope(shield=True):
-                    await intent.settle()
-                raise
-            if target is not None:
-                self._hierarchy.live.replaced(target, new_path, prefix)
-
     async def check_rename(self, path: NodePath, new_path: NodePath) -> Layout:
-        """The layout of the node at ``path``, if it is one in which a node can have another path in one step. Raises `AcrossViews`,
-        `NameInvalid`. For who takes something else out of the way before."""
-        layout = await self._new.layout_for(path)
-        if path == ROOT or not layout.per_node or not self._store.renames_prefixes:
-            raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
-        if new_path.startswith(path + "/"):
-            raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)
-        if (await self._new.layout_for(new_path.parent)).dialect.name != layout.dialect.name:
-            raise AcrossViews(f"{new_path} is in a hierarchy of another dialect than {path}", key=path)
-        return layout
+        """See `Renaming.layout`. For who takes something else out of the way before."""
+        return await self._renaming.layout(path, new_path)
 
-    async def check_creatable(self, path: NodePath) -> None:
-        """Raise `NameInvalid`, `NotADirectory` or `EntryExists` where nobody can make a node at ``path``, at which there is none."""
-        await self._new.check(await self._new.layout_for(path), path)
+    async def check_creatable(self, path: NodePath, old_path: NodePath | None = None) -> None:
+        """Raise `NameInvalid`, `NotADirectory` or `EntryExists` where nobody can make a node at ``path``, at which there is none, or
+        rename the one at ``old_path`` to it."""
+        await self._new.check(await self._new.layout_for(path), path, old_path)
 
     @asynccontextmanager
     async def several(self) -> AsyncIterator[None]:

@@ -8,6 +8,9 @@ What is not yet in its place, and what is no more in it, lies apart, in a folder
     .zarrfs/ID/old/          what was there, until the new is in its place: it goes back if that is empty
     .zarrfs/ID/gone/         what nobody gets back
 
+A node whose documents and chunks lie in several places is renamed in two rounds: all of it is moved apart (the record says so; undone
+after a kill), then, when the record says that, to its new places (ended after a kill).
+
 Whoever works on an operation holds the lock of its intent. An intent that nobody holds was left behind: `Intents.left`.
 """
 
@@ -21,7 +24,7 @@ import re
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import trio
@@ -37,13 +40,14 @@ from zarrfs.errors import (
     StoreUnsupported,
     ZarrfsError,
 )
+from zarrfs.hierarchy.moves import Place, apart_in, parse_place, rename, rename_rest
 from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
-"""Of what is written; who finds a later one leaves everything as it is."""
+VERSION = 2
+"""Of what is written; who finds a later one leaves everything as it is. Records without ``moves`` are of version 1."""
 
 Operation = Literal["replace", "rename", "erase", "amend"]
 _OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase", "amend")
@@ -63,7 +67,9 @@ class Record:
     """What was meant: ``operation`` on the node at ``path``, which lies at ``place``; ``is_used``: whether anything lay there at first;
     ``source``: where what is renamed to it came from. Where its documents lie elsewhere: those that were there ``before``, and those
     that are to be there ``after``. ``copies``: what lies apart is copied to the place, all of it, as often as it takes; ``erased`` goes
-    from there before that, or all that is there (None); ``count`` values lie apart."""
+    from there before that, or all that is there (None); ``count`` values lie apart. ``moves``: keys and prefixes that are renamed, from
+    and to, chunks before what says that they are there; ``replaced``: what lies at the new places, and goes; ``is_placing``: all of these
+    lay apart, and are on their way to the new places."""
 
     operation: Operation
     path: NodePath
@@ -75,11 +81,19 @@ class Record:
     count: int | None = None
     before: Mapping[Key, bytes] = field(default_factory=dict)
     after: Mapping[Key, bytes] = field(default_factory=dict)
+    moves: tuple[tuple[Place, Place], ...] = ()
+    replaced: tuple[Place, ...] = ()
+    is_placing: bool = False
+
+    @property
+    def moved(self) -> tuple[Place, ...]:
+        """What lies apart in between."""
+        return (*self.replaced, *(old for old, _ in self.moves))
 
     def format(self) -> bytes:
         """As JSON."""
-        content = {
-            "version": VERSION,
+        content: dict[str, Any] = {
+            "version": VERSION if self.moves else 1,
             "operation": self.operation,
             "path": self.path,
             "place": self.place,
@@ -91,6 +105,8 @@ class Record:
             "before": {key: base64.b64encode(value).decode() for key, value in self.before.items()},
             "after": {key: base64.b64encode(value).decode() for key, value in self.after.items()},
         }
+        if self.moves:
+            content |= {"moves": self.moves, "replaced": self.replaced, "is_placing": self.is_placing}
         return (json.dumps(content, indent=1) + "\n").encode()
 
     @classmethod
@@ -106,7 +122,9 @@ class Record:
             source, erased = content["source"], content["erased"]
             if not content["place"] and erased is None:
                 raise ValueError("the whole store is no place")
-            named = (content["place"], *content["before"], *content["after"], *(erased or ()))
+            moves = tuple((parse_place(old), parse_place(new)) for old, new in content.get("moves", ()))
+            replaced = tuple(map(parse_place, content.get("replaced", ())))
+            named = (content["place"], *content["before"], *content["after"], *(erased or ()), *sum(moves, ()), *replaced)
             if any(each.startswith(APART) for each in named):
                 raise ValueError(f"nothing of it has a place below {APART}")
             return cls(
@@ -120,6 +138,9 @@ class Record:
                 count=int(content["count"]) if content["count"] is not None else None,
                 before=_documents(content["before"]),
                 after=_documents(content["after"]),
+                moves=moves,
+                replaced=replaced,
+                is_placing=bool(content.get("is_placing", False)),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid, KeyUnusable) as error:
             raise MetadataError(f"not the record of an operation: {error!r}") from error
@@ -200,6 +221,23 @@ class Intent:
         finally:
             await self.let_go()
 
+    async def move(self, record: Record) -> None:
+        """Rename all ``moves`` of a record. When it raises, `settle` undoes or ends it."""
+        await self.begin(record)
+        for place, apart in reversed(apart_in(self.old, record.moved)):
+            await rename(self._store, place, apart)
+        await self.note(record := replace(record, is_placing=True))
+        for apart, place in self.rest(record):
+            await rename(self._store, apart, place)
+        await self.forget()
+
+    def rest(self, record: Record) -> list[tuple[Place, Place]]:
+        """What lies apart until all is in its place, and where that is: the new places, or (unless ``is_placing``) the old ones."""
+        places = apart_in(self.old, record.moved)
+        if not record.is_placing:
+            return [(apart, place) for place, apart in places]
+        return [(apart, new) for (_, apart), (_, new) in zip(places[len(record.replaced) :], record.moves, strict=True)]
+
     async def forget(self) -> None:
         """All is where it is to be: nothing is meant any more."""
         if self._noted is not None:
@@ -210,6 +248,9 @@ class Intent:
         """See `settle`, of what was noted last."""
         if self.is_unknown:
             return False
+        if self._noted is not None and self._noted.moves:
+            # Noting the next step may have failed, and taken effect.
+            await self.record()
         return self._noted is None or await settle(self._store, self, self._noted)
 
     async def let_go(self) -> None:
@@ -273,6 +314,9 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
         return True
     if record.operation == "amend":
         return await _settle_documents(store, record)
+    if record.moves:
+        await rename_rest(store, intent.rest(record))
+        return record.is_placing
     if record.copies:
         # It was noted when all of it lay apart.
         await copy_into_place(store, intent, record)

@@ -7,7 +7,7 @@ moves, erases or replaces documents, or what they lie in, is made within `LiveNo
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 
@@ -54,6 +54,8 @@ class LiveNodes:
         """Groups that somebody is turning into arrays, whose folders stay what they are."""
         self.on_removed: Callable[[NodePath], None] = lambda path: None
         """Called with the path of a node that is gone: what comes to be there, or in its folder, is another."""
+        self.on_moved: Callable[[Prefix, Prefix], None] = lambda old, new: None
+        """Called with the prefixes of the paths that a node had and has now, where no rename of the store tells of it."""
         self.changes = 0
         """Counts what moved or ended any of them."""
 
@@ -128,6 +130,35 @@ class LiveNodes:
             self._put(node)
             if (opened := node.opened) is not None:
                 opened.array.node = replace(opened.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
+
+    def renamed(self, path: NodePath, new_path: NodePath, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> None:
+        """This mount has moved the node at ``path``, and all below it, whose documents and chunks lie in different places: ``pairs`` are
+        where these were and are."""
+        self.changes += 1
+        self.places.moved(path, new_path)
+        places = list(pairs)
+        with_it = [
+            node
+            for node in dict.fromkeys((*self.at_and_below(path), *self._making))
+            # What is being made at the very path replaces what is renamed.
+            if node.path.startswith(f"{path}/") or (node.path == path and node not in self._making)
+        ]
+        for node in with_it:
+            self._forget(node)
+            if node.document is not None:
+                said = Key(_relocated(node.document, places)), node.generation
+                if node in self._making:
+                    node.document = said[0]
+                else:
+                    self.say(node, said)
+            node.move(NodePath(f"{new_path}{node.path[len(path) :]}"), Prefix(_relocated(node.chunk_prefix, places)))
+        for node in with_it:
+            if node in self._making:
+                continue
+            self._put(node)
+            if (opened := node.opened) is not None:
+                opened.array.node = replace(opened.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
+        self.on_moved(path.prefix, new_path.prefix)
 
     def erased(self, place: Key | Prefix) -> None:
         """All that lies below a prefix was erased by this mount, or the document of an array that was to be erased. (A document that is
@@ -399,6 +430,14 @@ class LiveNodes:
             del self._by_document[node.document]
         if self._by_chunk_prefix.get(node.chunk_prefix) is node:
             del self._by_chunk_prefix[node.chunk_prefix]
+
+
+def _relocated(place: str, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> str:
+    """Where a key or prefix is now, after each of ``pairs`` was renamed."""
+    for old, new in pairs:
+        if place == old or (isinstance(old, Prefix) and place.startswith(old)):
+            return new + place[len(old) :]
+    return place
 
 
 def _is_in(path: NodePath, places: tuple[Key | Prefix, ...]) -> bool:

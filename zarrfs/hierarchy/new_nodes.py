@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import EntryExists, HiddenKeys, MetadataError, NotADirectory, StoreUnsupported
+from zarrfs.errors import CaseConflict, EntryExists, HiddenKeys, MetadataError, NotADirectory, StoreUnsupported
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.intents import erase_in_steps
@@ -86,8 +86,9 @@ class NewNodes:
                         pending.append(node.path)
         return None
 
-    async def check(self, layout: Layout, path: NodePath) -> None:
-        """Raise `NotADirectory`, `NameInvalid` or `EntryExists` where no node can be made at ``path``, whatever lies there."""
+    async def check(self, layout: Layout, path: NodePath, old_path: NodePath | None = None) -> None:
+        """Raise `NotADirectory`, `NameInvalid` or `EntryExists` where no node can be made at ``path``, whatever lies there; ``old_path``:
+        that of the node which is renamed to it."""
         for above in path.ancestors():
             node = await self._hierarchy.node(above)
             if node is not None and not isinstance(node, GroupNode):
@@ -97,15 +98,15 @@ class NewNodes:
         if path != ROOT:
             layout.check_name(path.name)
         if layout.dialect.names_fold_case:
-            await self._check_siblings(path)
+            await self._check_siblings(path, old_path)
 
-    async def _check_siblings(self, path: NodePath) -> None:
-        """Raise `EntryExists` where a node on the way to ``path``, or there, would differ from one beside it in case alone."""
+    async def _check_siblings(self, path: NodePath, old_path: NodePath | None) -> None:
+        """Raise `CaseConflict` where a node on the way to ``path``, or there, would differ from one beside it in case alone."""
         for each in (*path.ancestors(), path):
             if each != ROOT and await self._hierarchy.node(each) is None:
                 async for name, _ in self._hierarchy.children(each.parent):
-                    if name.lower() == each.name.lower():
-                        raise EntryExists(f"{each} would differ from its sibling {name!r} in case alone", key=path)
+                    if name.lower() == each.name.lower() and each.parent.child(name) != old_path:
+                        raise CaseConflict(f"{each} would differ from its sibling {name!r} in case alone", key=path)
 
     async def check_free(self, node: GroupNode | ArrayNode) -> None:
         """Raise `EntryExists` where documents are there (asked of the store itself), or an array would lie over other nodes."""

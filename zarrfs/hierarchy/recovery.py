@@ -11,6 +11,7 @@ from zarrfs.errors import IntentTooNew, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record, settle
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.places import paths_of
 from zarrfs.keys import NodePath
 from zarrfs.stores.base import Store
 
@@ -57,7 +58,9 @@ async def recover(
                     )
                     recovered.append(Recovered(record.operation, record.path, is_done))
                     hierarchy.forget_all()
-                    await _renew_copies(hierarchy, copies, record)
+                    await _renew_copies(hierarchy, copies, record.path)
+                    if record.source is not None and (source := paths_of(record.source)) is not None:
+                        await _renew_copies(hierarchy, copies, *source)
             except ZarrfsError as error:
                 message = f"{intent.prefix}: an operation that was cut short could be neither ended nor undone: {error}"
                 log.error("%s", message)
@@ -82,10 +85,10 @@ async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]
                 log.error("%s is left as it is: %s", intent.prefix, error)
 
 
-async def _renew_copies(hierarchy: Hierarchy, copies: ConsolidatedCopies, record: Record) -> None:
-    node = await hierarchy.node(record.path)
-    layout = next((each for each in await hierarchy.layouts(record.path) if node and each.dialect.name == node.dialect), None)
+async def _renew_copies(hierarchy: Hierarchy, copies: ConsolidatedCopies, path: NodePath) -> None:
+    node = await hierarchy.node(path)
+    layout = next((each for each in await hierarchy.layouts(path) if node and each.dialect.name == node.dialect), None)
     if layout is None:
-        await copies.take_out(record.path)
+        await copies.take_out(path)
     else:
-        await copies.put_in(layout, record.path)
+        await copies.put_in(layout, path)

@@ -8,7 +8,7 @@
                         Filters on elements (delta, fixedscaleoffset, ...) were chosen for the elements that are gone, and may round
     fill value          where the new type can hold it; else zero
 
-What the layout or a codec refuses is left out, codecs first (those of the dialect take their place), then all but the attributes.
+What the layout or a codec refuses is left out, codecs first (those of new arrays take their place), then all but the attributes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,17 @@ def replacing(
 ) -> ArrayNode:
     """The array of ``shape`` and ``data_type`` that takes the place of ``old`` (None: of nothing), at ``path``, without attributes. What
     it does not keep is as for any new array; ``order``: see `NewArrays.node`. Raises `MetadataError` where there can be no such array."""
-    if old is None or old.dialect != layout.dialect.name:
-        return new_arrays.node(path, layout, shape=shape, data_type=data_type, order=order)
-    # What the mount's options ask of new arrays may be what this one cannot be.
-    auto = NewArrays().node(path, layout, shape=shape, data_type=data_type, order=order)
-    for metadata in _kept(old.metadata, auto.metadata):
-        node = replace(auto, metadata=metadata)
+    try:
+        fresh = new_arrays.node(path, layout, shape=shape, data_type=data_type, order=order)
+    except MetadataError:
+        if old is None:
+            raise
+        # What the mount's options ask of new arrays may be what this one is not to be.
+        fresh = NewArrays().node(path, layout, shape=shape, data_type=data_type, order=order)
+    if old is None or old.dialect != fresh.dialect:
+        return fresh
+    for metadata in _kept(old.metadata, fresh.metadata):
+        node = replace(fresh, metadata=metadata)
         try:
             if isinstance(metadata.chunk_grid, RegularGrid):
                 check_chunk_nbytes(metadata.chunk_grid.chunks, data_type)
@@ -56,7 +61,7 @@ def replacing(
             continue
         if isinstance(made, ArrayNode) and _is_meant(made.metadata, metadata):
             return replace(made, attributes={})
-    return new_arrays.node(path, layout, shape=shape, data_type=data_type, order=order)
+    return fresh
 
 
 def kept_attributes(attributes: Mapping[str, Any], ndim: int) -> dict[str, Any]:

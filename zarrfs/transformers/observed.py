@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from zarrfs.errors import KeyConflict, StoreNotFound, StoreUnsupported
 from zarrfs.keys import APART, ByteRange, Key, Prefix
 from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, Held, KeyStat, Store
+from zarrfs.stores.moving import is_moving
 from zarrfs.transformers.counters import StoreCounters
 from zarrfs.transformers.forwarding import ForwardingStore
 
@@ -203,7 +204,9 @@ class ObservedStore(ForwardingStore):
         return renamed
 
     def _announce_move(self, old: Key | Prefix, new: Key | Prefix) -> None:
-        if old.startswith(APART) or new.startswith(APART):
+        if is_moving():
+            self.announce(Change(old, "erase", of_move=True), Change(new, "set", of_move=True))
+        elif old.startswith(APART) or new.startswith(APART):
             # To whoever sees the store it came, or went.
             self.announce(Change(old, "erase"), Change(new, "set"))
         elif old != new:

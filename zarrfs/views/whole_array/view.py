@@ -246,7 +246,7 @@ class WholeArrayGroup(GroupDirectory):
         elif isinstance(node, StagedFile) and isinstance(node.content, WholeArrayContent):
             if not new_directory._is_array_file(new_name):
                 raise NameInvalid(f"{new_name!r}: an array's file ends in {self.container.suffix}", key=new_name)
-            await self._rename_array(node, node.content, target, await new_directory._content(new_name))
+            await self._rename_array(node, node.content, target, await new_directory._content(new_name, node.content.path))
         else:
             raise NotPermitted(f"{name!r} cannot be renamed", key=name)
 
@@ -310,22 +310,23 @@ class WholeArrayGroup(GroupDirectory):
     def _child(self, name: str) -> NodePath:
         return child_path(self.path, name[: -len(self.container.suffix)])
 
-    async def _new_child(self, name: str) -> NodePath:
-        """The path of the array that a new file called ``name`` becomes. Raises `NameInvalid`, `EntryExists`."""
+    async def _new_child(self, name: str, old_path: NodePath | None = None) -> NodePath:
+        """The path of the array that a new file called ``name`` becomes, or that at ``old_path``. Raises `NameInvalid`, `EntryExists`."""
         path = self._child(name)
-        await self.context.editor.check_creatable(path)
+        await self.context.editor.check_creatable(path, old_path)
         if await self.context.hierarchy.node(path) is not None:
             raise EntryExists(f"there is a node at {path} already, which is no array that {self.view}/ can show", key=path)
         return path
 
-    async def _content(self, name: str) -> Content:
-        """What a file called ``name`` in this folder stands for, whether it is there or not."""
+    async def _content(self, name: str, old_path: NodePath | None = None) -> Content:
+        """What a file called ``name`` in this folder stands for, whether it is there or not; ``old_path``: of the array that is renamed
+        to it."""
         if self._require_temporary(name):
             return self.context.temporaries.content(self._ident(name))
         node = await find(self, name)
         if isinstance(node, StagedFile):
             return node.content
-        return WholeArrayContent(self.context, await self._new_child(name), self.container)
+        return WholeArrayContent(self.context, await self._new_child(name, old_path), self.container)
 
     def _ident(self, name: str) -> str:
         return node_ident(self.container.name, self.path, name)

@@ -1,0 +1,203 @@
+"""Renaming nodes: a rename of keys in every layout, so that every byte of documents and chunks stays.
+
+Where all of a node lies in one folder (v0, v1, v2, the final v3; the folder of a hierarchy with an entry point), that is one step of the
+store. Where documents and chunks lie in different places (2019, 2022), each of these is moved apart, then to its place
+(`zarrfs.hierarchy.intents`): whoever looks at the store meanwhile finds no node, rather than one without its chunks. A store that cannot
+rename prefixes, and a part of a folder that is another file system, raise `AcrossViews`: copying would be no cheaper here than in the
+program that asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import zip_longest
+
+import trio
+
+from zarrfs.dialects.base import Layout
+from zarrfs.errors import (
+    AcrossViews,
+    EntryExists,
+    MetadataError,
+    NameInvalid,
+    NoSuchEntry,
+    StoreTimeout,
+    StoreUnsupported,
+)
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.intents import Intent, Intents, Record
+from zarrfs.hierarchy.moves import Place, exists
+from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.stored_documents import holds_only_chunks
+from zarrfs.keys import ROOT, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.stores.moving import moving
+
+
+class Renaming:
+    """Renames of one editor, which lets one follow the other."""
+
+    def __init__(self, hierarchy: Hierarchy, intents: Intents, copies: ConsolidatedCopies, new: NewNodes) -> None:
+        self._hierarchy = hierarchy
+        self._intents = intents
+        self._store = intents.store
+        self._copies = copies
+        self._new = new
+
+    async def layout(self, path: NodePath, new_path: NodePath) -> Layout:
+        """The layout of the node at ``path``, if the node can have ``new_path``. Raises `AcrossViews`, `NameInvalid`."""
+        layout = await self._new.layout_for(path)
+        if path == ROOT or not self._store.renames_prefixes:
+            raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
+        if new_path.startswith(path + "/"):
+            raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)
+        around = layout
+        if begins_at(layout, path):
+            around = await self._new.layout_for(path.parent)
+        there = await self._new.layout_for(new_path.parent)
+        if there.dialect.name != around.dialect.name or (not around.per_node and there.prefix != around.prefix):
+            raise AcrossViews(f"{new_path} is in another hierarchy than {path}", key=path)
+        if begins_at(layout, path) and not around.per_node:
+            raise AcrossViews(f"{path} is a hierarchy of its own", key=path)
+        return layout
+
+    async def rename(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent, *, over: bool) -> None:
+        """See `NodeEditor.rename`."""
+        node = await self._hierarchy.node(path)
+        if node is None:
+            raise NoSuchEntry(f"there is no node at {path}", key=path)
+        target = await self._hierarchy.node(new_path)
+        if target is not None and not (over and isinstance(target, ArrayNode)):
+            raise EntryExists(f"there is a node at {new_path} already", key=new_path)
+        if target is not None:
+            await self._new.require_nothing_hidden(new_path)
+        is_one = layout.per_node or begins_at(layout, path)
+        await self._new.check(layout if not begins_at(layout, path) else await self._new.layout_for(path.parent), new_path, path)
+        for prefix in (layout.listing_prefix(path), layout.chunk_prefix(path)):
+            await self._hierarchy.publish(prefix)
+        if not begins_at(layout, path):
+            await self._new.make_parents(layout, new_path)
+        await self._new.keep_parent(path)
+        if is_one and target is not None:
+            await intent.sync()
+            await intent.begin(Record("rename", new_path, new_path.prefix, source=path.prefix))
+        try:
+            if target is not None:
+                await self._copies.take_out(new_path)
+            await self._copies.take_out(path)
+            if is_one:
+                await self._in_one(layout, path, new_path, intent if target is not None else None)
+            else:
+                await self._in_parts(layout, path, new_path, node, target, intent)
+        except BaseException as error:
+            with trio.CancelScope(shield=True):
+                await self._copies.put_in(layout, path)
+                if target is not None:
+                    await self._copies.put_in(layout, new_path)
+            if isinstance(error, StoreUnsupported):
+                raise AcrossViews(f"{path}: this store cannot rename a folder in one step", key=path) from error
+            raise
+        self._hierarchy.empty_groups.move(path, new_path)
+        if not begins_at(layout, path):
+            await self._copies.put_in(layout, new_path)
+
+    async def _in_one(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent | None) -> None:
+        old, new = path.prefix, new_path.prefix
+        if not begins_at(layout, path):
+            old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
+        store = self._store
+        async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
+            if intent is None:
+                await store.rename_prefix(old, new)
+                return
+            target = self._hierarchy.live.at(new_path)
+            prefix = target.chunk_prefix if target is not None else new
+            try:
+                await store.rename_prefix(new, intent.old)
+                await store.rename_prefix(old, new)
+                await store.rename_prefix(intent.old, intent.gone)
+            except BaseException as error:
+                intent.is_unknown |= isinstance(error, StoreTimeout)
+                with trio.CancelScope(shield=True):
+                    await intent.settle()
+                raise
+            if target is not None:
+                self._hierarchy.live.replaced(target, new_path, prefix)
+
+    # --- documents and chunks in different places ---------------------------------------------------------------------------
+
+    async def _in_parts(
+        self, layout: Layout, path: NodePath, new_path: NodePath, node: Node, target: Node | None, intent: Intent
+    ) -> None:
+        try:
+            layout.format(GroupNode(path=new_path, dialect=layout.dialect.name))
+        except MetadataError as error:
+            raise NameInvalid(f"{new_path} cannot be a node: {error}", key=new_path) from error
+        pairs = list(self._pairs(layout, path, new_path, node))
+        there = [pair async for pair in self._there(pairs)]
+        replaced = [place async for place in self._replaced(layout, new_path, target, [new for _, new in there])]
+        if any(new == "" for _, new in there) or len({new for _, new in there}) < len(there):
+            raise AcrossViews(f"{path}: its documents have no place at {new_path}", key=path)
+        live = self._hierarchy.live
+        async with live.changing(path.prefix, new_path.prefix, *(place for pair in pairs for place in pair if place)):
+            before = live.at(new_path)
+            prefix = before.chunk_prefix if before is not None else Prefix("")
+            if target is not None:
+                await intent.sync()
+            place = layout.listing_prefix(new_path)
+            record = Record("rename", new_path, place, source=path.prefix, moves=tuple(there), replaced=tuple(replaced))
+            with moving():
+                try:
+                    await intent.move(record)
+                except BaseException as error:
+                    intent.is_unknown |= isinstance(error, StoreTimeout)
+                    is_moved = False
+                    with trio.CancelScope(shield=True):
+                        await intent.settle()
+                        # A step that failed may have taken effect, and was not announced.
+                        self._hierarchy.forget_all()
+                        is_moved = not any([await exists(self._store, old) for old, _ in there])
+                    if intent.is_unknown or not is_moved or not isinstance(error, Exception):
+                        raise
+            if before is not None and target is not None:
+                live.replaced(before, new_path, prefix)
+            live.renamed(path, new_path, pairs)
+
+    def _pairs(self, layout: Layout, path: NodePath, new_path: NodePath, node: Node) -> list[tuple[Place, Place]]:
+        """Where parts of the node, and of those below it, may lie, and where they are to lie; an empty place where they cannot. Chunks
+        come first: a document says that they are there."""
+        pairs: list[tuple[Place, Place]] = []
+        if isinstance(node, ArrayNode) and not node.metadata.shape:
+            # The key of its only chunk may lie beside its prefix.
+            old, new = (node.metadata.chunk_key_encoding.key(layout.chunk_prefix(each), ()) for each in (path, new_path))
+            if not old.startswith(layout.chunk_prefix(path)):
+                pairs.append((old, new))
+        pairs.append((layout.chunk_prefix(path), layout.chunk_prefix(new_path)))
+        listings = zip_longest(layout.listing_prefixes(path), layout.listing_prefixes(new_path), fillvalue=Prefix(""))
+        documents = zip_longest(layout.document_keys(path), layout.document_keys(new_path), fillvalue=None)
+        pairs += [(old, new) for old, new in listings if old]
+        # An array's document comes first: a place that only some paths have is another form of it.
+        first = layout.document_keys(new_path)[0]
+        pairs += [(old, new if new is not None else first) for old, new in documents if old is not None]
+        return pairs
+
+    async def _there(self, pairs: list[tuple[Place, Place]]) -> AsyncIterator[tuple[Place, Place]]:
+        """Those of ``pairs`` of which there is something to move."""
+        for old, new in pairs:
+            if await exists(self._store, old):
+                yield old, new
+
+    async def _replaced(self, layout: Layout, path: NodePath, target: Node | None, places: list[Place]) -> AsyncIterator[Place]:
+        """What lies where the node is to be, and goes: of the array ``target``, or chunks that are nobody's. Raises `EntryExists`."""
+        own: list[Place] = []
+        if isinstance(target, ArrayNode):
+            own = [old for old, _ in self._pairs(layout, path, path, target)]
+        for place in dict.fromkeys((*own, *places)):
+            if not place or not await exists(self._store, place):
+                continue
+            if place not in own and isinstance(place, Prefix) and not await holds_only_chunks(self._store, place):
+                async for _ in self._store.list_prefix(place):
+                    raise EntryExists(f"there is something at {path} already: {place!r}", key=path)
+                continue
+            yield place
