@@ -115,6 +115,11 @@ class Layout(abc.ABC):
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Keys that may hold the documents of the node at ``path``, all of which `parse` wants to see."""
 
+    def group_keys(self, path: NodePath) -> tuple[Key, ...]:
+        """Those of `document_keys` that make a group of the node where no array's document is at the same path; none where one document
+        says what a node is."""
+        return ()
+
     @abc.abstractmethod
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         """The node that ``documents`` (those found under `document_keys`) describe; None when they describe none.

@@ -228,7 +228,7 @@ class NodeEditor:
 
     async def erase(self, path: NodePath) -> None:
         """Remove the node at ``path`` and its chunks; of a group whatever lies below it, of an array at the root its documents and chunks
-        alone. An array in whose folder something else lies stays.
+        alone. An array in whose folder something else lies stays; a group whose documents share the path of an array stays without it.
 
         A group above that has no documents is there only through what lies below it. So that it does not vanish with its last member,
         which nobody asked for, it gets a document first. Raises `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
@@ -255,6 +255,9 @@ class NodeEditor:
                     self._hierarchy.live.erased(key)
             return
         if isinstance(node, ArrayNode):
+            if await self._hierarchy.documents(layout.group_keys(path)):
+                await self._erase_beside_group(layout, node)
+                return
             await self._new.require_nothing_hidden(path)
         await self._new.keep_parent(path)
         try:
@@ -265,6 +268,33 @@ class NodeEditor:
                 await self._copies.put_in(layout, path)
             raise
         self._hierarchy.empty_groups.lose(path)
+
+    async def _erase_beside_group(self, layout: Layout, node: ArrayNode) -> None:
+        """Remove an array whose path is also that of a group, which is there by that, with all that lies below it."""
+        path, metadata = node.path, node.metadata
+        documents = [key for key in layout.document_keys(path) if key not in layout.group_keys(path)]
+        await self._copies.take_out(path)
+        try:
+            async with self._hierarchy.live.changing(path.prefix, node.chunk_prefix, *documents):
+                waiting = self._hierarchy.waiting_below(node.chunk_prefix)
+                await self._store.erase_values(documents)
+                start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
+                keys = [
+                    key
+                    async for key in self._store.list_prefix(node.chunk_prefix)
+                    if decode(key[start:], metadata.ndim) is not None
+                ]
+                if not metadata.shape:
+                    keys.append(metadata.chunk_key_encoding.key(node.chunk_prefix, ()))
+                for first in range(0, len(keys), ERASED_AT_ONCE):
+                    await self._store.erase_values(keys[first : first + ERASED_AT_ONCE])
+                for key in documents:
+                    self._hierarchy.live.erased(key)
+                self._hierarchy.live.removed(path)
+                await self._hierarchy.drop(waiting)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._copies.put_in(layout, path)
 
     async def _erase(self, layout: Layout, node: Node, intent: Intent) -> None:
         path = node.path

@@ -25,7 +25,7 @@ from zarrfs.options.redact import public_url
 from zarrfs.reports import check_shards, check_steps
 from zarrfs.reports.check_grid import coordinates, whole_grid
 from zarrfs.reports.findings import Finding, Report
-from zarrfs.reports.offline import hierarchy_of, opened, walk
+from zarrfs.reports.offline import below_array, hierarchy_of, opened, walk
 from zarrfs.stores.base import Store
 from zarrfs.transformers.without_apart import WithoutApart
 
@@ -91,6 +91,7 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
                     found_in = report.unchecked if isinstance(error, MetadataUnsupported) else report.bad
                     found_in.add(Finding(node.path, reason_of(node.path, error)))
                 else:
+                    await _look_below(hierarchy, node, report)
                     yield node.path
 
 
@@ -104,6 +105,15 @@ async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None
         return
     if others:
         report.hidden.add(Finding(node.path, f"the documents of {node.dialect} count, those of {' and '.join(others)} do not"))
+
+
+async def _look_below(hierarchy: Hierarchy, node: ArrayNode, report: Report) -> None:
+    """A note of nodes below an array, which no view shows."""
+    try:
+        for below in await below_array(hierarchy, node):
+            report.below.add(Finding(below, f"{node.path} is an array, and has no members"))
+    except Exception as error:  # noqa: BLE001 - as above
+        report.bad.add(Finding(node.path, f"what lies below cannot be listed: {reason_of(node.path, error)}"))
 
 
 async def _total(array: Array, store: Store, report: Report) -> int:

@@ -23,6 +23,7 @@ def render(report: Report) -> Text:
         ("repaired", report.repaired, "green"),
         ("lies outside the grid, where nobody reads it", report.outside, "dim"),
         ("hides documents of other layouts, which were not checked", report.hidden, "dim"),
+        ("lies below an array, where no view shows it, and was not checked", report.below, "yellow"),
     ):
         _append(text, title, findings, style)
     return text.append_text(_summary(report))

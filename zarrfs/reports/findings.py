@@ -53,7 +53,8 @@ class Report:
     ``chunks``: decoded; ``stored_nbytes`` and ``decoded_nbytes``: theirs. ``done`` of ``total`` chunks were asked for, stored or not.
     ``bad``: nodes and chunks that are not what they have to be, or cannot be read. ``unchecked``: nodes that may be sound and ask for
     what zarrfs cannot do. ``outside``: what is stored as a chunk where the grid has none, which nobody reads and no text forbids.
-    ``hidden``: nodes at whose path there are documents of other layouts, too, which count for nothing and are not checked.
+    ``hidden``: nodes at whose path there are documents of other layouts, too, which count for nothing and are not checked; ``below``:
+    nodes below an array, which no view shows and which are not checked either.
     ``steps``: operations in several steps that somebody works on, or that a kill left half done; ``making``: those of which nothing is in
     its place yet; ``repaired``: those that were ended or undone. ``complete`` is False until the end is reached.
 
@@ -76,6 +77,7 @@ class Report:
     unchecked: Findings = field(default_factory=Findings)
     outside: Findings = field(default_factory=Findings)
     hidden: Findings = field(default_factory=Findings)
+    below: Findings = field(default_factory=Findings)
     steps: Findings = field(default_factory=Findings)
     making: Findings = field(default_factory=Findings)
     repaired: Findings = field(default_factory=Findings)
@@ -87,7 +89,7 @@ class Report:
             "store complete nodes chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
         )
         said: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
-        for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden"):
+        for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden", "below"):
             findings: Findings = getattr(self, name)
             said[f"{name}_count"] = findings.count
             said[name] = [each.to_json() for each in findings.first]

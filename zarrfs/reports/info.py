@@ -17,7 +17,7 @@ from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.reports.info_amounts import Amounts, Told, amounts_of
-from zarrfs.reports.offline import hierarchy_of, opened, walk
+from zarrfs.reports.offline import below_array, hierarchy_of, opened, walk
 from zarrfs.transformers.without_apart import WithoutApart
 
 
@@ -27,8 +27,9 @@ async def describe(
     """The node at ``path`` of ``config.store`` and everything below it: ``{"store": url, "nodes": [...]}``, JSON values only.
 
     Every node has ``path``, ``kind`` (array, group, unsupported), ``dialect``, and ``hidden_dialects``: those of documents at the same
-    path that count for nothing (docs/design/010-layouts.md). None (null) is what is not known: how much is stored where a store cannot
-    list, the chunks of shards whose indexes were not read, the bytes of elements that have no fixed size.
+    path that count for nothing (docs/design/010-layouts.md). An array has ``nodes_below``: paths of nodes that no view shows. None (null)
+    is what is not known: how much is stored where a store cannot list, the chunks of shards whose indexes were not read, the bytes of
+    elements that have no fixed size.
 
     ``indexes``: where the node itself is a sharded array, read the index of every shard. Raises `NoSuchEntry` when there is no such
     node, and whatever opening the store raises.
@@ -68,11 +69,19 @@ async def _described(hierarchy: Hierarchy, node: Node, told: Told, *, indexes: b
                     # It went while it was looked at.
                     return None
                 kind, said = "array", _of_array(node, await amounts_of(found.array, told, indexes=indexes))
+                said["nodes_below"] = await _below(hierarchy, node)
         case GroupNode():
             kind, said = "group", {"explicit": node.explicit, "attributes": plain(node.attributes)}
         case UnsupportedNode():
             kind, said = "unsupported", {"reason": node.reason}
     return _named(node, hidden) | {"kind": kind, **said}
+
+
+async def _below(hierarchy: Hierarchy, node: ArrayNode) -> list[str] | None:
+    try:
+        return list(map(str, await below_array(hierarchy, node)))
+    except ZarrfsError:
+        return None
 
 
 def _named(node: Node, hidden: list[str] | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from zarrfs.printable import counted, printable, size
 # Characters of one thing in a line: a type may have a thousand fields.
 _LONG = 120
 _VALUE = 40
+_NAMED = 5
 # What is of little use to whoever reads it: how objects are written down, defaults, and what the data type has said.
 _BARE = {"json2", "msgpack2"}
 _DROPPED = {("endian", "little"), ("blocksize", "0"), ("scale_factor", "1")}
@@ -101,6 +102,9 @@ def _warnings(node: Mapping[str, Any]) -> Iterator[str]:
     """What is said of a node wherever it stands."""
     if node["hidden_dialects"]:
         yield f"there are documents of {' and '.join(node['hidden_dialects'])} here, too, which do not count"
+    if below := node.get("nodes_below"):
+        more = ", ..." if below[_NAMED:] else ""
+        yield f"below it lie nodes that no view shows, since it is an array: {', '.join(below[:_NAMED])}{more}"
     if node.get("error") is not None:
         yield f"how much is stored cannot be told: {node['error']}"
 

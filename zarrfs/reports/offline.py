@@ -71,6 +71,18 @@ async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIte
         yield each
 
 
+async def below_array(hierarchy: Hierarchy, node: ArrayNode) -> list[NodePath]:
+    """Nodes with documents that lie below an array, where no view shows them: an array has no members. Not all where they are many."""
+    keys = node.metadata.chunk_key_encoding
+    names = sorted(name for name in await hierarchy.child_names(node.path) if not keys.may_begin(name))
+    found: list[NodePath] = []
+    for name in names[:_FEW]:
+        child = await hierarchy.node(node.path.child(name))
+        if child is not None:
+            found += [each.path async for each in _below(hierarchy, child, 1, True)]
+    return found
+
+
 async def _below(hierarchy: Hierarchy, node: Node, depth: int, below_bad: bool) -> AsyncIterator[Node]:
     """``node`` and everything below it. Of what is still to come nothing is held."""
     is_bad = isinstance(node, UnsupportedNode)

@@ -7,7 +7,9 @@ import fcntl
 import logging
 import os
 import re
+import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -823,3 +825,23 @@ async def test_what_is_at_hand_is_answered_at_once_and_the_rest_is_not_begun(pat
             store.get_partial_values_now([(Key("large"), WHOLE)])
         with pytest.raises(GenerationMismatch):
             store.get_partial_values_now([(Key("missing"), WHOLE)], if_generation="1")
+
+
+@trio_test
+async def test_folders_that_were_made_for_a_value_that_finds_no_room_go_again(path: Path) -> None:
+    store = FolderStore(str(path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    (path / "there").mkdir()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        for key in ("a/b/c", "there/d/e"):
+            with pytest.raises(StoreError):
+                await store.set(Key(key), bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert [names for _, names, _ in os.walk(path)] == [["there"], []]
+    await store.set(Key("a/b/c"), b"x")
+    assert (path / "a/b/c").read_bytes() == b"x"
+    await store.aclose()

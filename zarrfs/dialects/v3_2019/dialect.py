@@ -111,6 +111,9 @@ class V32019Layout(Layout):
         other = self._other_key(path)
         return (self._key(path, "array"), self._key(path, "group"), *(() if other is None else (other,)))
 
+    def group_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return (self._key(path, "group"),)
+
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         found = [key for key in self.document_keys(path) if key in documents]
         if not found:

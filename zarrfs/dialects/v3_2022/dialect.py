@@ -108,6 +108,9 @@ class V3Draft2022Layout(Layout):
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         return tuple(self.keys.document(path, kind) for kind in _KINDS)
 
+    def group_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return (self.keys.document(path, "group"),)
+
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         if not is_path(path) or self._is_of_copy(path):
             return None

@@ -90,12 +90,12 @@ class FolderTree:
 
     # --- looking up ---------------------------------------------------------------------------------------------------------
 
-    def folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> Closing:
+    def folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False, made: list[Parts] | None = None) -> Closing:
         """A descriptor of the folder ``parts`` for a ``with`` block; with ``make`` it and those above it are made where they are
-        missing."""
-        return Closing(self.open_folder(parts, flags, make=make))
+        missing, and added to ``made``."""
+        return Closing(self.open_folder(parts, flags, make=make, made=made))
 
-    def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False) -> int:
+    def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False, made: list[Parts] | None = None) -> int:
         """The same, for the caller to close."""
         fd, first = held_on_the_way(self, parts) or (self.root, 0)
         if first == len(parts):
@@ -107,13 +107,13 @@ class FolderTree:
         for depth in range(first, len(parts)):
             above = fd
             try:
-                fd = self._step(above, parts, depth, (flags if depth == len(parts) - 1 else os.O_PATH) | _FOLDER, make)
+                fd = self._step(above, parts, depth, (flags if depth == len(parts) - 1 else os.O_PATH) | _FOLDER, make, made)
             finally:
                 if above != self.root:
                     os.close(above)
         return fd
 
-    def _step(self, above: int, parts: Parts, depth: int, flags: int, make: bool) -> int:
+    def _step(self, above: int, parts: Parts, depth: int, flags: int, make: bool, made: list[Parts] | None) -> int:
         name = parts[depth]
         try:
             return os.open(name, flags, dir_fd=above)
@@ -128,6 +128,8 @@ class FolderTree:
             raise
         with suppress(FileExistsError):
             rights.make_folder(above, name, self.owner)
+            if made is not None:
+                made.append(parts[: depth + 1])
             if parts[: depth + 1] == _APART:
                 # Others who write to the store have operations of their own there.
                 rights.share(above, name)
@@ -246,16 +248,32 @@ class FolderTree:
 
     def replace(self, parts: Parts, value: Buffer, if_generation: Generation | None) -> Generation:
         """Store a whole value and give its generation; parents are made. Not durable yet. On any failure the old value is still there,
-        whole.
+        whole, and no parent that was made for it.
 
         With ``if_generation`` ``""`` it is created or `GenerationMismatch` raised, in one step even against other programs. With
         another generation the file is looked at just before it is replaced: a program that replaces it in those microseconds is
         not seen.
         """
         content = memoryview(value).cast("B")
+        made: list[Parts] = []
+        try:
+            return self._replace_at_last(parts, content, if_generation, made)
+        except BaseException:
+            self._unmake(made)
+            raise
+
+    def _unmake(self, made: list[Parts]) -> None:
+        """Remove these folders, unless somebody has put something there."""
+        for parts in reversed(made):
+            with suppress(OSError), self.folder(parts[:-1]) as above:
+                os.rmdir(parts[-1], dir_fd=above)
+
+    def _replace_at_last(
+        self, parts: Parts, content: memoryview, if_generation: Generation | None, made: list[Parts]
+    ) -> Generation:
         for left in reversed(range(_TRIES)):
             try:
-                return self._replace(parts, content, if_generation)
+                return self._replace(parts, content, if_generation, made)
             except FileNotFoundError as error:
                 # Someone removed the folder under us, or took our file for one that was left behind.
                 self.check_root()
@@ -264,9 +282,9 @@ class FolderTree:
                     raise
         raise AssertionError("unreachable")
 
-    def _replace(self, parts: Parts, content: memoryview, if_generation: Generation | None) -> Generation:
+    def _replace(self, parts: Parts, content: memoryview, if_generation: Generation | None, made: list[Parts]) -> Generation:
         name = parts[-1]
-        with self.folder(parts[:-1], make=True) as folder:
+        with self.folder(parts[:-1], make=True, made=made) as folder:
             old = self._room(folder, parts)
             if if_generation is not None and if_generation != (generation_of(old) if old else ""):
                 raise changed(parts)
