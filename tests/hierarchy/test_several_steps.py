@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import trio
 
 from tests.support.trees import load, names, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StoreFull, StoreUnsupported, ZarrfsError
+from zarrfs.errors import AcrossViews, StoreFull, StoreUnsupported, ZarrfsError
 from zarrfs.keys import APART, Key, Prefix
 from zarrfs.stores.base import Buffer, Generation
 from zarrfs.stores.folder.store import FolderStore
@@ -268,3 +268,23 @@ def npy(values: np.ndarray[Any, Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, values)
     return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["no rename", "elsewhere"])
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
+def test_what_cannot_be_renamed_apart_stays_as_it_was(kind: str, dialect: str, tmp_path: Path) -> None:
+    case = Case("rename", _rename, {"a.npy": OLD, "b.npy": OTHER}, {"n.npy": OLD, "b.npy": OTHER})
+    trio.run(_prepare, case, dialect, tmp_path / "store")
+    before = {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
+
+    async def attempt() -> None:
+        store = Faulty(tmp_path / "store", STORES[kind])
+        async with tree_over(store, f"file:{tmp_path / 'store'}", **_options(dialect)) as tree:
+            for does in (_rename, _rename_over):
+                with pytest.raises(AcrossViews):
+                    await does(tree)
+                await _expect(tree, replace(case, after=case.before), True, kind)
+        await store.aclose()
+
+    trio.run(attempt)
+    assert {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()} == before
