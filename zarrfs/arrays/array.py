@@ -14,6 +14,7 @@ from zarrfs import threads
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.live_node import with_memory
+from zarrfs.arrays.padding import encode_padded
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, NodeMoving, TooLarge, ZarrfsError
 from zarrfs.keys import ByteRange, NodePath
@@ -164,7 +165,9 @@ class Array:
     def encoding(self, coords: Sequence[Coords]) -> AbstractAsyncContextManager[None]:
         """The memory for encoding these chunks and storing them, to be held until they are stored."""
         nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
-        return self._budget.working(min(nbytes, spill.large_nbytes()) + max(map(self._decoding_nbytes, coords), default=0))
+        each = max(map(self._decoding_nbytes, coords), default=0)
+        # What such a chain made of an edge chunk is decoded again (`zarrfs.arrays.padding`).
+        return self._budget.working(min(nbytes, spill.large_nbytes()) + each * (2 if self.chain.after_another else 1))
 
     def merging(self, coords: Sequence[Coords]) -> AbstractAsyncContextManager[None]:
         """The memory for getting these chunks together, changing them one after the other, and storing them together."""
@@ -297,6 +300,16 @@ class Array:
         shape = metadata.chunk_grid.chunk_shape(coords)
         inside = self.inside(coords)
         is_padded = any(part.stop < length for part, length in zip(inside, shape, strict=True))
+        elements: Elements
+        if is_padded and self.chain.after_another:
+            if self.plain is not None:
+                elements = self.plain.decode(data, shape)
+            else:
+                elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
+            padded = spill.array(shape, elements.dtype)
+            fill(metadata, padded)
+            padded[inside] = elements[inside]
+            return encode_padded(self.chain, padded, inside)
         if self.plain is not None:
             keep, padding = None, None
             if is_padded:
@@ -306,7 +319,7 @@ class Array:
                 keep[inside] = True
                 keep = keep.reshape(-1)
             return self.plain.transcode(data, shape, self.chain, keep, padding)
-        elements: Elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
+        elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
         if is_padded:
             padded = spill.array(shape, elements.dtype)
             fill(metadata, padded)

@@ -16,6 +16,7 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.arrays.array import Array, Elements, fill, is_filled, part
 from zarrfs.arrays.chunk_store import Lasting, Merge
+from zarrfs.arrays.padding import is_padding
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.memory import spill
 from zarrfs.model.chunk_grid import Coords
@@ -127,12 +128,20 @@ class LastingMerge(_Elements, Lasting):
 
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         into, made = self._before(stored), self._before(self._made)
+        is_padded = self._is_padded(into)
         bits = np.unpackbits(np.frombuffer(self.packed, np.uint8), count=into.size)
         put(into, made, bits.view(np.bool_).reshape(into.shape))
         decoded = (stored is not None) + (self._made is not None)
         if self._sparse and is_filled(self._array.metadata, into):
             return None, decoded
-        return self._array.encode_now(self._coords, into, whole=True), decoded
+        return self._array.encode_now(self._coords, into, whole=not is_padded), decoded
+
+    def _is_padded(self, elements: Elements) -> bool:
+        """Whether what lies beyond the edge is padding that depends on the elements inside, and has to follow them."""
+        array, inside = self._array, self._array.inside(self._coords)
+        if not array.chain.after_another or all(edge.stop == n for edge, n in zip(inside, elements.shape, strict=True)):
+            return False
+        return is_padding(array.chain, elements, self._before(None), inside)
 
 
 def put(into: Elements, elements: Elements, mask: Mask) -> None:

@@ -115,7 +115,12 @@ class BytesStep(Protocol):
 
 
 class ArrayArrayCodec(Codec):
-    """Elements to elements: `transpose`, NumPy-level filters."""
+    """Elements to elements: `transpose`, NumPy-level filters.
+
+    ``after_another``: whether an element decodes from the one before it, so that one that is lost takes those behind it along.
+    """
+
+    after_another: ClassVar[bool] = False
 
     def encoded_shape(self, shape: Shape) -> Shape:
         """The shape of an encoded chunk of ``shape``. Raises `MetadataError` when the codec cannot take such chunks."""

@@ -14,6 +14,7 @@ have `MAX_VARIABLE_NBYTES` once it is decompressed, and the array -> bytes codec
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.codecs import lookup, scratch
 from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
-from zarrfs.codecs.numpy_filter import NumpyFilter
+from zarrfs.codecs.numpy_filter import FilterOnBytes, NumpyFilter
 from zarrfs.codecs.streams import Made
 from zarrfs.codecs.vlen import ObjectCodec, is_much
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, NotRepresentable, TooLarge
@@ -258,6 +259,20 @@ class CodecChain:
         with scratch.scratch(sizes.limits[0]) as buffer:
             elements = self._elements(self._serialized(data, shape, buffer), shape)
             copying.copy(out, elements if selection is None else elements[selection])
+
+    @property
+    def after_another(self) -> bool:
+        """Whether elements decode from those before them (`ArrayArrayCodec.after_another`)."""
+        filters = (step.filter for step in self._bytes_codecs if isinstance(step, FilterOnBytes))
+        return any(codec.after_another for codec in (*self._array_codecs, *filters))
+
+    def order(self, ndim: int) -> tuple[int, ...]:
+        """The dimensions of a chunk in the order in which such codecs go through its elements, the slowest first."""
+        order = tuple(range(ndim))
+        for codec in itertools.takewhile(lambda each: not each.after_another, self._array_codecs):
+            if (permutation := codec.permutation(ndim)) is not None:
+                order = tuple(order[axis] for axis in permutation)
+        return order
 
     @property
     def _is_memory(self) -> bool:

@@ -39,8 +39,6 @@ class NumpyFilter(ArrayArrayCodec):
     filter_name: ClassVar[str]
     bits_to_a_byte: ClassVar[bool] = False
     """Whether eight decoded elements are one encoded one, behind one that says how many of the last do not count."""
-    after_another: ClassVar[bool] = False
-    """Whether an encoded element is the difference to the one before it."""
 
     def __init__(self, codec: Any) -> None:
         self._codec = codec
