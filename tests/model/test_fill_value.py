@@ -19,7 +19,7 @@ from tests.support.data_types import data_types, elements, variable_types
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model import variable_fill
 from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType, from_name
-from zarrfs.model.fill_value import NAT, from_json, to_json
+from zarrfs.model.fill_value import NAT, from_json, to_json, undefined
 
 F2, F4, F8, C8, I8 = (from_name(name) for name in ("float16", "float32", "float64", "complex64", "int64"))
 
@@ -137,6 +137,13 @@ def test_a_string_that_is_not_unicode_has_no_json_form() -> None:
 def test_not_a_time_is_the_least_integer() -> None:
     data_type = from_name("numpy.datetime64", {"unit": "s", "scale_factor": 1})
     assert from_json(data_type, "NaT") == from_json(data_type, NAT) == np.array("NaT", "<M8[s]").tobytes()
+
+
+@pytest.mark.parametrize("name", ["numpy.datetime64", "numpy.timedelta64"])
+def test_where_the_fill_value_of_times_is_undefined_no_time_is_read_and_not_1970(name: str) -> None:
+    data_type = from_name(name, {"unit": "s", "scale_factor": 1})
+    assert np.isnat(np.frombuffer(undefined(data_type), data_type.dtype)[0])
+    assert undefined(from_name("float32")) == bytes(4)
 
 
 def test_fields_are_an_object_or_base64() -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model.data_type import DataType, from_numpy
-from zarrfs.model.variable_fill import variable_from_json, variable_to_json
+from zarrfs.model.variable_fill import empty, variable_from_json, variable_to_json
 
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NAT = -(2**63)
@@ -91,6 +91,16 @@ def to_json(data_type: DataType, fill_value: bytes) -> Any:
         # As zarr-python writes it: without the padding.
         fill_value = fill_value.rstrip(b"\0")
     return base64.standard_b64encode(fill_value).decode("ascii")
+
+
+def undefined(data_type: DataType) -> bytes:
+    """The bytes of one element of a missing chunk where the fill value is undefined: zeros, an empty element, and NaT for times.
+
+    zarr-python 3 reads the same. Zero would be a time that nobody measured: midnight of 1 January 1970.
+    """
+    if data_type.is_variable:
+        return empty(data_type)
+    return NAT.to_bytes(8, "little", signed=True) if data_type.dtype.kind in "mM" else bytes(data_type.itemsize)
 
 
 def float_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> bytes:

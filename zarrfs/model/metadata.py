@@ -17,8 +17,8 @@ from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
+from zarrfs.model.fill_value import undefined
 from zarrfs.model.shards import ShardSpec
-from zarrfs.model.variable_fill import empty
 
 # A chunk is decoded whole. Blosc cannot hold more than this, and a hostile document declares 2^62 bytes as easily as 2^10.
 MAX_CHUNK_NBYTES = 2**31 - 1
@@ -78,10 +78,10 @@ class ArrayMetadata:
 
     @property
     def fill_bytes(self) -> bytes:
-        """One element of what missing chunks read as: the fill value; zeros, or an empty one, where it is undefined."""
+        """One element of what missing chunks read as: the fill value, or what stands for an undefined one (`fill_value.undefined`)."""
         if self.fill_value is not None:
             return self.fill_value
-        return empty(self.data_type) if self.data_type.is_variable else bytes(self.data_type.itemsize)
+        return undefined(self.data_type)
 
     @property
     def held_nbytes(self) -> int:

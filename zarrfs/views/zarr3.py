@@ -230,7 +230,7 @@ def zarr3_group(node: GroupNode) -> bytes:
 def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNode:
     """What ``data``, written as ``zarr.json``, says of the node at ``path``; a consolidated copy in it is passed over.
 
-    Of an array, the chain is complete, and an undefined fill value zeros, as `zarr3_array` has them. Raises `ContentInvalid`, also for
+    Of an array, the chain is complete, and an undefined fill value defined, as `zarr3_array` has them. Raises `ContentInvalid`, also for
     what the view cannot show.
     """
     document = parsed(ident, data, LOOSE)

@@ -69,7 +69,7 @@ def format_fill(fill_value: bytes | None, stored: Stored, *, software: bool) -> 
     if fill_value is None:
         if software:
             return None
-        fill_value = bytes(stored.itemsize)
+        fill_value = fills.undefined(from_numpy(stored))
     data_type = from_numpy(stored)
     match stored.kind:
         case "f":
