@@ -253,7 +253,9 @@ HOLE = (EMPTY, EMPTY)
     [
         # Gaps, another order than that of the index, bytes that nobody uses, chunks that share their bytes, a chunk of no bytes.
         (b"..bb..aa...." + pairs((6, 2), (2, 2), HOLE, (6, 2)), [b"aa", b"bb", None, b"aa"]),
-        (b"aa" + pairs((0, 2), (1, 0), (99, EMPTY), (0, EMPTY)), [b"aa", b"", None, None]),
+        (b"aa" + pairs((0, 2), (1, 0), HOLE, HOLE), [b"aa", b"", None, None]),
+        # One number alone says that nothing is there.
+        (b"aa" + pairs((0, 2), (99, EMPTY), (0, EMPTY), (EMPTY, 2)), [b"aa", "bad", "bad", "bad"]),
         # Into the index, beyond the end, and so far that the sum would overflow.
         (b"aa" + pairs((0, 2), (1, 2), (70, 1), (2**64 - 2, 4)), [b"aa", "bad", "bad", "bad"]),
         # Overlapping ones, and one that is apart from them.

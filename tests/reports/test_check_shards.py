@@ -89,6 +89,13 @@ def test_chunks_that_an_index_misplaces_are_told_together(tmp_path: Path) -> Non
     assert (report.chunks, report.shards, report.shard_chunks, report.shard_chunks_possible) == (4, 2, 4, 8)
 
 
+def test_an_entry_of_which_one_number_says_empty_is_damage(tmp_path: Path) -> None:
+    others = {1: (0, 2**64 - 1), 2: (2**64 - 1, 4)}
+    report = checked(store_with(tmp_path, {3: shard(4, {0: b"abcd"}, others=others)}))
+    assert only(report).reason.startswith("shard (3,): 2 of its chunks cannot be read ((13,), (14,)): ")
+    assert report.chunks == 1
+
+
 def test_many_misplaced_chunks_are_not_all_named(tmp_path: Path) -> None:
     codecs = (sharding(1),)
     bad = shard(16, {15: b"z"}, others=dict.fromkeys(range(15), (2**64 - 2, 4)))

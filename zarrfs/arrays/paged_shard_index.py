@@ -15,7 +15,7 @@ import numpy as np
 from zarrfs.errors import ShardIndexInvalid, TooLarge
 from zarrfs.keys import ByteRange
 from zarrfs.model.chunk_grid import Shape
-from zarrfs.model.shards import EMPTY, Pairs, ShardSpec
+from zarrfs.model.shards import EMPTY, Pairs, ShardSpec, are_there
 from zarrfs.stores.base import Buffer
 
 HELD_NBYTES = 4 << 20
@@ -103,7 +103,7 @@ class PagedIndex:
     def pair(self, pairs: Pairs, place: int) -> tuple[int, int] | ShardIndexInvalid | None:
         """What ``pairs``, the page that it is on, say of a chunk."""
         offset, nbytes = pairs[place % PAGE_PAIRS].tolist()
-        if nbytes == EMPTY:
+        if offset == nbytes == EMPTY:
             return None
         if not (self._first <= offset and offset + nbytes <= self._stop):
             return ShardIndexInvalid(f"the index of the shard says {nbytes} bytes from {offset}, where no chunk of it can lie")
@@ -112,7 +112,7 @@ class PagedIndex:
     def tally(self, page: int, pairs: Pairs) -> Tally:
         """All that a page says."""
         offsets, lengths = pairs[:, 0], pairs[:, 1]
-        there = lengths != EMPTY
+        there = are_there(pairs)
         low, high = np.uint64(self._first), np.uint64(max(self._first, self._stop))
         sound = there & (offsets >= low) & (offsets <= high)
         sound[sound] = lengths[sound] <= high - offsets[sound]

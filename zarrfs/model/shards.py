@@ -6,7 +6,7 @@ Sources: v3 final, codec ``sharding_indexed`` 1.0 ("Binary shard format"); v3 co
     index | chunk bytes, in any order, with gaps          index_location "start"
 
 The index holds a pair of unsigned 64-bit integers (offset from the beginning of the shard, nbytes) for each chunk of the shard, also for
-those that lie outside of the array, in C order. A chunk that is not there has nbytes 2^64 - 1, whatever its offset.
+those that lie outside of the array, in C order. Of a chunk that is not there both are 2^64 - 1; where one alone is, the index is damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.codec_spec import CodecSpec
 
 EMPTY = 2**64 - 1
-"""As nbytes: there is no such chunk."""
+"""As offset and nbytes: there is no such chunk."""
 
 # Of one shard. An index of more is longer than what zarrfs reads at once.
 MAX_CHUNKS = 2**26
@@ -132,7 +132,7 @@ class ShardIndex:
     def find(self, place: int) -> tuple[int, int] | None:
         """Offset and nbytes of a chunk; None where there is none. Raises `ShardIndexInvalid` for a pair that cannot be right."""
         offset, nbytes = self._pairs[place].tolist()
-        if nbytes == EMPTY:
+        if offset == nbytes == EMPTY:
             return None
         if self._bad[place]:
             raise ShardIndexInvalid(f"the index of the shard says {nbytes} bytes from {offset}, where no chunk of it can lie")
@@ -140,18 +140,18 @@ class ShardIndex:
 
     def stored_pairs(self) -> list[int]:
         """Of every chunk that is there, those with bad pairs included."""
-        places: list[int] = np.flatnonzero(self._pairs[:, 1] != EMPTY).tolist()
+        places: list[int] = np.flatnonzero(are_there(self._pairs)).tolist()
         return places
 
     def stored(self) -> Iterator[tuple[int, int]]:
         """Place and nbytes of every chunk that is there and can be read."""
-        there = np.flatnonzero((self._pairs[:, 1] != EMPTY) & ~self._bad)
+        there = np.flatnonzero(are_there(self._pairs) & ~self._bad)
         return zip(there.tolist(), self._pairs[there, 1].tolist(), strict=True)
 
     @property
     def count(self) -> int:
         """Chunks that are there."""
-        return int(np.count_nonzero(self._pairs[:, 1] != EMPTY))
+        return int(np.count_nonzero(are_there(self._pairs)))
 
     @property
     def bad_count(self) -> int:
@@ -162,16 +162,22 @@ class ShardIndex:
     def used_nbytes(self) -> int:
         """Bytes of the shard that belong to some chunk."""
         offsets, lengths = self._pairs[:, 0], self._pairs[:, 1]
-        holding = (lengths != EMPTY) & (lengths > 0) & ~self._bad
+        holding = are_there(self._pairs) & (lengths > 0) & ~self._bad
         # Those that begin at the same byte are identical: else they were bad.
         _, each = np.unique(offsets[holding], return_index=True)
         return int(lengths[holding][each].sum())
 
 
+def are_there(pairs: Pairs) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Of each pair whether it is one of a chunk, right or wrong: whether one of its numbers is not `EMPTY`."""
+    there: np.ndarray[Any, np.dtype[np.bool_]] = (pairs != EMPTY).any(axis=1)
+    return there
+
+
 def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which pairs cannot be right. In unsigned arithmetic that cannot overflow: ends are computed for pairs inside only."""
     offsets, lengths = pairs[:, 0], pairs[:, 1]
-    there = lengths != EMPTY
+    there = are_there(pairs)
     low, high = np.uint64(first), np.uint64(max(first, stop))
     inside = there & (offsets >= low) & (offsets <= high)
     inside[inside] = lengths[inside] <= high - offsets[inside]
