@@ -123,6 +123,17 @@ def test_raw_bits_are_a_list_and_raw_bytes_are_base64() -> None:
     assert to_json(raw, b"abc") == "YWJj" and from_json(raw, "YWJj") == b"abc"
 
 
+@pytest.mark.parametrize("digits", ["0x01", "0x010203", "0xabcdefABCDEF01", "0x"])
+def test_digits_are_no_base64_of_raw_bits_and_of_fields(digits: str) -> None:
+    """Three bytes, or six, in base64: where the text has another form, it is not what somebody meant."""
+    for nbytes in (1, 3, 6, 12):
+        fields = {"fields": [[f"f{number}", "uint8"] for number in range(nbytes)]}
+        for data_type in (from_name(f"r{8 * nbytes}"), from_name("struct", fields)):
+            with pytest.raises(MetadataError):
+                from_json(data_type, digits)
+    assert from_json(from_name("raw_bytes", {"length_bytes": 3}), "0x01") == base64.b64decode("0x01")
+
+
 def test_padding_of_strings_is_not_written() -> None:
     null_terminated = from_name("null_terminated_bytes", {"length_bytes": 4})
     assert to_json(null_terminated, b"zz\0\0") == "eno="

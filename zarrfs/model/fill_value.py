@@ -25,6 +25,8 @@ from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.variable_fill import empty, variable_from_json, variable_to_json
 
+# Digits that are base64 by accident; such text means bytes in the types that have no form in base64 of their own.
+_HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})+")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NAT = -(2**63)
 
@@ -58,6 +60,8 @@ def from_json(data_type: DataType, value: Any) -> bytes:
         if not all(type(each) is int and 0 <= each < 256 for each in value) or len(value) != dtype.itemsize:
             raise _refused(data_type, value)
         return bytes(value)
+    if (_is_raw(data_type) or data_type.name == "struct") and isinstance(value, str) and _HEX.fullmatch(value):
+        raise _refused(data_type, value)
     return base64_from_json(data_type, value)
 
 
@@ -83,7 +87,7 @@ def to_json(data_type: DataType, fill_value: bytes) -> Any:
         return int.from_bytes(fill_value, "little", signed=True)
     if dtype.kind == "U":
         return utf32_to_json(fill_value)
-    if data_type.name.startswith("r") and data_type.name[1:].isdecimal():
+    if _is_raw(data_type):
         return list(fill_value)
     if data_type.name == "struct":
         return _fields_to_json(dtype, fill_value)
@@ -223,6 +227,10 @@ def _bits_from_hex(dtype: np.dtype[Any], value: str, data_type: DataType) -> byt
     if len(digits) != 2 * dtype.itemsize or not re.fullmatch("[0-9a-fA-F]+", digits):
         raise _refused(data_type, value)
     return bytes.fromhex(digits)[::-1]
+
+
+def _is_raw(data_type: DataType) -> bool:
+    return data_type.name.startswith("r") and data_type.name[1:].isdecimal()
 
 
 def _is_special(number: float) -> bool:

@@ -196,7 +196,7 @@ def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.boo
         overlapping[1:] |= begins[1:] < np.maximum.accumulate(ends)[:-1]
         overlapping[:-1] |= ends[:-1] > begins[1:]
         bad[by_offset] |= overlapping[which]
-    return bad  # type: ignore[no-any-return]
+    return bad
 
 
 def assemble(spec: ShardSpec, chunks: Mapping[int, Buffer], index_nbytes: int) -> tuple[list[Buffer], Pairs]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from typing import Any
@@ -73,7 +74,7 @@ def test_core_data_types(name: str, dtype: str) -> None:
     """Table 1."""
     assert stored(name) == np.dtype(dtype)
     assert format_type(np.dtype(dtype), software=False) == name
-    assert stored({"extension": "http://example.org/any", "type": name}) == np.dtype(dtype)
+    assert stored({"extension": STRUCT, "type": name}) == np.dtype(dtype)
 
 
 @pytest.mark.parametrize("name", ["i1", "u1", "|i1", "|b1", "<i2", ">i2", "<u8", ">u8", "<f2", ">f4", "<f8", "<c8", ">c16"])
@@ -150,6 +151,32 @@ def test_types_that_are_too_large_are_refused(name: str) -> None:
 def test_extension_types_count_by_their_type(uri: str, named: Any, dtype: Any) -> None:
     for value in ({"extension": uri, "type": named}, {"type": named, "fallback": None}):
         assert stored(value) == np.dtype(dtype)
+
+
+FOREIGN = "http://example.org/x"
+
+
+@pytest.mark.parametrize(
+    "named",
+    [">i4", "int32", "<M8[s]", "|S4", 7, 1.5, None, True, {"bits": 12}, {"type": "<i4"}, ["int32"], [["a", ">i4"]], [], "", {}],
+)
+def test_what_a_type_means_is_its_extension_s_to_say_and_the_fallback_is_read(named: Any) -> None:
+    for uri in (FOREIGN, "https://purl.org/zarr/spec/extensions/data-types/datetime/2.0", "https://example.org/string/1.0", 7, {}):
+        node = array(data_type={"extension": uri, "type": named, "fallback": "uint32"}, fill_value=0)
+        assert node.metadata.data_type.dtype == np.dtype("<u4")
+        assert node.metadata.codecs[0].configuration == {"endian": "little"}
+        assert any("fallback" in warning for warning in node.warnings)
+        with pytest.raises(MetadataUnsupported, match="not known"):
+            stored({"extension": uri, "type": named})
+
+
+@pytest.mark.parametrize("named", [7, None, {"bits": 12}, [["a"]], [["a", 7]], [["a", {"extension": FOREIGN, "type": "<i4"}]], ""])
+def test_what_is_no_type_of_a_known_extension_has_its_fallback_read(named: Any) -> None:
+    for value in ({"extension": STRUCT, "type": named}, {"type": named}):
+        warnings: list[str] = []
+        fallback = ["nothing", {"extension": FOREIGN, "type": ">i2"}, "r32"]
+        assert parse_type({**value, "fallback": fallback}, fallbacks=True, warnings=warnings) == np.dtype("|V4")
+        assert len(warnings) == 1
 
 
 def test_an_extension_type_with_other_members_is_refused() -> None:
@@ -323,6 +350,11 @@ def test_fill_values(dtype: Any, value: Any, expected: bytes) -> None:
         ("<c8", [1, 2, 3]),
         ("<c8", ["0x00", 1]),
         ("|V3", "0x0102"),
+        ("|V3", "0x01"),
+        ("|V9", "0b00000001"),
+        ("|S3", "0x01"),
+        ([("a", "|V3")], "0x01"),
+        ([("a", "<i2"), ("b", "<i4")], "0x010203"),
         ("|V3", "AQI="),
         ("|V3", [1, 2, 3]),
         ("|S2", "YWJj"),
@@ -352,6 +384,15 @@ def test_fill_value_null_is_undefined_and_written_by_the_software_alone() -> Non
     assert fill(None, "<i4") is None
     assert format_fill(None, np.dtype("<i4"), software=True) is None
     assert format_fill(None, np.dtype("<i4"), software=False) == 0
+
+
+@pytest.mark.parametrize("dtype", ["|V3", "|S3", [("a", "|V3")]])
+def test_an_element_whose_base64_looks_like_digits_is_not_written(dtype: Any) -> None:
+    """It would not be read back."""
+    element = base64.b64decode("0x01")
+    with pytest.raises(NotRepresentable, match="digits"):
+        format_fill(element, np.dtype(dtype), software=True)
+    assert fill(format_fill(element, np.dtype(dtype), software=False), dtype) == element
 
 
 @pytest.mark.parametrize(

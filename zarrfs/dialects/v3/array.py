@@ -81,7 +81,8 @@ def parse_array(document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, 
 def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The document that says ``metadata``, its members in the order in which zarr-python 3.1 writes them.
 
-    An undefined fill value becomes what missing chunks read as: the text demands one. A chain without an array -> bytes codec gets ``bytes``, little-endian.
+    An undefined fill value becomes what missing chunks read as: the text demands one. A chain without an array -> bytes codec gets
+    ``bytes``, little-endian.
     ``structured`` keeps this older name of ``struct``, and its fill value the form that goes with it: zarr-python 3.1 knows no other.
     Raises `NotRepresentable`.
     """

@@ -219,7 +219,8 @@ def _fill_value(
         if stored.hasobject:
             found = object_fill_from_json(data_type, value)
         else:
-            found = parse_fill(value, stored, as_text=isinstance(named, str) and named.startswith("S"))
+            # Fallbacks are the text's, which the software has not.
+            found = parse_fill(value, stored, as_text=is_fallback or (isinstance(named, str) and named.startswith("S")))
     except MetadataError:
         if not is_fallback:
             raise

@@ -9,6 +9,7 @@ Source: Zarr v3 core draft of 2022, "fill_value" (array metadata); stores of zar
   pattern for floats (the payload of a NaN is kept), real and imaginary part one after the other for complex, bytes from left to right for
   all others.
 * An integer has no fraction and no exponent, and is in range.
+* Digits of another width are refused, also where they would be base64 of a raw or structured element.
 * The text says nothing of the fill values of its extensions. The software wrote base64 for what it calls ``|S4``; what the text calls
   ``S4`` has its fill value as text. 0 stands for zeros in a struct.
 * null means undefined. The text does not permit it, the software wrote it.
@@ -24,7 +25,7 @@ import numpy as np
 
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.v2.types import Stored
-from zarrfs.errors import MetadataError
+from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model import fill_value as fills
 from zarrfs.model.data_type import DataType, from_numpy, little_endian
 
@@ -45,9 +46,9 @@ def parse_fill(value: Any, stored: Stored, *, as_text: bool) -> bytes | None:
         digits = _digits(value)
         if len(digits) == stored.itemsize:
             return _from_digits(digits, stored, data_type, value)
-        if stored.kind not in "SV":
+        if stored.kind not in "SV" or (digits and not (as_text and stored.kind == "S")):
+            # Too few digits, or too many. They might be base64, too, which is never so long as the digits of all bytes.
             raise _refused(data_type, value)
-        # Of these, no text and no base64 is so long as the digits of all bytes.
     match stored.kind:
         case "f":
             return fills.from_json(data_type, _special(value))
@@ -65,7 +66,10 @@ def parse_fill(value: Any, stored: Stored, *, as_text: bool) -> bytes | None:
 
 
 def format_fill(fill_value: bytes | None, stored: Stored, *, software: bool) -> Any:
-    """The member ``fill_value`` in the words of a form. The software has one NaN, and null; the text has neither limit nor null."""
+    """The member ``fill_value`` in the words of a form. The software has one NaN, and null; the text has neither limit nor null.
+
+    Raises `NotRepresentable` for an element whose base64 would be read as digits.
+    """
     if fill_value is None:
         if software:
             return None
@@ -77,14 +81,23 @@ def format_fill(fill_value: bytes | None, stored: Stored, *, software: bool) -> 
         case "c":
             return [_float(part, software) for part in fills.to_json(data_type, fill_value)]
         case "S" if software:
-            return fills.to_json(data_type, fill_value)
+            return _base64(fill_value.rstrip(b"\0"), data_type)
         case "S":
             return "0x" + fill_value.hex() if fill_value.strip(b"\0") else ""
         case "V" if software:
-            return base64.standard_b64encode(_reordered(fill_value, little_endian(stored), stored)).decode("ascii")
+            return _base64(_reordered(fill_value, little_endian(stored), stored), data_type)
         case "V":
             return "0x" + _reordered(fill_value, little_endian(stored), stored).hex()
     return fills.to_json(data_type, fill_value)
+
+
+def _base64(element: bytes, data_type: DataType) -> str:
+    text = base64.standard_b64encode(element).decode("ascii")
+    if _digits(text):
+        raise NotRepresentable(
+            f"the fill value {element.hex()} of type {data_type.name} is digits in base64, which would be read as such"
+        )
+    return text
 
 
 def _special(value: Any) -> Any:

@@ -8,9 +8,10 @@ zarr-python 2.13 to 2.16 and GDAL 3.6.
     extensions  {"extension": URI, "type": "<M8[ns]", "fallback": "int64"}
                 "<M8[ns]" ">m8[D]" "S4" "|S4" "<U4" "<c8" [["name", "<U4"], ["age", "int32"]] "|O"
 
-Both generations are read in hierarchies of both forms. What an extension says counts by its ``type`` alone: software wrote URIs that lead
-nowhere ("TODO: bytestring array protocol URL"). A type that is not known is read as the first of its ``fallback`` that is, unless the
-user chose otherwise (``v3_2022.fallback=refuse``), and the node tells of it.
+Both generations are read in hierarchies of both forms. What an extension of zarr-specs says counts by its ``type``: software wrote
+several URIs, none, and some that lead nowhere ("TODO: bytestring array protocol URL"). The ``type`` of any other URI, which may be any
+JSON value, is that extension's to define. A type that is not known is read as the first of its ``fallback`` that is, unless the user chose
+otherwise (``v3_2022.fallback=refuse``), and the node tells of it.
 
 `Stored` is a NumPy type with the byte order of stored elements; `zarrfs.dialects.v2.types` shares it.
 """
@@ -18,6 +19,7 @@ user chose otherwise (``v3_2022.fallback=refuse``), and the node tells of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,11 @@ _ORDERLESS = re.compile(r"[biu]1|S[0-9]+")
 _NUMPY = re.compile(r"[<>|][biufcSUVO][0-9]*|[<>][mM]8\[(?!generic\])[^\]]+\]")
 _RAW = re.compile(r"r([1-9][0-9]{0,9})")
 _MAX_NESTING = 16
+# The extensions that are interpreted here, by every URI that the text and software have for them; nothing, where there is none.
+_URI = re.compile(
+    r"(?:https?://(?:purl\.org/zarr/spec|zarr-specs\.readthedocs\.io)/(?:[A-Za-z0-9_.-]+/)*"
+    r"(?:datetime|string|struct|complex)(?:-dtypes)?(?:/v?1(?:\.[0-9]+)*(?:\.html)?)?/?|TODO: [a-z]+ array protocol URL)?"
+)
 
 # What the text calls its extensions, and what zarr-python wrote in place of it.
 _TEXT_URI = "https://purl.org/zarr/spec/extensions/data-types/{}/1.0"
@@ -72,18 +79,19 @@ def parse_type(value: Any, *, fallbacks: bool, warnings: list[str]) -> Stored:
         except _Unknown:
             raise MetadataUnsupported(f"data type {shortened(value)} is not known") from None
     named = documents.member(value, "type")
+    said = shortened(named)
     try:
-        return _known(named, 0)
-    except (_Unknown, MetadataUnsupported):
+        return _of_extension(value, 0)
+    except (_Unknown, MetadataError):
         found = _fallback(value.get("fallback"))
+    if not _is_interpreted(value):
+        said += f" of extension {shortened(value['extension'])}"
     if found is None:
-        raise MetadataUnsupported(f"data type {shortened(named)} is not known, and has no fallback that is")
+        raise MetadataUnsupported(f"data type {said} is not known, and has no fallback that is")
     name, stored = found
     if not fallbacks:
-        raise MetadataUnsupported(
-            f"data type {shortened(named)} is not known, and its fallback {shortened(name)} is not to be used"
-        )
-    warnings.append(f"data type {shortened(named)} is not known, and read as its fallback {shortened(name)}")
+        raise MetadataUnsupported(f"data type {said} is not known, and its fallback {shortened(name)} is not to be used")
+    warnings.append(f"data type {said} is not known, and read as its fallback {shortened(name)}")
     return stored
 
 
@@ -122,6 +130,18 @@ def _is_said_by(named: Any, stored: Stored) -> bool:
         return _known(named, 0) == stored
     except (_Unknown, MetadataError):
         return False
+
+
+def _is_interpreted(value: Mapping[str, Any]) -> bool:
+    uri = value.get("extension")
+    return uri is None or (isinstance(uri, str) and _URI.fullmatch(uri) is not None)
+
+
+def _of_extension(value: Mapping[str, Any], depth: int) -> Stored:
+    """The type that an object with the members ``extension`` and ``type`` says. Raises as `_known`."""
+    if not _is_interpreted(value):
+        raise _Unknown
+    return _known(documents.member(value, "type"), depth)
 
 
 def _known(value: Any, depth: int) -> Stored:
@@ -163,7 +183,7 @@ def _structured(fields: list[Any], depth: int) -> Stored:
         if not isinstance(item, list) or len(item) not in (2, 3):
             raise MetadataError(f"a field is a name and a type, not {shortened(item)}")
         name = documents.string(item[0], "the name of a field")
-        inner = _known(item[1]["type"] if isinstance(item[1], dict) and "type" in item[1] else item[1], depth + 1)
+        inner = _of_extension(item[1], depth + 1) if isinstance(item[1], dict) else _known(item[1], depth + 1)
         lengths = documents.shape(item[2], "the shape of a field") if len(item) == 3 else ()
         nbytes = inner.itemsize
         for length in lengths:
@@ -183,13 +203,12 @@ def _structured(fields: list[Any], depth: int) -> Stored:
 def _fallback(value: Any) -> tuple[Any, Stored] | None:
     """The first of one or several fallbacks that is known."""
     for each in value if isinstance(value, list) else [value]:
-        named = each.get("type") if isinstance(each, dict) else each
         try:
-            stored = _known(named, 0)
+            stored = _of_extension(each, 0) if isinstance(each, dict) else _known(each, 0)
         except (_Unknown, MetadataError):
             continue
         if not stored.hasobject:
-            return named, stored
+            return each["type"] if isinstance(each, dict) else each, stored
     return None
 
 
