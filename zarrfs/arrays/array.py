@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from zarrfs import threads
+from zarrfs.arrays.booleans import has_booleans, invalid_boolean
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.live_node import with_memory
@@ -59,6 +60,7 @@ class Array:
         self.chain = CodecChain.build(node.metadata.codecs, node.metadata.data_type)
         self.plain = CodecChain.build((), node.metadata.data_type) if node.metadata.data_type.is_variable else None
         self.serial = next(_serials)
+        self._has_booleans = has_booleans(node.metadata.data_type.dtype)
         self._counters = counters
         self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
 
@@ -140,7 +142,9 @@ class Array:
         no chunk of this array."""
         async with self.chunks.holding(), self._budget.working(len(data) + self._decoding_nbytes(coords)):
             encoded = data if spill.is_mapped(data) else bytes(data)
-            await self._decoded(coords, encoded)
+            elements = await self._decoded(coords, encoded)
+            if (why := await self.invalid(coords, elements)) is not None:
+                raise self.naming(ChunkDecodeError(why), "decoding", coords)
             await self.chunks.update({coords: encoded})
 
     async def encode_chunk(self, coords: Coords, data: Buffer) -> Buffer:
@@ -175,6 +179,12 @@ class Array:
         # What is there, and what is put into it.
         each = max(map(self._decoding_nbytes, coords), default=0)
         return self._budget.working(2 * (min(nbytes, spill.large_nbytes()) + each))
+
+    async def invalid(self, coords: Coords, elements: Elements) -> str | None:
+        """Why ``elements``, a decoded chunk, are none of the array's type: `zarrfs.arrays.booleans`. None where they are."""
+        if not self._has_booleans:
+            return None
+        return await threads.cpu(self._cost(coords), invalid_boolean, part(elements, self.inside(coords)))
 
     def encode_now(self, coords: Coords, elements: Elements, *, whole: bool = False) -> Buffer:
         """As `encode_chunk`, of elements that nobody changes afterwards; ``whole``: what lies beyond the array's edge is right. In a
@@ -290,10 +300,18 @@ class Array:
         buffers = spill.Buffers()
         for coords, data in chunks:
             try:
+                if self._has_booleans:
+                    self._check_booleans(coords, data)
                 encoded.append(buffers.kept(self._encode(coords, data)))
             except ZarrfsError as error:
                 raise self.naming(error, "encoding", coords) from error
         return encoded
+
+    def _check_booleans(self, coords: Coords, data: Buffer) -> None:
+        metadata = self.metadata
+        elements = np.frombuffer(data, metadata.data_type.dtype).reshape(metadata.chunk_grid.chunk_shape(coords))
+        if (why := invalid_boolean(part(elements, self.inside(coords)))) is not None:
+            raise ChunkEncodeError(why)
 
     def _encode(self, coords: Coords, data: Buffer) -> Buffer:
         metadata = self.metadata

@@ -15,9 +15,10 @@ import numpy as np
 
 from zarrfs import threads
 from zarrfs.arrays.array import Array, Elements, fill, is_filled, part
+from zarrfs.arrays.booleans import invalid_boolean
 from zarrfs.arrays.chunk_store import Lasting, Merge
 from zarrfs.arrays.padding import is_padding
-from zarrfs.errors import ChunkDecodeError
+from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.memory import spill
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.base import Buffer
@@ -96,6 +97,8 @@ class ElementMerge(_Elements):
         mask = self._mask = self._changed()
         into, theirs = self._before(stored), self._inside(self._elements)
         inside = self._inside(into)
+        if (why := invalid_boolean(theirs, mask)) is not None:
+            raise self._array.naming(ChunkEncodeError(why), "encoding", self._coords)
         decoded = 0 if stored is None else 1
         if self._sparse and same_bits(inside, theirs, mask):
             return stored, decoded

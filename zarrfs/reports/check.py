@@ -14,7 +14,7 @@ import trio
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.errors import MetadataUnsupported
+from zarrfs.errors import ChunkDecodeError, MetadataUnsupported
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
@@ -142,6 +142,10 @@ async def _read(array: Array, store: Store, memory: int, report: Report, told: C
     async def one(coords: Coords) -> None:
         try:
             elements = await array.read_chunk(coords)
+            if elements is not None:
+                why = await array.invalid(coords, elements)
+                if why is not None:
+                    raise array.naming(ChunkDecodeError(why), "decoding", coords)
             stat = await array.chunks.stat(coords) if elements is not None else None
         except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
             report.add_chunk_error(array.path, array.chunks.keys(coords)[0], coords, error)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from zarrfs.arrays.array import Array, ChunkPart
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.shard_survey import ShardSurvey, SurveyedShard
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import ChunkDecodeError, ZarrfsError
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.memory.spill import array as array_of
 from zarrfs.model.chunk_grid import Coords, in_grid
@@ -100,7 +100,10 @@ async def _read_group(array: Array, group: dict[Coords, int], report: Report) ->
         (coords,) = group
         report.add_chunk_error(array.path, array.chunks.keys(coords)[0], coords, error)
         return
-    for (coords, nbytes), result in zip(group.items(), results, strict=True):
+    for part, result in zip(parts, results, strict=True):
+        coords, nbytes = part.coords, group[part.coords]
+        if result is True and (why := await array.invalid(coords, part.out)) is not None:
+            result = array.naming(ChunkDecodeError(why), "decoding", coords)
         if isinstance(result, ZarrfsError):
             report.add_chunk_error(array.path, array.chunks.keys(coords)[0], coords, result)
         elif result:

@@ -10,8 +10,8 @@ zarr-python 2.13 to 2.16 and GDAL 3.6.
 
 Both generations are read in hierarchies of both forms. What an extension of zarr-specs says counts by its ``type``: software wrote
 several URIs, none, and some that lead nowhere ("TODO: bytestring array protocol URL"). The ``type`` of any other URI, which may be any
-JSON value, is that extension's to define. A type that is not known is read as the first of its ``fallback`` that is, unless the user chose
-otherwise (``v3_2022.fallback=refuse``), and the node tells of it.
+JSON value, is that extension's to define. A type that is not known is read as the first of its ``fallback`` that is, unless the user
+chose otherwise (``v3_2022.fallback=refuse``), and the node tells of it.
 
 `Stored` is a NumPy type with the byte order of stored elements; `zarrfs.dialects.v2.types` shares it.
 """
