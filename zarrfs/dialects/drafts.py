@@ -24,7 +24,9 @@ ENTRY = "zarr.json"
 PROTOCOL = "https://purl.org/zarr/spec/protocol/core/3.0"
 
 _PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/(?:protocol/)?core/([0-9]{1,9})\.([0-9]{1,9})/?")
-_SPECIFICATION = re.compile(r"https?://purl\.org/zarr/spec/((?:[A-Za-z0-9_-]+/)+)([A-Za-z_][A-Za-z0-9_-]*)(?:/v?[0-9][0-9.]*)?/?")
+_SPECIFICATION = re.compile(
+    r"https?://purl\.org/zarr/spec/((?:[A-Za-z0-9_-]+/)+)([A-Za-z_][A-Za-z0-9_-]*)(?:/v?([0-9]{1,9})(?:\.[0-9.]*)?)?/?"
+)
 _CODEC_KINDS = ("codec", "codecs")
 
 
@@ -36,9 +38,9 @@ def protocol_version(uri: object) -> tuple[int, int] | None:
 
 def name_in_uri(uri: object, kinds: Iterable[str]) -> str | None:
     """``gzip`` of ``https://purl.org/zarr/spec/codec/gzip/1.0`` where the part before the name is one of ``kinds``; None where ``uri``
-    is none of zarr-specs, or of something else: others may mean something else by the same name."""
+    is none of zarr-specs, or of something else: others may mean something else by the same name. So may another major version."""
     match = _SPECIFICATION.fullmatch(uri) if isinstance(uri, str) else None
-    if match is None:
+    if match is None or int(match[3] or 1) != 1:
         return None
     return match[2] if match[1].strip("/").rpartition("/")[2] in kinds else None
 
