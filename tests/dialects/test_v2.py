@@ -147,7 +147,7 @@ def test_other_members_are_ignored() -> None:
     "members",
     [
         {"zarr_format": 3},
-        {"zarr_format": "2"},
+        {"zarr_format": "2.0"},
         {"zarr_format": 2.0},
         {"zarr_format": True},
         {"shape": [-4, 1]},
@@ -387,13 +387,50 @@ def test_fixed_length_strings_are_base64() -> None:
     """Fill value encoding: "MUST be encoded as an ASCII string using the standard Base64 alphabet"."""
     assert fill("|S5", "eno=") == b"zz"
     assert fill("|S5", "") == b""
-    for value in ("zz!", "eno", "é", "QUJDREVGRw==", 1, 0.5, ["eno="]):
+    for value in ("zz!", "eno", "é", "QUJDREVGRw==", 123456, ["eno="]):
         refused(dtype="|S5", fill_value=value)
     assert fill_to_json(np.dtype("|S5"), b"zz\0\0\0") == "eno="
 
 
 def test_the_number_zero_fills_strings_as_zarr_python_did() -> None:
     assert fill("|S5", 0) == b"0"
+
+
+@pytest.mark.parametrize(
+    ("choice", "members", "meant"),
+    [
+        ("zarr_format", {"zarr_format": "2"}, {}),
+        ("fill_value", {"fill_value": "0"}, {"fill_value": 0}),
+        ("fill_value", {"fill_value": "-7"}, {"fill_value": -7}),
+        ("fill_value", {"dtype": "<f4", "fill_value": "0"}, {"dtype": "<f4", "fill_value": 0.0}),
+        ("fill_value", {"dtype": "|S3", "fill_value": 0}, {"dtype": "|S3", "fill_value": "MA=="}),
+        ("fill_value", {"dtype": "<U3", "fill_value": 0}, {"dtype": "<U3", "fill_value": "0"}),
+        ("fill_value", {"dtype": "<U3", "fill_value": 0.5}, {"dtype": "<U3", "fill_value": "0.5"}),
+        ("missing", {"filters": ...}, {"filters": None}),
+        *(
+            ("shuffle", {"compressor": {"id": "blosc", "shuffle": name}}, {"compressor": {"id": "blosc", "shuffle": number}})
+            for name, number in (("NONE", 0), ("BYTE", 1), ("SHUFFLE", 1), ("BIT", 2), ("bitshuffle", 2))
+        ),
+    ],
+)
+def test_what_software_wrote_otherwise_is_read_and_told_and_can_be_refused(
+    choice: str, members: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    node = parse(zarray(**members))
+    assert node.metadata == array(**meant) and len(node.quirks) == 1
+    strict = PLUGIN.choosing({choice: "refuse"}).create(Prefix(""))
+    with pytest.raises(MetadataError, match=rf"a/\.zarray: .*v2\.{choice}=refuse"):
+        strict.parse(A, {Key("a/.zarray"): zarray(**members)})
+    others = PLUGIN.choosing({name: "refuse" for name in PLUGIN.choices if name != choice}).create(Prefix(""))
+    assert others.parse(A, {Key("a/.zarray"): zarray(**members)}) == node
+
+
+def test_a_group_whose_format_is_text_is_told_of() -> None:
+    documents = {Key("a/.zgroup"): b'{"zarr_format": "2"}'}
+    node = layout().parse(A, documents)
+    assert isinstance(node, GroupNode) and node.explicit and "zarr_format" in node.quirks[0]
+    with pytest.raises(MetadataError, match="zarr_format=refuse"):
+        PLUGIN.choosing({"zarr_format": "refuse"}).create(Prefix("")).parse(A, documents)
 
 
 def test_structured_fills_are_base64_in_stored_byte_order() -> None:
@@ -461,7 +498,9 @@ def test_an_undefined_fill_value() -> None:
         ("<i4", float("inf")),
         ("<i4", 1e300),
         ("<i4", True),
-        ("<i4", "0"),
+        ("<i4", "0.5"),
+        ("<i4", "x"),
+        ("<u1", "256"),
         ("<u8", float(2**64)),
         ("<f8", "3.0"),
         ("<f8", "nan"),
@@ -474,7 +513,7 @@ def test_an_undefined_fill_value() -> None:
         ("<c8", [1.0]),
         ("<c8", [1.0, "x"]),
         ("<c8", "NaN!"),
-        ("<U3", 0),
+        ("<U3", 1234),
         ("<U3", "long"),
         ("<U3", "\ud800"),
         ("<M8[ns]", "2020-01-01"),
@@ -1068,7 +1107,7 @@ def test_a_new_shape_changes_one_line_of_a_document_and_of_the_copy() -> None:
 
 
 HOSTILE = [case for case in cases("hostile") if ".zgroup" in case.values]
-FINE = {"/many_chunks", "/both"}
+FINE = {"/many_chunks", "/both", "/fmt_string"}
 IN_CHUNKS = {"v2_bad_chunks", "dir_symlinks"}
 
 

@@ -358,6 +358,38 @@ async def test_where_the_store_can_list_the_nodes_own_documents_count() -> None:
     assert await kind(r, "/gone") == "NoneType"
 
 
+@trio_test
+async def test_a_node_without_documents_that_has_keys_is_read_from_the_copy_and_told_of() -> None:
+    copy = consolidated({".zgroup": GROUP, "a/.zarray": ARRAY, "g/b/.zarray": ARRAY, "gone/.zarray": ARRAY})
+    r, store = await made({".zmetadata": copy, ".zgroup": GROUP, "a/0": bytes(4), "g/b/1": bytes(4)})
+    assert await names(r) == {"a": "ArrayNode", "g": "GroupNode"}
+    node = await r.hierarchy.node(NodePath("/g/b"))
+    assert isinstance(node, ArrayNode) and "consolidated copy" in node.quirks[0]
+    other = consolidated({".zgroup": GROUP, "a/.zarray": array_document((8,), (2,), "<i2")})
+    await store.set(Key(".zmetadata"), other)
+    assert (await r.array("a")).array.metadata.shape == (8,)
+
+
+@trio_test
+async def test_a_store_that_has_only_a_consolidated_copy_has_all_its_nodes() -> None:
+    copy = consolidated({".zgroup": GROUP, "a/.zarray": ARRAY, "g/b/.zarray": ARRAY})
+    r, store = await made({".zmetadata": copy})
+    assert await names(r) == {"a": "ArrayNode", "g": "GroupNode"}
+    assert await names(r, "/g") == {"b": "ArrayNode"}
+    root = await r.hierarchy.node(ROOT)
+    assert isinstance(root, GroupNode) and root.explicit and "consolidated copy" in root.quirks[0]
+    await store.set(Key(".zgroup"), GROUP)
+    assert await names(r) == {}
+
+
+@trio_test
+async def test_a_consolidated_copy_of_v3_describes_an_array_whose_document_is_lost() -> None:
+    copy = {"kind": "inline", "must_understand": False, "metadata": {"a": json.loads(V3_ARRAY), "b": json.loads(V3_ARRAY)}}
+    root = json.dumps({**json.loads(V3_GROUP), "consolidated_metadata": copy}).encode()
+    r, _ = await made({"zarr.json": root, "a/c/0": bytes(4)})
+    assert await names(r) == {"a": "ArrayNode"}
+
+
 CONSOLIDATED = [
     pytest.param(case, id=case.name) for layout in ("v2", "v3_final") for case in cases(layout) if "consol" in case.name
 ]

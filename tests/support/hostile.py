@@ -16,8 +16,8 @@ from tests.support.small_stores import array_document
 from tests.support.survey import Found
 
 # Bad in their makers' eyes and sound in ours: an array without chunks, however many it could have; a node that is an array and a
-# group; symbolic links to folders, which are not listed.
-SOUND = {"/many_chunks", "/both", "/outdir", "/loop"}
+# group; symbolic links to folders, which are not listed; a format that is text, as webknossos writes it.
+SOUND = {"/many_chunks", "/both", "/outdir", "/loop", "/fmt_string"}
 CANARY = "PICKLE_CANARY"
 # Of the two chunks of each shard of `v3_bad_shards`, those that cannot be read. Where the index is sound but for them, the other one is.
 BAD_SHARDS = {

@@ -24,7 +24,9 @@ from tests.support.trees import every_file, listing, load, names, read, tree_of
 
 # An extension type that is not known is told of.
 pytestmark = pytest.mark.logs("read as its fallback")
-every_case = pytest.mark.parametrize("case", folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final")]))
+every_case = pytest.mark.parametrize(
+    "case", folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final"), *cases("other_forms")])
+)
 
 
 @every_case

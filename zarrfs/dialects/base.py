@@ -93,6 +93,8 @@ class Layout(abc.ABC):
 
     dialect: Dialect
     prefix: Prefix
+    copy_only: bool = False
+    """Whether the consolidated copy describes nodes that no key in the store implies: the hierarchy has no documents of its own."""
 
     @property
     def per_node(self) -> bool:
@@ -152,7 +154,8 @@ class Layout(abc.ABC):
         """
 
     def consolidated_names(self, path: NodePath) -> set[str] | None:
-        """Names of the children of ``path`` that a consolidated copy knows; None when there is no copy. For stores that cannot list."""
+        """Names of the children of ``path`` that a consolidated copy knows; None when there is no copy. For stores that cannot list,
+        and for nodes that have no documents of their own."""
         return None
 
     @abc.abstractmethod

@@ -18,6 +18,7 @@ class RootedLayout(Layout):
         self.at = at
         self.dialect = inner.dialect
         self.prefix = inner.prefix
+        self.copy_only = inner.copy_only
 
     def holds(self, path: NodePath) -> bool:
         return path == self.at or path.startswith(f"{self.at}/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from zarrfs import threads
 from zarrfs.arrays.counters import HierarchyCounters
@@ -14,11 +15,13 @@ from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight, with_stored_scalar
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import Key, NodePath
-from zarrfs.model.metadata import ArrayNode, Node
+from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 
 Found = tuple[Node, bytes, int | None, Said]
 """A node, a digest of its documents, the newest time of them, and which of them says what it is."""
+
+_COPIED = "there are no documents of its own: read from the consolidated copy"
 
 
 class NodeReader:
@@ -38,6 +41,8 @@ class NodeReader:
         self._roots = roots
         self._counters = counters
         self._weigh = weigh
+        self.uses_copies = not store.listable
+        """Whether a node may have been read from a consolidated copy."""
 
     async def read(
         self, path: NodePath, layouts: Sequence[Layout], expected: str | None
@@ -65,8 +70,7 @@ class NodeReader:
         newest: int | None = None
         async for layout, documents in self._stored.by_layout(path, layouts, read, expected, get):
             begins = self._roots.begins_at(layout, path)
-            # A consolidated copy serves stores that cannot list; elsewhere it may tell of nodes that are gone.
-            tells = bool(documents) or not self._store.listable
+            tells = bool(documents) or await self._stored.copy_counts(path, layout)
             if not tells and not begins:
                 continue
             said: Said = (None, None)
@@ -96,5 +100,8 @@ class NodeReader:
                 if not documents:
                     # Known from a consolidated copy, which is not among its documents.
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))
+                    if self._store.listable and not isinstance(node, UnsupportedNode):
+                        self.uses_copies = True
+                        node = replace(node, quirks=(*node.quirks, _COPIED))
                 return node, digest.digest(), newest, said
         return None

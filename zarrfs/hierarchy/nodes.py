@@ -253,7 +253,7 @@ class Hierarchy:
     def _key_changed(self, key: Key) -> NodeChanges:
         if self._roots.is_root_key(key):
             self._roots.expire()
-            if not self._store.listable:
+            if self._reading.uses_copies:
                 # Any node may be known from the consolidated copy that this is.
                 self.forget_all()
         nodes: list[NodeChange] = []

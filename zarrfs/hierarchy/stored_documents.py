@@ -17,7 +17,7 @@ from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
 from zarrfs.errors import GenerationMismatch
 from zarrfs.hierarchy.unforeseen import reason_of
-from zarrfs.keys import ByteRange, Key, NodePath, Prefix
+from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Generation, KeyStat, Store
 
@@ -132,8 +132,9 @@ class StoredDocuments:
         names: set[str] = set()
         listed: dict[Prefix, tuple[list[str], list[str]]] = {}
         for layout in layouts:
-            if not self._store.listable:
+            if layout.copy_only or not self._store.listable:
                 names |= layout.consolidated_names(path) or set()
+            if not self._store.listable:
                 continue
             for prefix in layout.listing_prefixes(path):
                 if prefix not in listed:
@@ -143,6 +144,19 @@ class StoredDocuments:
                 keys, prefixes = listed[prefix]
                 names |= await threads.cpu(_NAME_NBYTES * (len(keys) + len(prefixes)), layout.child_names, path, keys, prefixes)
         return names
+
+    async def copy_counts(self, path: NodePath, layout: Layout) -> bool:
+        """Whether the consolidated copy of ``layout`` describes the node at ``path``, which has no documents of its own.
+
+        Where the store can list, the copy may know nodes that are gone: there it counts for the nodes that have keys below them, and
+        for all where it is the only document of the hierarchy.
+        """
+        if not self._store.listable or layout.copy_only:
+            return True
+        if path == ROOT or not layout.holds(path.parent) or path.name not in (layout.consolidated_names(path.parent) or ()):
+            return False
+        places = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
+        return any([await self._store.prefix_exists(prefix) for prefix in places])
 
     async def implied_by(self, path: NodePath, layouts: Iterable[Layout], expected: str | None) -> Layout | None:
         """The layout in which something lies below ``path``; of several that of the dialect ``expected``, or the first."""

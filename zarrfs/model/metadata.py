@@ -112,12 +112,13 @@ def check_chunk_nbytes(chunk_shape: Shape, data_type: DataType) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNode:
-    """A group; ``explicit`` is False where no document says so and only its children imply it."""
+    """A group; ``explicit`` is False where no document says so and only its children imply it. ``quirks``: as of an `ArrayNode`."""
 
     path: NodePath
     dialect: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
     explicit: bool = True
+    quirks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

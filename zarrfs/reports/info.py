@@ -71,7 +71,14 @@ async def _described(hierarchy: Hierarchy, node: Node, told: Told, *, indexes: b
                 kind, said = "array", _of_array(node, await amounts_of(found.array, told, indexes=indexes))
                 said["nodes_below"] = await _below(hierarchy, node)
         case GroupNode():
-            kind, said = "group", {"explicit": node.explicit, "attributes": plain(node.attributes)}
+            kind, said = (
+                "group",
+                {
+                    "explicit": node.explicit,
+                    "quirks": list(node.quirks),
+                    "attributes": plain(node.attributes),
+                },
+            )
         case UnsupportedNode():
             kind, said = "unsupported", {"reason": node.reason}
     return _named(node, hidden) | {"kind": kind, **said}

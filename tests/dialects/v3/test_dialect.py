@@ -45,6 +45,8 @@ ARRAY = {
     "fill_value": 0,
     "codecs": [LITTLE],
 }
+GZIP = {"name": "gzip", "configuration": {"level": 1}}
+TRANSPOSE = {"name": "transpose", "configuration": {"order": [1, 0]}}
 GROUP = {"zarr_format": 3, "node_type": "group"}
 LAYOUT = PLUGIN.create(Prefix(""))
 ROOT_KEY = Key("zarr.json")
@@ -94,7 +96,7 @@ def test_an_array_is_what_its_document_says() -> None:
     assert array() == node_of(plain())
 
 
-@pytest.mark.parametrize("name", ["shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "node_type"])
+@pytest.mark.parametrize("name", ["shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "node_type"])
 def test_mandatory_members_cannot_be_left_out(name: str) -> None:
     with pytest.raises(MetadataError):
         array(**{name: ...})
@@ -241,7 +243,7 @@ def test_a_field_has_no_shape() -> None:
         array(data_type=fields, fill_value="AAA=", codecs=["bytes"])
 
 
-@pytest.mark.parametrize("value", [1.5, "0", True, 2**31, [0], {}])
+@pytest.mark.parametrize("value", [1.5, "0.5", "0x0", "2147483648", True, 2**31, [0], {}])
 def test_a_fill_value_that_is_none_of_the_type_is_refused(value: Any) -> None:
     with pytest.raises(MetadataError):
         array(fill_value=value)
@@ -276,7 +278,6 @@ def test_base64_of_fields_has_the_byte_order_of_the_bytes_codec() -> None:
 @pytest.mark.parametrize(
     "codecs",
     [
-        [{"name": "gzip", "configuration": {"level": 1}}],
         [{"name": "gzip", "configuration": {"level": 1}}, LITTLE],
         [LITTLE, LITTLE],
         [LITTLE, {"name": "transpose", "configuration": {"order": [1, 0]}}],
@@ -299,6 +300,32 @@ def test_base64_of_fields_has_the_byte_order_of_the_bytes_codec() -> None:
 def test_a_chain_is_arrays_then_bytes_once_then_bytes(codecs: Any) -> None:
     with pytest.raises(MetadataError):
         array(codecs=codecs)
+
+
+@pytest.mark.parametrize(
+    ("choice", "members", "meant"),
+    [
+        ("codecs", {"codecs": ...}, {"codecs": [LITTLE]}),
+        ("codecs", {"codecs": [GZIP]}, {"codecs": [LITTLE, GZIP]}),
+        ("codecs", {"codecs": [TRANSPOSE, GZIP]}, {"codecs": [TRANSPOSE, LITTLE, GZIP]}),
+        ("fill_value", {"fill_value": "7"}, {"fill_value": 7}),
+    ],
+)
+def test_what_software_wrote_otherwise_is_read_and_told_and_can_be_refused(
+    choice: str, members: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    node = array(**members)
+    assert node.metadata == array(**meant).metadata and len(node.quirks) == 1
+    strict = PLUGIN.choosing({choice: "refuse"}).create(Prefix(""))
+    document = {name: value for name, value in {**ARRAY, **members}.items() if value is not ...}
+    with pytest.raises(MetadataError, match=rf"v3\.{choice}=refuse"):
+        strict.parse(ROOT, {ROOT_KEY: json.dumps(document).encode()})
+
+
+def test_an_empty_chain_is_refused_by_choice() -> None:
+    strict = PLUGIN.choosing({"codecs": "refuse"}).create(Prefix(""))
+    with pytest.raises(MetadataError, match=r"v3\.codecs=refuse"):
+        strict.parse(ROOT, {ROOT_KEY: json.dumps({**ARRAY, "codecs": []}).encode()})
 
 
 def test_an_empty_chain_is_taken_for_plain_little_endian() -> None:
@@ -675,7 +702,7 @@ def test_hostile_documents_are_refused_one_by_one(case: Case) -> None:
     _, names = below("", values)
     for name in names:
         documents = {key: values[key] for key in LAYOUT.document_keys(NodePath(f"/{name}")) if key in values}
-        if name == "ok" or case.name == "hostile/v3_bad_shards":
+        if name in ("ok", "no_bytes_codec") or case.name == "hostile/v3_bad_shards":
             assert isinstance(LAYOUT.parse(NodePath(f"/{name}"), documents), ArrayNode)
             continue
         with pytest.raises(MetadataError) as caught:

@@ -168,7 +168,7 @@ def test_each_index_that_programs_write(codecs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "codecs", [[GZIP], [LITTLE, LITTLE], [LITTLE, transposed(1, 0)], [transposed(0, 0), LITTLE], ["x"], [LITTLE, "x"], {}, None, 3]
+    "codecs", [[LITTLE, LITTLE], [LITTLE, transposed(1, 0)], [transposed(0, 0), LITTLE], ["x"], [LITTLE, "x"], {}, None, 3]
 )
 def test_a_bad_inner_chain_is_refused(codecs: Any) -> None:
     with pytest.raises(MetadataError):

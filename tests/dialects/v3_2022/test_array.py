@@ -239,6 +239,16 @@ def test_codecs_of_zarr_python(name: str) -> None:
     assert written(SOFTWARE, metadata)["compressor"]["codec"] == compressor["codec"]
 
 
+def test_a_shuffle_by_name_is_read_and_told_and_can_be_refused() -> None:
+    uri = "https://purl.org/zarr/spec/codec/blosc/1.0"
+    compressor = {"codec": uri, "configuration": {"cname": "lz4", "clevel": 1, "shuffle": "BIT"}}
+    node = array(SOFTWARE, compressor=compressor)
+    assert node.metadata.codecs[1].configuration["shuffle"] == "bitshuffle" and "shuffle" in node.quirks[0]
+    strict = replace(SOFTWARE, dialect=PLUGIN.choosing({"shuffle": "refuse"}))
+    with pytest.raises(MetadataError, match=r"v3_2022\.shuffle=refuse"):
+        array(strict, compressor=compressor)
+
+
 def test_codecs_zstd_of_zarr_python_has_no_name() -> None:
     node = array(SOFTWARE, compressor={"codec": "https://purl.org/zarr/spec/codec/", "configuration": {"level": 3}})
     assert names(node) == ["bytes", "zstd"]

@@ -20,6 +20,9 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.memory_order import order_codecs, split_order
+from zarrfs.dialects.quirks import Quirks
+from zarrfs.dialects.shuffle_names import with_shuffle
+from zarrfs.dialects.v2.intended_fill import intended_fill
 from zarrfs.dialects.v2.objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2.types import Stored, byte_orders, dtype_from_json, dtype_to_json, fill_from_json, fill_to_json, stored_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
@@ -36,20 +39,27 @@ _SEPARATORS = (".", "/")
 _MAX_CODECS = 32
 
 
-def check_format(document: Mapping[str, Any]) -> None:
-    """Raise `MetadataError` unless ``zarr_format`` is the integer 2."""
+def check_format(document: Mapping[str, Any], quirks: Quirks) -> None:
+    """Raise `MetadataError` unless ``zarr_format`` is the integer 2, or its text (webknossos)."""
     version = documents.member(document, "zarr_format")
+    if version == "2":
+        quirks.accept("zarr_format", 'zarr_format is the string "2"')
+        return
     if type(version) is not int or version != 2:
         raise MetadataError(f"zarr_format is {documents.shortened(version)}, not 2")
 
 
-def parse_array(document: Mapping[str, Any]) -> ArrayMetadata:
-    """What a ``.zarray`` says; its unknown members are ignored. Raises `MetadataError`, `MetadataUnsupported`."""
-    check_format(document)
+def parse_array(document: Mapping[str, Any], quirks: Quirks | None = None) -> ArrayMetadata:
+    """What a ``.zarray`` says; its unknown members are ignored, its deviations added to ``quirks``.
+
+    Raises `MetadataError`, `MetadataUnsupported`.
+    """
+    quirks = Quirks("v2", {}) if quirks is None else quirks
+    check_format(document, quirks)
     shape = documents.shape(documents.member(document, "shape"), "shape")
     chunks = documents.shape(documents.member(document, "chunks"), "chunks")
     grid = RegularGrid.checked(chunks, shape)
-    filters = _filters(document)
+    filters = _filters(document, quirks)
     stored = dtype_from_json(documents.member(document, "dtype"))
     data_type = object_type(filters) if stored == np.dtype(object) else from_numpy(stored)
     check_chunk_nbytes(chunks, data_type)
@@ -61,7 +71,7 @@ def parse_array(document: Mapping[str, Any]) -> ArrayMetadata:
         data_type=data_type,
         chunk_grid=grid,
         chunk_key_encoding=chunk_key.v2(_separator(document)),
-        fill_value=_fill_value(stored, data_type, documents.member(document, "fill_value")),
+        fill_value=_fill_value(stored, data_type, documents.member(document, "fill_value"), quirks),
         codecs=codecs,
     )
 
@@ -94,9 +104,11 @@ def format_array(metadata: ArrayMetadata) -> dict[str, Any]:
     }
 
 
-def _filters(document: Mapping[str, Any]) -> list[Any]:
+def _filters(document: Mapping[str, Any], quirks: Quirks) -> list[Any]:
     """The configurations of the filters and the compressor, in the order of encoding; an absent ``filters`` is null."""
     filters = document.get("filters")
+    if "filters" not in document:
+        quirks.accept("missing", "filters is missing: none")
     compressor = documents.member(document, "compressor")
     configs = [*([] if filters is None else documents.array(filters, "filters")), *([] if compressor is None else [compressor])]
     if len(configs) > _MAX_CODECS:
@@ -104,11 +116,13 @@ def _filters(document: Mapping[str, Any]) -> list[Any]:
     for config in configs:
         if isinstance(config, dict) and config.get("id") == "pickle":
             raise MetadataUnsupported("filter 'pickle' is refused: unpickling runs code that the store brings along")
-    return configs
+    return [with_shuffle(config, quirks) for config in configs]
 
 
-def _fill_value(stored: Stored, data_type: DataType, value: Any) -> bytes | None:
-    return object_fill_from_json(data_type, value) if data_type.is_variable else fill_from_json(stored, value)
+def _fill_value(stored: Stored, data_type: DataType, value: Any, quirks: Quirks) -> bytes | None:
+    if data_type.is_variable:
+        return object_fill_from_json(data_type, value)
+    return fill_from_json(stored, intended_fill(stored, value, quirks))
 
 
 def _order(document: Mapping[str, Any], ndim: int) -> tuple[CodecSpec, ...]:

@@ -13,16 +13,19 @@ What the text leaves open, and what we do:
 * ``.zarray`` and ``.zgroup`` at one path: the array wins, as in zarr-python, and the node says so (``quirks``).
 * Names that begin with a dot are nodes like all others; the names of the documents themselves are not.
 * Of a node that has documents of its own, the consolidated copy says nothing; ``.zattrs`` alone makes no node.
+* Deviations of real software are accepted and told in the node's ``quirks``; `V2.choices` names those that a user may refuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import MEMBERS, dump, merged, naming, parse_object, parsed, patched
+from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE, Quirks
 from zarrfs.dialects.v2.array import check_format, format_array, parse_array
 from zarrfs.dialects.v2.consolidated import NODE_DOCUMENTS, ConsolidatedCopy
 from zarrfs.errors import MetadataError, NameInvalid
@@ -39,10 +42,23 @@ _INDENT = 4
 
 
 class V2(Dialect):
-    """Zarr v2."""
+    """Zarr v2. ``chosen``: which deviations are refused, by the names of `choices`."""
 
     name = "v2"
     chunk_key_encoding = chunk_key.v2(".")
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(
+        ("consolidated", "fill_value", "missing", "shuffle", "zarr_format"), USE_OR_REFUSE
+    )
+
+    def __init__(self, chosen: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.chosen = chosen
+
+    def choosing(self, chosen: Mapping[str, str]) -> V2:
+        return V2(chosen)
+
+    def quirks(self) -> Quirks:
+        """No deviations yet, of a document to be read."""
+        return Quirks(self.name, self.chosen)
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
         return tuple(prefix.key(name) for name in (*_NAMES, ZMETADATA))
@@ -51,15 +67,17 @@ class V2(Dialect):
         if not any(prefix.key(name) in documents for name in (ZARRAY, ZGROUP, ZMETADATA)):
             return None
         key = prefix.key(ZMETADATA)
-        if key not in documents:
-            return V2Layout(prefix)
+        if key not in documents or self.chosen.get("consolidated") == REFUSE:
+            return V2Layout(prefix, dialect=self)
         try:
-            return V2Layout(prefix, ConsolidatedCopy.parse(key, documents[key]))
+            copy = ConsolidatedCopy.parse(key, documents[key])
         except MetadataError:
-            return V2Layout(prefix)
+            return V2Layout(prefix, dialect=self)
+        copy_only = all(prefix.key(name) not in documents for name in NODE_DOCUMENTS)
+        return V2Layout(prefix, copy, copy_only=copy_only, dialect=self)
 
     def create(self, prefix: Prefix) -> V2Layout:
-        return V2Layout(prefix)
+        return V2Layout(prefix, dialect=self)
 
 
 PLUGIN = V2()
@@ -67,11 +85,13 @@ PLUGIN = V2()
 
 @dataclass(frozen=True, slots=True)
 class V2Layout(Layout):
-    """A v2 hierarchy. ``copy`` is its consolidated copy, where there is one that can be read."""
+    """A v2 hierarchy. ``copy`` is its consolidated copy, where there is one that can be read; ``copy_only``: the root has no document
+    of its own, as in a store that has only the copy."""
 
-    dialect = PLUGIN
     prefix: Prefix
     copy: ConsolidatedCopy | None = None
+    copy_only: bool = False
+    dialect: V2 = PLUGIN
 
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         base = self.chunk_prefix(path)
@@ -79,21 +99,24 @@ class V2Layout(Layout):
 
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         sources = self._sources(path, documents)
+        quirks = self.dialect.quirks()
         if ZARRAY in sources:
             with naming(sources[ZARRAY].key):
-                metadata = parse_array(sources[ZARRAY].read())
+                metadata = parse_array(sources[ZARRAY].read(), quirks)
+            if ZGROUP in sources:
+                quirks.append("a group lies at the same path: .zarray and .zgroup")
             return ArrayNode(
                 path=path,
                 dialect=PLUGIN.name,
                 metadata=metadata,
                 chunk_prefix=self.chunk_prefix(path),
                 attributes=_attributes(sources),
-                quirks=("a group lies at the same path: .zarray and .zgroup",) if ZGROUP in sources else (),
+                quirks=tuple(quirks),
             )
         if ZGROUP in sources:
             with naming(sources[ZGROUP].key):
-                check_format(sources[ZGROUP].read())
-            return GroupNode(path=path, dialect=PLUGIN.name, attributes=_attributes(sources))
+                check_format(sources[ZGROUP].read(), quirks)
+            return GroupNode(path=path, dialect=PLUGIN.name, attributes=_attributes(sources), quirks=tuple(quirks))
         if self.copy is not None and path in self.copy.children:
             return GroupNode(path=path, dialect=PLUGIN.name, explicit=False)
         return None
@@ -158,7 +181,7 @@ class V2Layout(Layout):
                 raise MetadataError(f"{path} is a group: it has no shape", key=path)
             members[(ZARRAY, "shape")] = list(edit.shape)
             with naming(source.key):
-                parse_array({**source.read(), "shape": list(edit.shape)})
+                parse_array({**source.read(), "shape": list(edit.shape)}, self.dialect.quirks())
             key = base.key(ZARRAY)
             if key in documents:
                 amended[key] = patched(key, documents[key], ["shape"], list(edit.shape))

@@ -8,10 +8,10 @@ A v2 type says the byte order of stored bytes as well. Here a NumPy type carries
 little-endian and the byte order belongs to the codec `bytes`.
 
 Where real stores differ from the text, all of it accepted: an integer fill written as ``3.0`` (z5py), a floating-point fill as ``3``,
-bare ``NaN`` tokens, ``0`` and ``1`` for booleans, ``[re, im]`` for complex, ``"NaT"`` beside integers, and ``0`` for ``|S``, which
-zarr-python 2 reads as the text "0"; ``<M8`` and ``<m8`` without a unit, which zarr-python writes; ``"bfloat16"``, ``"float8_e5m2"``,
-``"int4"`` and their like, which tensorstore writes by name, little-endian (they are read, and new arrays do not get them: no other
-software knows them). The text has one NaN: the payload of another is lost when a fill value is written.
+bare ``NaN`` tokens, ``0`` and ``1`` for booleans, ``[re, im]`` for complex, ``"NaT"`` beside integers; ``<M8`` and ``<m8`` without a
+unit, which zarr-python writes; ``"bfloat16"``, ``"float8_e5m2"``, ``"int4"`` and their like, which tensorstore writes by name,
+little-endian (they are read, and new arrays do not get them: no other software knows them). The text has one NaN: the payload of
+another is lost when a fill value is written. Fill values of another JSON type: `zarrfs.dialects.v2.intended_fill`.
 """
 
 from __future__ import annotations
@@ -126,8 +126,6 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
             return fills.from_json(data_type, [_float(data_type, part) for part in value])
         case "c":
             return fills.from_json(data_type, [_float(data_type, value), 0.0])
-        case "S" if type(value) is int and value == 0:
-            return b"0".ljust(data_type.itemsize, b"\0")
         case "V" if not isinstance(value, str):
             raise MetadataError(f"fill_value {documents.shortened(value)}: of type {data_type.name} it is a base64 string")
         case "V":

@@ -11,7 +11,9 @@ Source: Zarr v3 core, section "Array metadata"; "Regular chunk grid"; "Default c
 
 Where real software deviates we read what it wrote and say so in the node's ``quirks``:
 
-* zarrita.js writes ``"codecs": []`` by default (the text: the list cannot be empty). It means C order, little-endian.
+* zarrita.js writes ``"codecs": []`` by default (the text: the list cannot be empty). It means C order, little-endian. GDAL 3.8 leaves
+  the member out, and zarrita and zarr-js, before the text was final, the array -> bytes codec of a list: the same is meant.
+* bioformats2raw writes the fill value of an integer type as a string.
 * zarrita.js writes ``"fill_value": null`` by default (no core type permits it). The fill value is then undefined.
 * zarrita (Python) writes the order of ``transpose`` as "C" or "F", as drafts of the text had it.
 * A fill value like ``3.0`` of an integer type (the text: no fraction) is that integer, as in zarr-python.
@@ -20,13 +22,16 @@ Where real software deviates we read what it wrote and say so in the node's ``qu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
+from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v3.extension import Extension, check_members, extension, extension_to_json
 from zarrfs.dialects.v3.sharding import codecs_to_json, parse_codecs
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
@@ -52,17 +57,23 @@ _MEMBERS = (
 )
 _ENCODINGS = {"default": (chunk_key.default, "/"), "v2": (chunk_key.v2, ".")}
 _SEPARATORS = ("/", ".")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
 
 
-def parse_array(document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
-    """What an array's ``document`` says, and its deviations from the text. Raises `MetadataError`, `MetadataUnsupported`."""
-    quirks: list[str] = []
+def parse_array(
+    document: Mapping[str, Any], chosen: Mapping[str, str] = MappingProxyType({})
+) -> tuple[ArrayMetadata, tuple[str, ...]]:
+    """What an array's ``document`` says, and its deviations from the text. ``chosen``: which of these are refused, by choice.
+
+    Raises `MetadataError`, `MetadataUnsupported`.
+    """
+    quirks = Quirks("v3", chosen)
     check_members(document, _MEMBERS, "the array's document")
     _check_storage_transformers(document.get("storage_transformers"))
     shape = documents.shape(documents.member(document, "shape"), "shape")
     element = _data_type(extension(documents.member(document, "data_type"), "data_type"))
     grid = _chunk_grid(extension(documents.member(document, "chunk_grid"), "chunk_grid"), shape, quirks)
-    bundled = parse_codecs(documents.member(document, "codecs"), element, grid.chunks, quirks)
+    bundled = parse_codecs(_codecs(document, quirks), element, grid.chunks, quirks)
     check_chunk_nbytes(bundled.chunks, element)
     CodecChain.build(bundled.codecs, element).check(bundled.chunks)
     metadata = ArrayMetadata(
@@ -108,6 +119,13 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
         "node_type": "array",
         "storage_transformers": [],
     }
+
+
+def _codecs(document: Mapping[str, Any], quirks: Quirks) -> Any:
+    if "codecs" not in document:
+        quirks.accept("codecs", "codecs is missing: read as C order, little-endian")
+        return [{"name": "bytes", "configuration": {"endian": "little"}}]
+    return document["codecs"]
 
 
 def _check_storage_transformers(value: Any) -> None:
@@ -157,10 +175,13 @@ def _encoding_to_json(encoding: ChunkKeyEncoding, ndim: int) -> dict[str, Any]:
     raise NotRepresentable(f"Zarr v3 has no chunk keys like {encoding.encode((0,) * ndim)!r}")
 
 
-def _fill_value(value: Any, element: DataType, codecs: tuple[CodecSpec, ...], quirks: list[str]) -> bytes | None:
+def _fill_value(value: Any, element: DataType, codecs: tuple[CodecSpec, ...], quirks: Quirks) -> bytes | None:
     if value is None:
         quirks.append("fill_value is null: undefined")
         return None
+    if isinstance(value, str) and element.name.startswith(("int", "uint")) and _INTEGER.fullmatch(value):
+        quirks.accept("fill_value", f"fill_value {documents.shortened(value)} of an integer type is a string")
+        value = int(value)
     if isinstance(value, float) and value.is_integer() and element.name.startswith(("int", "uint")):
         quirks.append(f"fill_value {value!r} of an integer type is written with a fraction")
         value = int(value)

@@ -14,6 +14,7 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v3.extension import Extension, check_members, extension, extension_to_json
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.codec_spec import CodecSpec
@@ -25,7 +26,7 @@ SHARDING = "sharding_indexed"
 MAX_CODECS = 32
 
 
-def parse_list(value: Any, place: str, ndim: int, quirks: list[str]) -> list[CodecSpec]:
+def parse_list(value: Any, place: str, ndim: int, quirks: Quirks) -> list[CodecSpec]:
     """The codecs that the JSON ``value`` names at ``place``; its deviations from the text are added to ``quirks``.
 
     Raises `MetadataError` for a list that the text does not allow, `MetadataUnsupported` for a codec that is not known.
@@ -34,11 +35,10 @@ def parse_list(value: Any, place: str, ndim: int, quirks: list[str]) -> list[Cod
     if len(listed) > MAX_CODECS:
         raise MetadataUnsupported(f"a chain of {len(listed)} codecs is longer than zarrfs decodes ({MAX_CODECS})")
     chain = [spec for each in listed if (spec := _codec(extension(each, place), ndim, quirks)) is not None]
-    if listed:
-        _check_order(chain)
-    else:
-        quirks.append(f"{place} is empty: read as C order, little-endian")
-    return chain
+    if not listed:
+        quirks.accept("codecs", f"{place} is empty: read as C order, little-endian")
+        return chain
+    return _ordered(chain, place, quirks)
 
 
 def list_to_json(specs: Sequence[CodecSpec]) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def list_to_json(specs: Sequence[CodecSpec]) -> list[dict[str, Any]]:
     return [extension_to_json(spec.name, spec.configuration) for spec in specs]
 
 
-def _codec(found: Extension, ndim: int, quirks: list[str]) -> CodecSpec | None:
+def _codec(found: Extension, ndim: int, quirks: Quirks) -> CodecSpec | None:
     if found.name == "bytes":
         # The codec has a private form besides, for the types of older layouts.
         check_members(found.configuration, ("endian",), "codec 'bytes'")
@@ -64,13 +64,18 @@ def _codec(found: Extension, ndim: int, quirks: list[str]) -> CodecSpec | None:
     return spec
 
 
-def _check_order(chain: list[CodecSpec]) -> None:
-    """A chain may have its filters elsewhere, as v2 has them; the final v3 may not."""
+def _ordered(chain: list[CodecSpec], place: str, quirks: Quirks) -> list[CodecSpec]:
+    """``chain``, with `bytes` where it has no array -> bytes codec. A chain may have its filters elsewhere, as v2 has them; the final v3
+    may not."""
     places = [_place(spec) for spec in chain]
+    if places == sorted(places) and 1 not in places and place == "codecs":
+        quirks.accept("codecs", f"{place} has no array -> bytes codec: read as C order, little-endian")
+        return [*chain[: places.count(0)], CodecSpec("bytes", {"endian": "little"}), *chain[places.count(0) :]]
     if places != sorted(places) or places.count(1) != 1:
         raise MetadataError(
             "codecs are any array -> array codecs, one array -> bytes codec, any bytes -> bytes codecs, in this order"
         )
+    return chain
 
 
 def _place(spec: CodecSpec) -> int:

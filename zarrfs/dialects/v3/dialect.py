@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import (
@@ -35,6 +36,7 @@ from zarrfs.dialects.documents import (
     patched,
     shortened,
 )
+from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
 from zarrfs.dialects.v3.array import format_array, parse_array
 from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, ConsolidatedCopy, copied_documents
 from zarrfs.dialects.v3.extension import check_members
@@ -49,13 +51,23 @@ _INDENT = 2
 
 
 class V3(Dialect):
-    """The final Zarr v3. Asked before v2: where documents of both lie in one folder, zarr-python opens those of v3."""
+    """The final Zarr v3. Asked before v2: where documents of both lie in one folder, zarr-python opens those of v3.
+
+    ``chosen``: which deviations are refused, by the names of `choices`.
+    """
 
     name = "v3"
     chunk_key_encoding = chunk_key.default("/")
     priority = 50
     fill_value_marks_missing = False
     has_dimension_names = True
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(("codecs", "consolidated", "fill_value"), USE_OR_REFUSE)
+
+    def __init__(self, chosen: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.chosen = chosen
+
+    def choosing(self, chosen: Mapping[str, str]) -> V3:
+        return V3(chosen)
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
         return (prefix.key(DOCUMENT),)
@@ -66,12 +78,15 @@ class V3(Dialect):
             return None
         try:
             document = parse_object(key, documents[key], LOOSE)
-            return V3Layout(prefix, ConsolidatedCopy.of(document)) if _is_ours(document) else None
+            if not _is_ours(document):
+                return None
+            copy = None if self.chosen.get("consolidated") == REFUSE else ConsolidatedCopy.of(document)
+            return V3Layout(prefix, copy, self)
         except MetadataError:
-            return V3Layout(prefix)
+            return V3Layout(prefix, dialect=self)
 
     def create(self, prefix: Prefix) -> V3Layout:
-        return V3Layout(prefix)
+        return V3Layout(prefix, dialect=self)
 
 
 PLUGIN = V3()
@@ -81,9 +96,9 @@ PLUGIN = V3()
 class V3Layout(Layout):
     """A hierarchy of the final v3. ``copy`` is the consolidated copy in its root group."""
 
-    dialect = PLUGIN
     prefix: Prefix
     copy: ConsolidatedCopy | None = None
+    dialect: V3 = PLUGIN
 
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         return (self._key(path),)
@@ -213,7 +228,7 @@ class V3Layout(Layout):
                 copied_documents(document)
                 return GroupNode(path=path, dialect=PLUGIN.name, attributes=attributes)
             case "array":
-                metadata, quirks = parse_array(document)
+                metadata, quirks = parse_array(document, self.dialect.chosen)
                 return ArrayNode(
                     path=path,
                     dialect=PLUGIN.name,

@@ -31,6 +31,7 @@ from zarrfs.codecs.base import BYTE, ArrayArrayCodec, Dtype
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v3.codecs import MAX_CODECS, SHARDING, list_to_json, parse_list
 from zarrfs.dialects.v3.extension import check_members
 from zarrfs.errors import MetadataError, MetadataUnsupported
@@ -57,7 +58,7 @@ class Bundled:
     shards: tuple[ShardSpec, ...]
 
 
-def parse_codecs(value: Any, element: DataType, outer: Shape, quirks: list[str]) -> Bundled:
+def parse_codecs(value: Any, element: DataType, outer: Shape, quirks: Quirks) -> Bundled:
     """What the JSON ``value`` says of an array whose grid has chunks of shape ``outer``; deviations are added to ``quirks``.
 
     Raises `MetadataError` for what the text does not allow, `MetadataUnsupported` for what is not known. Whether the chain can take
@@ -158,7 +159,7 @@ def _index_location(value: Any) -> str:
     return str(value)
 
 
-def _index_codecs(value: Any, quirks: list[str]) -> tuple[CodecSpec, ...]:
+def _index_codecs(value: Any, quirks: Quirks) -> tuple[CodecSpec, ...]:
     """The chain of the index, whose shape has one dimension more than the array; no codec that is taken asks for it."""
     chain = parse_list(value, "index_codecs", 0, quirks)
     names = [spec.name for spec in chain]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from zarrfs.codecs.chain import CodecChain
@@ -26,6 +27,7 @@ from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.drafts import check_extensions
 from zarrfs.dialects.memory_order import order_codecs, split_order
+from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v2.array import bytes_codec, stored_by
 from zarrfs.dialects.v2.objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2.types import Stored
@@ -80,12 +82,15 @@ class ParsedArray:
     warnings: tuple[str, ...]
 
 
-def parse_array(document: Mapping[str, Any], form: EntryPoint, *, fallbacks: bool) -> ParsedArray:
+def parse_array(
+    document: Mapping[str, Any], form: EntryPoint, *, fallbacks: bool, chosen: Mapping[str, str] = MappingProxyType({})
+) -> ParsedArray:
     """What an array's ``document`` says. Raises `MetadataError`, `MetadataUnsupported`.
 
-    ``fallbacks``: whether the fallback of a data type that is not known may be used.
+    ``fallbacks``: whether the fallback of a data type that is not known may be used; ``chosen``: which deviations are refused.
     """
-    quirks = list(form.check_members(document, _MEMBERS, "the array's document"))
+    quirks = Quirks("v3_2022", chosen)
+    quirks += form.check_members(document, _MEMBERS, "the array's document")
     quirks += check_extensions(_or(document, "extensions", [], quirks), "the array")
     _or(document, "attributes", {}, quirks)
     shape = documents.shape(documents.member(document, "shape"), "shape")

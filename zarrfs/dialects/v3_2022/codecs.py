@@ -24,6 +24,8 @@ from zarrfs.codecs import lookup
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.drafts import name_in_uri
+from zarrfs.dialects.quirks import Quirks
+from zarrfs.dialects.shuffle_names import with_shuffle
 from zarrfs.dialects.v3_2022.entry_point import EntryPoint
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model.codec_spec import CodecSpec
@@ -41,7 +43,7 @@ _COMPRESSORS = frozenset({"blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma"}
 _MAX_CODECS = 32
 
 
-def parse_codecs(document: Mapping[str, Any], form: EntryPoint, quirks: list[str]) -> tuple[str | None, tuple[CodecSpec, ...]]:
+def parse_codecs(document: Mapping[str, Any], form: EntryPoint, quirks: Quirks) -> tuple[str | None, tuple[CodecSpec, ...]]:
     """What the codec ``endian`` says (None without one), and the codecs behind `bytes`, filters first.
 
     Raises `MetadataError`, `MetadataUnsupported`.
@@ -63,8 +65,8 @@ def parse_codecs(document: Mapping[str, Any], form: EntryPoint, quirks: list[str
         endian = _endian(named.pop(0)[1])
     if any(name == "endian" for name, _ in named):
         raise MetadataUnsupported("codec 'endian' behind another codec is not supported: it takes elements, not bytes")
-    specs = [lookup.from_numcodecs({**config, "id": name}) for name, config in named]
-    return endian, (*map(lookup.from_numcodecs, hidden), *specs)
+    configs = [*hidden, *({**config, "id": name} for name, config in named)]
+    return endian, tuple(lookup.from_numcodecs(with_shuffle(config, quirks)) for config in configs)
 
 
 def format_codecs(endian: str | None, codecs: Sequence[CodecSpec], *, software: bool) -> tuple[dict[str, Any], list[Any]]:

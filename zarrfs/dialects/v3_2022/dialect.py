@@ -23,11 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import ATTRIBUTES, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.drafts import DraftKeys, attributes_of, check_extensions
+from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
 from zarrfs.dialects.v3_2022.array import SCALARS, chunk_keys, edited_attributes, format_array, parse_array
 from zarrfs.dialects.v3_2022.consolidated import GROUP, ConsolidatedCopy, copy_key
 from zarrfs.dialects.v3_2022.entry_point import EntryPoint, entry_key, format_entry, parse_entry
@@ -43,19 +45,21 @@ _INDENT = 4
 
 
 class V3Draft2022(Dialect):
-    """The core draft of 2022. ``fallbacks``: whether a data type that is not known is read as its fallback."""
+    """The core draft of 2022. ``fallbacks``: whether a data type that is not known is read as its fallback; ``chosen``: which other
+    deviations are refused, by the names of `choices`."""
 
     name = "v3_2022"
     per_node = False
     chunk_key_encoding = chunk_keys("/", software=True)
     new_codecs = (CodecSpec("gzip", {"level": 5}),)
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"fallback": ("use", "refuse")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(("consolidated", "fallback", "shuffle"), USE_OR_REFUSE)
 
-    def __init__(self, *, fallbacks: bool = True) -> None:
+    def __init__(self, *, fallbacks: bool = True, chosen: Mapping[str, str] = MappingProxyType({})) -> None:
         self.fallbacks = fallbacks
+        self.chosen = chosen
 
     def choosing(self, chosen: Mapping[str, str]) -> V3Draft2022:
-        return V3Draft2022(fallbacks=chosen.get("fallback", "use") == "use")
+        return V3Draft2022(fallbacks=chosen.get("fallback") != REFUSE, chosen=chosen)
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
         return (entry_key(prefix),)
@@ -73,7 +77,8 @@ class V3Draft2022(Dialect):
         layout = V3Draft2022Layout(self, prefix, form)
         if copy_key(prefix) not in documents or not form.software:
             return layout
-        return V3Draft2022Layout(self, prefix, form, has_copy=True, copy=layout.copy_in(documents))
+        copy = None if self.chosen.get("consolidated") == REFUSE else layout.copy_in(documents)
+        return V3Draft2022Layout(self, prefix, form, has_copy=True, copy=copy)
 
     def create(self, prefix: Prefix) -> V3Draft2022Layout:
         return V3Draft2022Layout(self, prefix, EntryPoint())
@@ -120,7 +125,7 @@ class V3Draft2022Layout(Layout):
         if array is not None:
             with naming(array.key):
                 document = array.read()
-                parsed = parse_array(document, self.form, fallbacks=self.dialect.fallbacks)
+                parsed = parse_array(document, self.form, fallbacks=self.dialect.fallbacks, chosen=self.dialect.chosen)
             beside = () if group is None else (f"a group lies at the same path: {group.key}",)
             return ArrayNode(
                 path=path,
