@@ -4,6 +4,7 @@ zarr-python writes by the documents there is right in the store, and the bytes a
 from __future__ import annotations
 
 import json
+import lzma
 import warnings
 from typing import Any
 
@@ -305,3 +306,20 @@ async def test_an_array_that_v3_has_no_type_for_is_told_with_the_reason() -> Non
     async with tree_over(store) as tree:
         assert await names(tree, "zarr3") == {"zarr.json", "a.unsupported.txt", "b"}
         assert b"fields that are arrays" in await read(tree, "zarr3/a.unsupported.txt")
+
+
+@trio_test
+async def test_lzma_streams_with_filters_of_v1_are_shown_decoded() -> None:
+    """zarr 1.x wrote them; numcodecs, and so zarr-python, decodes filters of raw streams alone."""
+    elements = np.arange(8, dtype="<i4")
+    filters = [{"id": lzma.FILTER_DELTA, "dist": 4}, {"id": lzma.FILTER_LZMA1, "preset": 1}]
+    meta = {"chunks": [8], "shape": [8], "dtype": "<i4", "fill_value": 0, "order": "C", "zarr_format": 1, "compression": "lzma"}
+    for form, others, is_stored in (
+        (lzma.FORMAT_RAW, filters, True),
+        (lzma.FORMAT_XZ, [*filters[:1], {"id": lzma.FILTER_LZMA2}], False),
+    ):
+        options = {"check": -1, "filters": others, "format": form, "preset": None}
+        encoded = lzma.compress(elements.tobytes(), form, -1, None, others)
+        view = await shown({"a/meta": json.dumps({**meta, "compression_opts": options}).encode(), "a/attrs": b"{}", "a/0": encoded})
+        assert view["a/c/0"] == (encoded if is_stored else elements.tobytes())
+        assert np.array_equal(opened(view)[:], elements)

@@ -17,10 +17,14 @@ That is certain where all of this is so; anything else raises `NotRepresentable`
 * elements of one byte stay of one byte: zarr-python 3.1 forgets the byte order of ``bytes`` where the array's type has none;
 * a filter whose result has another type says so in a way that zarr-python 3.1 understands (``quantize`` with an ``astype`` does not);
 * no NumPy-level filter follows a codec that works on bytes.
+
+Streams of LZMA whose format stores the filters (.xz, .lzma) are not representable where the document lists filters, too, as v1's may:
+numcodecs hands these to the decoder, which takes them for raw streams alone.
 """
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,6 +55,11 @@ _SAME_TYPE = frozenset({"numcodecs.quantize", "numcodecs.bitround"})
 def final_codecs(codecs: Sequence[CodecSpec], data_type: DataType) -> tuple[CodecSpec, ...]:
     """The chain ``codecs`` as the final v3 says it: the same stored bytes are the same elements. Raises `NotRepresentable`."""
     chain = CodecChain.build(codecs, data_type)
+    if any(
+        spec.name == "numcodecs.lzma" and spec.configuration.get("filters") and spec.configuration["format"] != lzma.FORMAT_RAW
+        for spec in chain.specs
+    ):
+        raise NotRepresentable("filters beside an LZMA stream that is not raw: numcodecs does not decode it")
     if any(issubclass(lookup.class_of(spec), NumpyFilter) for spec in chain.specs[_place_of_bytes(chain.specs) :]):
         chain = CodecChain.build(_filters_first(chain.specs, data_type.dtype), data_type)
     return chain.v3_specs()
