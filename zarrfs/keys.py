@@ -84,6 +84,14 @@ class NodePath(str):
                     raise NameInvalid(f"{part!r} cannot be part of a node path: {value!r}", key=value)
         return super().__new__(cls, value)
 
+    @classmethod
+    def normalized(cls, text: str) -> Self:
+        """The node that a person names by ``text``: with other slashes, several for one, or none at its ends.
+
+        Source: v2 "Logical storage paths". Raises `NameInvalid` for a part that is ``.`` or ``..``.
+        """
+        return cls("/" + "/".join(part for part in text.replace("\\", "/").split("/") if part))
+
     @property
     def name(self) -> str:
         """The last part; empty for the root."""

@@ -26,6 +26,7 @@ from zarrfs.options.config import MountConfig
 from zarrfs.reports import check_text, offline
 from zarrfs.reports.check import check
 from zarrfs.reports.findings import MOST, Finding, Findings, Report
+from zarrfs.reports.info import describe
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 
@@ -80,6 +81,18 @@ def test_what_is_bad_in_a_hostile_store_is_named_and_nothing_else(case: Case, ex
     assert found == set(case.manifest["hostile"]["bad_nodes"]) - SOUND
     assert all(len(finding.reason) > 20 for finding in report.bad.first + report.unchecked.first)
     assert not Path("PICKLE_CANARY").exists() and not (case.path / "PICKLE_CANARY").exists()
+
+
+@pytest.mark.parametrize("node", ["g/b", "/g/b/", "g//b", "\\g\\b", "/g\\/b\\"])
+def test_a_node_is_named_as_a_person_likes(tmp_path: Path, node: str) -> None:
+    store = write(tmp_path, {"g/b/.zarray": array_document((2,), (2,)), "g/b/0": bytes(8)})
+    assert checked(store, node).chunks == 1
+    assert trio.run(describe, MountConfig(store=str(store)), node)["nodes"][0]["path"] == "/g/b"
+
+
+def test_a_backslash_in_a_name_is_found(tmp_path: Path) -> None:
+    store = write(tmp_path, {"a\\b/zarr.json": b'{"zarr_format": 3, "node_type": "group"}'})
+    assert trio.run(describe, MountConfig(store=str(store)), "/a\\b/")["nodes"][0]["path"] == "/a\\b"
 
 
 def test_bad_is_told_from_unsupported(tmp_path: Path) -> None:

@@ -53,14 +53,18 @@ def hierarchy_of(config: MountConfig, store: Store) -> Hierarchy:
 
 
 async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIterator[Node]:
-    """The node at ``path`` (with or without a leading slash) and everything below it, parents first, by name.
+    """The node that ``path`` names (`NodePath.normalized`) and everything below it, parents first, by name. A backslash may be
+    part of a name, too (final v3).
 
     What cannot be read is an `UnsupportedNode`, and hides nothing that lies below it, as far as documents tell of that. Raises
     `NoSuchEntry` when there is no node at ``path``, and the store's error when that cannot be told.
     """
-    start = NodePath("/" + path.strip("/"))
+    start = NodePath.normalized(path)
     try:
         node = await hierarchy.node(start)
+        literal = NodePath("/" + "/".join(filter(None, path.split("/"))))
+        if node is None and literal != start:
+            start, node = literal, await hierarchy.node(literal)
     except ZarrfsError:
         raise
     except Exception as error:  # noqa: BLE001 - what lies below may be sound
