@@ -222,7 +222,9 @@ async def test_a_part_of_an_archive(kind: str, tmp_path: Path, monkeypatch: pyte
         await open_store(f"{path}|{scheme}:nothere")
 
 
-@pytest.mark.parametrize("url", ["x.zip|zip:a|zip:b", "x.zip|zip", "x|memory:", "sqlite:x|zip:a", "memory:|zip:a", "x|nosuch:a"])
+@pytest.mark.parametrize(
+    "url", ["x.zip|zip:a|sqlite:b", "x.zip|zip:a|zip", "x.zip|zip", "x|memory:", "sqlite:x|zip:a", "memory:|zip:a", "x|nosuch:a"]
+)
 @trio_test
 async def test_layers_that_make_no_sense(url: str) -> None:
     with pytest.raises(UsageError) as raised:
@@ -239,6 +241,7 @@ def test_a_path_in_a_url_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
         "x.zip|zip:a/b": f"{tmp_path}/x.zip|zip:a/b",
         "zip:x.zip|ZIP:": f"{tmp_path}/x.zip|zip:",
         "a|zip:b": f"{tmp_path}/a|zip:b",
+        "x.zip|zip:in/y.zip|ZIP:b": f"{tmp_path}/x.zip|zip:in/y.zip|zip:b",
         "memory:": "memory:",
         f"file://{tmp_path}/a%20b": f"{tmp_path}/a b",
     }.items():

@@ -23,7 +23,7 @@ from trio.testing import trio_test
 from tests.support.length import tries
 from tests.support.stores import contents, names
 from zarrfs import threads
-from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported, UsageError
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.archive import ArchiveStore
 from zarrfs.stores.archive_file import ArchiveFile
@@ -572,3 +572,65 @@ async def test_a_value_that_nobody_waits_for_is_decoded_no_further(tmp_path: Pat
             ended.wait()
         assert looks == [False] * 5
         assert await store.get(Key("k")) == CONTENT * 100
+
+
+# --- zip files inside of zip files -----------------------------------------------------------------------------------------------------
+
+
+def zipped(values: dict[str, bytes], method: int) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, value in values.items():
+            archive.writestr(name, value)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("outer", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("inner", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@trio_test
+async def test_a_zip_file_in_a_zip_file_is_a_store(tmp_path: Path, outer: int, inner: int) -> None:
+    values = {"a/.zarray": b"{}", "a/0": bytes(range(256)) * 50, "b": b""}
+    path = tmp_path / "x.zip"
+    deepest = zipped(values, inner)
+    path.write_bytes(zipped({"in/y.zip": zipped({"z.zip": deepest}, outer), "y.zip": deepest}, outer))
+    for url in (f"{path}|zip:y.zip|zip:", f"zip:{path}|zip:in/y.zip|zip:z.zip|ZIP:"):
+        store = await open_store(url)
+        assert await contents(store) == values
+        assert await store.get_partial_values([(Key("a/0"), ByteRange(300, 7))]) == [values["a/0"][300:307]]
+        await store.aclose()
+    store = await open_store(f"{path}|zip:y.zip|zip:a//")
+    assert set(await contents(store)) == {".zarray", "0"}
+    path.write_bytes(b"PK")
+    with pytest.raises(StoreError):
+        await store.get(Key("0"))
+    await store.aclose()
+
+
+@trio_test
+async def test_what_is_no_zip_file_in_a_zip_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(zipped({"y.zip": b"no zip file at all, whatever it is called", "d/": b""}, zipfile.ZIP_DEFLATED))
+    with pytest.raises(StoreNotFound, match=r"no nothere\.zip in .*x\.zip"):
+        await open_store(f"{path}|zip:nothere.zip|zip:")
+    with pytest.raises(StoreNotFound):
+        await open_store(f"{path}|zip:d/|zip:")
+    with pytest.raises(StoreError, match=r"x\.zip\|zip:y\.zip is not a whole zip file"):
+        await open_store(f"{path}|zip:y.zip|zip:")
+    with pytest.raises(UsageError, match="deep"):
+        await open_store(f"{path}{'|zip:y.zip' * 6}|zip:")
+
+
+@trio_test
+async def test_a_path_inside_an_archive_is_written_as_a_person_likes(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(zipped({"data.zarr/g/.zgroup": b"{}", "odd//k": b"1"}, zipfile.ZIP_STORED))
+    for prefix in ("data.zarr/g", "/data.zarr/g/", "data.zarr//g", "\\data.zarr\\g\\"):
+        store = await open_store(f"{path}|zip:{prefix}")
+        assert await contents(store) == {".zgroup": b"{}"}
+        await store.aclose()
+    store = await open_store(f"{path}|zip:odd/")
+    assert await contents(store) == {"/k": b"1"}
+    await store.aclose()
+    for prefix in ("data.zarr/../data.zarr", "."):
+        with pytest.raises(StoreNotFound):
+            await open_store(f"{path}|zip:{prefix}")

@@ -13,12 +13,12 @@ import bisect
 import logging
 from array import array
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TypeVar
 
 from zarrfs import threads
-from zarrfs.errors import GenerationMismatch, StoreNotFound, StoreReadOnly
-from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.errors import GenerationMismatch, NameInvalid, StoreNotFound, StoreReadOnly, UsageError
+from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
 
@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 Entry = tuple[bytes, int, int | None]
 """A name, the size of its value in bytes, its mtime_ns or None."""
+
+_MAX_INNER = 4
+"""Archives inside of one another: a compressed one is decompressed whole."""
 
 _PORTION = 2048
 """Names looked at in one hop to a thread: a few milliseconds."""
@@ -51,6 +54,10 @@ class Archive(abc.ABC):
     @abc.abstractmethod
     def entries(self, start: bytes) -> Generator[Entry]:
         """Names in byte order, from the first that is not less than ``start``. It is closed by who asked, in the same thread."""
+
+    def inner(self, name: bytes) -> Archive:
+        """The archive of the same kind that a value is. Raises `StoreNotFound`, and `UsageError` for kinds that have none."""
+        raise UsageError(f"{self.path}: a database inside of this kind of archive cannot be opened")
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -210,14 +217,26 @@ class ArchiveStore(Store):
 
 
 def archive_plugin(name: str, make: Callable[[str], Archive], claims: Callable[[str], bool], *, priority: int) -> StorePlugin:
-    """The plug-in of archives that ``make(path)`` opens, which runs in a thread."""
+    """The plug-in of archives that ``make(path)`` opens, which runs in a thread. A prefix may begin with the names of archives inside of
+    it, each followed by ``|`` and the scheme."""
 
     async def open_inside(path: str, prefix: str, read_only: bool) -> Store:
-        store = ArchiveStore(await threads.io(make, path, abandon_on_cancel=True), prefix)
-        if prefix.strip("/") and not await store.prefix_exists(Prefix("")):
-            await store.aclose()
-            raise StoreNotFound(f"there is nothing under {prefix} in {path}", key=path)
-        return store
+        *names, prefix = prefix.split(f"|{name}:")
+        if len(names) > _MAX_INNER:
+            raise UsageError(f"{path}: archives are opened up to {_MAX_INNER} deep inside of one another")
+        archive = await threads.io(make, path, abandon_on_cancel=True)
+        for each in names:
+            archive = await threads.io(archive.inner, each.encode("utf-8", "surrogateescape"), abandon_on_cancel=True)
+        store = ArchiveStore(archive, prefix)
+        if not prefix.strip("/") or await store.prefix_exists(Prefix("")):
+            return store
+        # Archives have any names; this one may be a node's, written as a person does.
+        with suppress(NameInvalid):
+            store = ArchiveStore(archive, NodePath.normalized(prefix).prefix)
+            if await store.prefix_exists(Prefix("")):
+                return store
+        await store.aclose()
+        raise StoreNotFound(f"there is nothing under {prefix} in {path}", key=path)
 
     async def open_whole(path: str, read_only: bool) -> Store:
         return await open_inside(path, "", read_only)

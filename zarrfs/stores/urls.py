@@ -2,7 +2,7 @@
 
 A plain path that exists is that path, whatever is in its name. Else a URL has a scheme, and layers are joined by ``|`` as in the URL
 pipelines that zarr-python is taking up (``x.zip|zip:path``). Of them only those are known whose first layer is a path and whose second
-one, the last, an archive there.
+one an archive there; further ones are archives of the same kind inside of it (``x.zip|zip:inner.zip|zip:path``).
 
 Nothing is opened here, and no backend imported where a path is a path: who only asks where a store lies need not wait for that.
 """
@@ -44,7 +44,7 @@ def absolute(url: str) -> str:
 @dataclass(frozen=True)
 class StoreUrl:
     """A URL taken apart. ``scheme`` is None for a path; ``location`` is the path or what follows the scheme; ``layer`` is the kind of
-    archive of which only what is under ``prefix`` is meant."""
+    archive of which only what is under ``prefix`` is meant. Further layers stand in ``prefix``: ``inner.zip|zip:path``."""
 
     scheme: str | None
     location: str
@@ -85,12 +85,15 @@ def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
     below = parse(first)
     scheme, colon, prefix = layers[0].partition(":")
     plugin = plugin_of_scheme(scheme.lower(), url) if colon else None
-    if len(layers) > 1 or not below.is_local or plugin is None or plugin.open_inside is None:
-        inside = ", ".join(f"PATH|{each.schemes[0]}:PREFIX" for each in store_plugins() if each.open_inside is not None)
-        raise UsageError(f"{url}: such stores inside of stores (layers joined by '|') cannot be opened yet, only {inside}")
+    further = [layer.partition(":") for layer in layers[1:]]
+    is_same = all(each and plugin is not None and kind.lower() in plugin.schemes for kind, each, _ in further)
+    if not is_same or not below.is_local or plugin is None or plugin.open_inside is None:
+        kinds = ", ".join(f"PATH|{each.schemes[0]}:PREFIX" for each in store_plugins() if each.open_inside is not None)
+        raise UsageError(f"{url}: such stores inside of stores (layers joined by '|') cannot be opened yet, only {kinds}")
     if below.scheme is not None and below.scheme not in plugin.schemes:
         raise UsageError(f"{url}: it cannot be both, {below.scheme} and {scheme}")
-    return StoreUrl(below.scheme, below.location, plugin, prefix)
+    inside = f"|{plugin.schemes[0]}:".join((prefix, *(path for _, _, path in further)))
+    return StoreUrl(below.scheme, below.location, plugin, inside)
 
 
 def plugin_of_scheme(scheme: str, url: str) -> StorePlugin:

@@ -5,28 +5,31 @@ Source: PKWARE APPNOTE 6.3.10; zarr-python 2 and 3 ``ZipStore``: the key is the 
 Recognised by its content: a local file header or an empty archive's end at the beginning, else an end of central directory. An entry
 whose name ends with a slash is an empty prefix. Names are keys as they are: ``../x`` and ``/abs`` lead nowhere, since nothing is
 unpacked. The directory is read once, at opening; when the file is another one later, reading is an error.
+
+``x.zip|zip:inner.zip|zip:a`` is what lies below ``a`` in a zip file that is a value of another one (`zarrfs.stores.zip.inner_file`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from zarrfs.errors import StoreError, UsageError
+from zarrfs.errors import StoreError, StoreNotFound, UsageError
 from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Buffer, KeyStat
 from zarrfs.stores.zip.directory import LOCAL_MAGIC, Member, ZipDirectory, find_end
+from zarrfs.stores.zip.inner_file import InnerFile
 from zarrfs.stores.zip.members import MemberReader
 
 
 class ZipArchive(Archive):
-    """The zip file at ``path``. A generation is made of the file's identity, the place of the entry, and its CRC."""
+    """A zip file. A generation is made of the file's identity, the place of the entry, and its CRC."""
 
     at_hand = True
 
-    def __init__(self, path: str) -> None:
-        self._file = ArchiveFile(path)
+    def __init__(self, file: ArchiveFile) -> None:
+        self._file = file
         self.path = self._file.path
         self._directory = ZipDirectory(self._file)
         self._reader = MemberReader(self._file)
@@ -50,6 +53,12 @@ class ZipArchive(Archive):
         self._file.check(key)
         return self._stat(member), parts
 
+    def inner(self, name: bytes) -> ZipArchive:
+        row = self._directory.index.find(name) if is_key(name) else None
+        if row is None:
+            raise StoreNotFound(f"there is no {name.decode('utf-8', 'backslashreplace')} in {self.path}", key=self.path)
+        return ZipArchive(InnerFile(self._file, self._reader, name, self._directory.member(row)))
+
     def entries(self, start: bytes) -> Generator[Entry]:
         for name, row in self._directory.index.after(start):
             size, mtime_ns = self._directory.size_and_mtime(row)
@@ -72,4 +81,8 @@ def _claims(path: str) -> bool:
         return False
 
 
-PLUGIN = archive_plugin("zip", ZipArchive, _claims, priority=300)
+def _archive(path: str) -> ZipArchive:
+    return ZipArchive(ArchiveFile(path))
+
+
+PLUGIN = archive_plugin("zip", _archive, _claims, priority=300)

@@ -68,7 +68,7 @@ class MemberReader:
 
     def read(self, name: bytes, member: Member, ranges: Sequence[ByteRange], key: str) -> list[Buffer]:
         """Parts of a value. Raises `StoreError` naming ``key`` for what is damaged, `StoreUnsupported`, `StoreAccessDenied`."""
-        start = self._data_start(name, member, key)
+        start = self.start_of(name, member, key)
         parts: list[Buffer] = []
         for byte_range in ranges:
             first, last = byte_range.resolve(member.size)
@@ -81,7 +81,7 @@ class MemberReader:
             parts.append(part)
         return parts
 
-    def _data_start(self, name: bytes, member: Member, key: str) -> int:
+    def start_of(self, name: bytes, member: Member, key: str) -> int:
         """Where the bytes of an entry begin: only its local header tells, which has to agree with the directory."""
         if member.flags & _ENCRYPTED:
             raise StoreAccessDenied(f"reading {key!r}: it is encrypted, and zarrfs asks for no passwords", key=key)
