@@ -7,9 +7,13 @@ import json
 import numpy as np
 import pytest
 
+from zarrfs.dialects.v0 import PLUGIN as V0
+from zarrfs.dialects.v1.dialect import PLUGIN as V1
 from zarrfs.dialects.v2.dialect import PLUGIN as V2
 from zarrfs.dialects.v3.dialect import PLUGIN as V3
-from zarrfs.errors import UsageError
+from zarrfs.dialects.v3_2019.dialect import PLUGIN as V3_2019
+from zarrfs.dialects.v3_2022.dialect import PLUGIN as V3_2022
+from zarrfs.errors import NotRepresentable, UsageError
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.data_type import from_numpy
@@ -78,3 +82,46 @@ def test_what_is_no_codec_is_refused_before_anything_is_mounted(codecs: str) -> 
 def test_what_is_no_chunk_shape_is_refused_before_anything_is_mounted(chunks: str) -> None:
     with pytest.raises(UsageError, match="new_chunks"):
         NewArrays(chunks=chunks)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "separator", "member", "said"),
+    [
+        (V2, "/", "dimension_separator", "/"),
+        (V3, ".", "chunk_key_encoding", {"name": "default", "configuration": {"separator": "."}}),
+        (V3_2022, ".", "chunk_grid", {"type": "regular", "chunk_shape": [2, 2], "separator": "."}),
+        (V3_2019, "/", "chunk_grid", {"type": "regular", "chunk_shape": [2, 2], "separator": "/"}),
+    ],
+)
+def test_a_separator_is_an_option_and_a_wish(dialect: object, separator: str, member: str, said: object) -> None:
+    assert document(NewArrays(chunks="2", separator=separator), dialect, (4, 4))[member] == said
+    assert document(NewArrays(chunks="2"), dialect, (4, 4), separator=separator)[member] == said
+    assert document(NewArrays(chunks="2"), dialect, (4, 4)).get(member) != said
+
+
+@pytest.mark.parametrize("dialect", [V1, V0])
+def test_a_layout_with_one_separator_refuses_others(dialect: object) -> None:
+    with pytest.raises(NotRepresentable, match="chunk keys"):
+        document(NewArrays(separator="/"), dialect, (4, 4))
+
+
+@pytest.mark.parametrize(("shards", "counts"), [("2", [2, 2]), ("2x3", [2, 3]), ("100", [4, 3]), ("2x2x2", None), ("none", None)])
+def test_new_arrays_are_sharded_on_demand(shards: str, counts: list[int] | None) -> None:
+    new = NewArrays(chunks="2", shards=shards)
+    v3 = document(new, V3, (8, 6))
+    drafted = document(new, V3_2022, (8, 6)).get("storage_transformers")
+    if counts is None:
+        assert v3["codecs"][0]["name"] == "bytes" and drafted is None  # type: ignore[index]
+        return
+    (sharding,) = v3["codecs"]  # type: ignore[misc]
+    assert sharding["configuration"]["chunk_shape"] == [2, 2]  # type: ignore[index]
+    assert v3["chunk_grid"]["configuration"]["chunk_shape"] == [2 * count for count in counts]  # type: ignore[index]
+    assert drafted[0]["configuration"] == {"chunks_per_shard": counts}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("dialect", [V2, V3_2019, V1, V0])
+def test_a_layout_without_shards_refuses_them(dialect: object) -> None:
+    with pytest.raises(NotRepresentable, match="new_shards"):
+        document(NewArrays(shards="2"), dialect, (8, 6))
+    with pytest.raises(UsageError, match="new_shards"):
+        NewArrays(shards="2y2")

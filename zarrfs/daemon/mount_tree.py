@@ -142,7 +142,9 @@ class MountTree:
             store=self.store,
             hierarchy=self.hierarchy,
             editor=NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect)),
-            new_arrays=NewArrays(chunks=config.new_chunks, codecs=config.new_codecs),
+            new_arrays=NewArrays(
+                chunks=config.new_chunks, codecs=config.new_codecs, separator=config.new_separator, shards=config.new_shards
+            ),
             start_soon=tasks.start_soon,
             staging=self.staging,
             store_name=store_name(config.store),
@@ -433,7 +435,8 @@ def _made(plugin: ViewPlugin, context: ViewContext) -> tuple[View, Directory] | 
 
 
 def _known_dialect(name: str) -> str:
-    known = sorted(dialect.name for dialect in registry.plugins("zarrfs.dialects"))
+    every = registry.plugins("zarrfs.dialects")
+    known = sorted([*(each.name for each in every), *(f"{each.name}:{form}" for each in every for form in each.forms)])
     if name not in known:
         raise UsageError(f"there is no dialect {name!r}; the dialects are {', '.join(known)}: check new_dialect")
     return name

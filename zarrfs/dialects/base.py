@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from zarrfs.errors import NameInvalid
@@ -58,6 +58,10 @@ class Dialect(abc.ABC):
     """What the dialect's software appends to a key to lock it: such keys belong to the node whose key it is."""
     chunk_key_encoding: ClassVar[ChunkKeyEncoding]
     """How new arrays of this dialect name their chunks."""
+    new_index_codecs: ClassVar[tuple[CodecSpec, ...] | None] = None
+    """Codecs of the index of new shards; None for a dialect that has no shards."""
+    forms: ClassVar[tuple[str, ...]] = ()
+    """Forms in which a new hierarchy can be written, the default first, where text and software differ."""
     new_codecs: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("zstd", {"level": 0, "checksum": False}),)
     """Bytes -> bytes codecs of new arrays where nobody chose others."""
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -66,6 +70,10 @@ class Dialect(abc.ABC):
     def choosing(self, chosen: Mapping[str, str]) -> Dialect:
         """This dialect with such choices (of `choices`, checked)."""
         return self
+
+    def chunk_keys(self, separator: str) -> ChunkKeyEncoding:
+        """`chunk_key_encoding` with another separator. Whether the dialect can represent it is for `Layout.format` to tell."""
+        return replace(self.chunk_key_encoding, separator=separator)
 
     @abc.abstractmethod
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
@@ -86,6 +94,10 @@ class Dialect(abc.ABC):
     @abc.abstractmethod
     def create(self, prefix: Prefix) -> Layout:
         """A layout for a new, still empty hierarchy with its root at ``prefix``."""
+
+    def create_in(self, form: str, prefix: Prefix) -> Layout:
+        """As `create`, written in one of `forms`."""
+        return self.create(prefix)
 
 
 class Layout(abc.ABC):

@@ -16,9 +16,11 @@ from zarrfs.errors import NotRepresentable, UsageError, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import RegularGrid, Shape
 from zarrfs.model.chunk_guess import guess_chunks
+from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, check_chunk_nbytes
+from zarrfs.model.shards import ShardSpec
 from zarrfs.model.variable_fill import empty
 
 # A type that codecs are tried with before there is an array.
@@ -32,11 +34,14 @@ class NewArrays:
 
     ``chunks``: ``auto`` (as zarr-python chooses), ``none`` (one chunk), or lengths joined by ``x`` (``512x512``; one length alone counts
     for every dimension). ``codecs``: ``auto`` (those of the dialect), ``none``, or bytes->bytes codecs joined by ``+``, each a name and
-    its options joined by ``:`` (``gzip:level=6+crc32c``). Raises `UsageError` for what is not of this form or names no codec.
+    its options joined by ``:`` (``gzip:level=6+crc32c``). ``separator``: in chunk keys, ``auto`` for the dialect's. ``shards``: ``none``,
+    or chunks along each dimension of a shard, as ``chunks``. Raises `UsageError` for what is not of this form or names no codec.
     """
 
-    def __init__(self, *, chunks: str = _AUTO, codecs: str = _AUTO) -> None:
+    def __init__(self, *, chunks: str = _AUTO, codecs: str = _AUTO, separator: str = _AUTO, shards: str = _NONE) -> None:
         self._chunks = _parse_chunks(chunks)
+        self._shards = () if shards.strip().lower() == _NONE else _lengths("new_shards", "none", shards.strip().lower())
+        self._separator = None if separator == _AUTO else separator
         self._codecs = None if codecs.strip().lower() == _AUTO else _parse_codecs(codecs)
 
     def node(
@@ -49,12 +54,14 @@ class NewArrays:
         chunk_shape: Shape | None = None,
         order: str = "C",
         fill_value: bytes | None = None,
+        separator: str | None = None,
     ) -> ArrayNode:
         """A new array at ``path`` in the words of ``layout``.
 
         ``chunk_shape`` where the maker chose one; ``order``: ``C`` or ``F``, of the elements within a chunk, where the layout has such an
         order; ``fill_value``: one element; where nobody asked for one (None), zeros, or an undefined one where the layout cannot say
-        zeros of this type. Raises `NotRepresentable` and `MetadataError` for an array that the layout or the codecs cannot hold.
+        zeros of this type; ``separator``: in chunk keys, where the maker chose one. Raises `NotRepresentable` and `MetadataError` for an
+        array that the layout or the codecs cannot hold.
         """
         if order not in ("C", "F"):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
@@ -66,16 +73,19 @@ class NewArrays:
         serializer = () if data_type.is_variable else (CodecSpec("bytes", {"endian": "little"}),)
         fills = (fill_value,) if fill_value is not None else (zeros, None)
         transpose = order_codecs(order, len(shape))
+        grid = RegularGrid.checked(chunk_shape, shape)
+        shards = self.shards(layout, grid.grid_shape(shape))
         # What is liked best comes first: of a chunk's layout and of a fill value that nobody chose there are others that do.
         refused: NotRepresentable | None = None
         for first, fill in itertools.product((transpose, ()) if transpose else ((),), fills):
             metadata = ArrayMetadata(
                 shape=shape,
                 data_type=data_type,
-                chunk_grid=RegularGrid.checked(chunk_shape, shape),
-                chunk_key_encoding=layout.dialect.chunk_key_encoding,
+                chunk_grid=grid,
+                chunk_key_encoding=self._chunk_keys(layout, separator),
                 fill_value=fill,
                 codecs=CodecChain.build((*first, *serializer, *codecs), data_type).specs,
+                shards=shards,
             )
             node = ArrayNode(path=path, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
             # Whether the layout has words for it is found out now, not when the chunks are stored. What it will read back is what counts.
@@ -90,6 +100,22 @@ class NewArrays:
             return parsed
         assert refused is not None
         raise refused
+
+    def shards(self, layout: Layout, grid_shape: Shape) -> tuple[ShardSpec, ...]:
+        """How the chunks of a new array with this grid are bundled: no more of them along a dimension than there are. Raises
+        `NotRepresentable` where ``layout`` has no shards."""
+        if len(self._shards) not in (1, len(grid_shape)) or not grid_shape:
+            # None asked for, or for arrays of another number of dimensions.
+            return ()
+        asked = self._shards * len(grid_shape) if len(self._shards) == 1 else self._shards
+        counts = tuple(max(1, min(count, extent)) for count, extent in zip(asked, grid_shape, strict=True))
+        if (index_codecs := layout.dialect.new_index_codecs) is None:
+            raise NotRepresentable(f"{layout.dialect.name} has no shards: new_shards asks for some")
+        return (ShardSpec(counts, index_codecs=index_codecs),)
+
+    def _chunk_keys(self, layout: Layout, separator: str | None) -> ChunkKeyEncoding:
+        separator = separator or self._separator
+        return layout.dialect.chunk_key_encoding if separator is None else layout.dialect.chunk_keys(separator)
 
     def _chunk_shape(self, shape: Shape, itemsize: int) -> Shape:
         """The chosen lengths where there is one for each dimension, no longer than the array."""
@@ -112,8 +138,12 @@ def _parse_chunks(text: str) -> str | tuple[int, ...]:
     text = text.strip().lower()
     if text in (_AUTO, _NONE):
         return text
+    return _lengths("new_chunks", "auto, none", text)
+
+
+def _lengths(option: str, others: str, text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9]\d{0,17}([x,:][1-9]\d{0,17})*", text):
-        raise UsageError(f"new_chunks: expected auto, none, or lengths such as 512x512, not {text!r}")
+        raise UsageError(f"{option}: expected {others}, or lengths such as 512x512, not {text!r}")
     return tuple(int(length) for length in re.split("[x,:]", text))
 
 

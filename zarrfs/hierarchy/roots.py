@@ -117,8 +117,10 @@ class Roots:
         return next((each for each in self.known if each.dialect.name == node.dialect and each.holds(node.path)), None)
 
     def new(self, name: str) -> Layout | None:
-        """A layout of this dialect, for a store in which there is no node."""
-        return next((dialect.create(Prefix("")) for dialect in self._dialects if dialect.name == name), None)
+        """A layout of this dialect, for a store in which there is no node. ``name``: with one of its forms behind a colon, or without."""
+        name, _, form = name.partition(":")
+        found = next((dialect for dialect in self._dialects if dialect.name == name), None)
+        return None if found is None else found.create_in(form, Prefix("")) if form else found.create(Prefix(""))
 
     async def hidden_at(self, path: NodePath) -> list[str]:
         """The dialects of hierarchies whose entry point is in the folder at ``path``, and which count for nothing: it is a node's."""

@@ -110,6 +110,18 @@ def _name(text: str) -> str:
     return text
 
 
+def _dialect(text: str) -> str:
+    if not re.fullmatch(r"\w[\w.-]*(:\w+)?", text):
+        raise ValueError("expected the name of a dialect, or dialect:form")
+    return text
+
+
+def _separator(text: str) -> str:
+    if text not in ("auto", "/", ".", "dot", "slash"):
+        raise ValueError("expected auto, '/' or '.'")
+    return {"dot": ".", "slash": "/"}.get(text, text)
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(_name(name) for name in re.split(r"[,:+]", text))
 
@@ -173,13 +185,22 @@ class MountConfig:
     durable: bool = _option(False, _boolean, "", "Make what was written survive a power cut at every close, not only at fsync.")
     fill: bool = _option(False, _boolean, "", "Let chunks that are not stored be read in chunks/, as fill values.")
     new_dialect: str = _option(
-        "v3", _name, "DIALECT", "Of what is made in a store that has no nodes yet: v3, v2, v1, v0, v3_2022 or v3_2019."
+        "v3", _dialect, "DIALECT", "Of what is made in a store that has no nodes yet: v3, v2, v1, v0, v3_2022[:text] or v3_2019."
     )
     new_chunks: str = _option(
         "auto", str, "CHUNKS", "Chunk shape of new arrays: auto (as zarr-python chooses), none (one chunk), or as in 512x512."
     )
     new_codecs: str = _option(
         "auto", str, "CODECS", "Codecs of new arrays: auto (by dialect), none, or as in blosc:cname=lz4:clevel=5+crc32c."
+    )
+    new_separator: str = _option(
+        "auto", _separator, "SEPARATOR", "Separator in the chunk keys of new arrays: auto (by dialect), '/' or '.'."
+    )
+    new_shards: str = _option(
+        "none",
+        str,
+        "SHARDS",
+        "Chunks of new arrays in one shard, along each dimension, as in 8x8: v3 and v3_2022; none: no shards.",
     )
     dialect_choices: tuple[str, ...] = _option(
         (),

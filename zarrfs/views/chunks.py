@@ -159,6 +159,7 @@ class ChunksDocument(NodeDocument):
             data_type=written.data_type,
             chunk_shape=written.chunk_grid.chunk_shape((0,) * written.ndim),
             fill_value=written.fill_value,
+            separator=separator_written(self.ident, data),
         )
         # An undefined fill value stays so where the dialect can say it.
         metadata = replace(new.metadata, fill_value=written.fill_value, dimension_names=names)
@@ -246,6 +247,12 @@ def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     return metadata
 
 
+def separator_written(ident: str, data: bytes) -> str | None:
+    """The separator that ``data``, a ``.zarray`` that `array_written` takes, asks for in the store; None where it does not."""
+    separator = parsed(ident, data).get("dimension_separator")
+    return None if separator is None else str(separator)
+
+
 def _objects_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     """What is written of an array whose elements have no fixed size: its only filter is the one that chunks are shown with."""
     metadata = _metadata(path, ident, data)
@@ -268,8 +275,12 @@ def _metadata(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     assert isinstance(node, ArrayNode)
     metadata = node.metadata
     if metadata.chunk_key_encoding != KEYS and metadata.ndim > 1:
-        raise ContentInvalid(f"{ident}: dimension_separator has to be '.': it is so in the names of chunks here", key=ident)
-    return metadata
+        raise ContentInvalid(
+            f"{ident}: dimension_separator has to be '.': it is so in the names of chunks here, whatever it is in the store, for which "
+            "it is a mount option (new_separator)",
+            key=ident,
+        )
+    return replace(metadata, chunk_key_encoding=KEYS)
 
 
 def check_group(ident: str, data: bytes) -> None:

@@ -36,6 +36,7 @@ from zarrfs.model import chunk_key
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
+from zarrfs.model.shards import ShardSpec
 from zarrfs.model.unparsed import are_large
 from zarrfs.views.base import ViewContext, ViewPlugin
 from zarrfs.views.nodes.chunk import ChunkFile, DecodedChunk, EncodedChunk, decoded_size
@@ -167,7 +168,12 @@ class Zarr3Document(NodeDocument):
         if await has_any(self._context.hierarchy.children(self.path)):
             raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident)
         editor = self._context.editor
-        await editor.turn_into_array(new_array(await editor.layout_for(self.path), self.ident, written))
+        layout = await editor.layout_for(self.path)
+        try:
+            shards = self._context.new_arrays.shards(layout, written.metadata.grid_shape)
+        except NotRepresentable as error:
+            raise ContentInvalid(f"{self.ident}: {error}", key=self.ident) from error
+        await editor.turn_into_array(new_array(layout, self.ident, written, shards))
         self._state.made_array(self.path)
 
     async def _change_group(self, node: ArrayNode | GroupNode, written: GroupNode) -> None:
@@ -274,9 +280,9 @@ def stored_attributes(dialect: str, written: ArrayNode) -> Mapping[str, Any]:
     return {**written.attributes, DIMENSIONS: list(names)}
 
 
-def new_array(layout: Layout, ident: str, written: ArrayNode) -> ArrayNode:
+def new_array(layout: Layout, ident: str, written: ArrayNode, shards: tuple[ShardSpec, ...] = ()) -> ArrayNode:
     """The array that ``written`` asks for, in the words of ``layout``: with its codecs, chunks and fill value, and such that its document
-    says what was written. Raises `ContentInvalid` where the layout has no words for it."""
+    says what was written; its chunks are stored in ``shards``. Raises `ContentInvalid` where the layout has no words for it."""
     asked, dialect = written.metadata, layout.dialect
     is_final = dialect.name == V3.name
     if not is_final and asked.dimension_names is not None and None in asked.dimension_names:
@@ -289,7 +295,7 @@ def new_array(layout: Layout, ident: str, written: ArrayNode) -> ArrayNode:
         new = ArrayNode(
             path=written.path,
             dialect=dialect.name,
-            metadata=replace(asked, codecs=codecs, chunk_key_encoding=keys, dimension_names=names),
+            metadata=replace(asked, codecs=codecs, chunk_key_encoding=keys, dimension_names=names, shards=shards),
             chunk_prefix=layout.chunk_prefix(written.path),
             attributes=attributes,
         )

@@ -44,6 +44,8 @@ from zarrfs.dialects.v3.names import DOCUMENT, check_name, is_name, node_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 
 _GROUP_MEMBERS = ("zarr_format", "node_type", "attributes", MEMBER)
@@ -58,6 +60,7 @@ class V3(Dialect):
 
     name = "v3"
     chunk_key_encoding = chunk_key.default("/")
+    new_index_codecs = (CodecSpec("bytes", {"endian": "little"}), CodecSpec("crc32c"))
     priority = 50
     fill_value_marks_missing = False
     has_dimension_names = True
@@ -68,6 +71,9 @@ class V3(Dialect):
 
     def choosing(self, chosen: Mapping[str, str]) -> V3:
         return V3(chosen)
+
+    def chunk_keys(self, separator: str) -> ChunkKeyEncoding:
+        return chunk_key.default(separator)
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
         return (prefix.key(DOCUMENT),)

@@ -16,7 +16,8 @@ What the text leaves open, and what we do:
   those of arrays.
 * Names of other characters than the text allows are no nodes, and none are made.
 * Attributes are shown as they are, with the filters that hide there; an edit cannot take those away or change them.
-* In a new hierarchy the software's form is written: it is what other readers of such hierarchies know.
+* In a new hierarchy the software's form is written: it is what other readers of such hierarchies know. The text's is the other one of
+  `forms`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class V3Draft2022(Dialect):
     per_node = False
     chunk_key_encoding = chunk_keys("/", software=True)
     new_codecs = (CodecSpec("gzip", {"level": 5}),)
+    new_index_codecs = (CodecSpec("bytes", {"endian": "little"}),)
+    forms = ("software", "text")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(("consolidated", "fallback", "shuffle"), USE_OR_REFUSE)
 
     def __init__(self, *, fallbacks: bool = True, chosen: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -82,6 +85,9 @@ class V3Draft2022(Dialect):
 
     def create(self, prefix: Prefix) -> V3Draft2022Layout:
         return V3Draft2022Layout(self, prefix, EntryPoint())
+
+    def create_in(self, form: str, prefix: Prefix) -> V3Draft2022Layout:
+        return V3Draft2022Layout(self, prefix, EntryPoint(software=form != "text"))
 
 
 PLUGIN = V3Draft2022()
