@@ -448,7 +448,7 @@ def test_memory_layouts_of_extensions_are_refused() -> None:
         "http://purl.org/zarr/spec/codec/gzip",
         "https://purl.org/zarr/spec/codec/gzip",
         "https://purl.org/zarr/spec/codec/gzip/1.0",
-        "http://purl.org/zarr/spec/codecs/gzip/2",
+        "http://purl.org/zarr/spec/codecs/gzip/1",
     ],
 )
 def test_codecs_are_known_by_the_name_in_their_uri(uri: str) -> None:

@@ -29,6 +29,8 @@ SPOKEN = {
     "new_dialect": ("v2", "v2"),
     "new_chunks": ("512x512", "512x512"),
     "new_codecs": ("gzip:level=6", "gzip:level=6"),
+    "new_separator": ("/", "/"),
+    "new_shards": ("8x8", "8x8"),
     "dialect_choices": ("v1.order=text:v3_2022.fallback=refuse", ("v1.order=text", "v3_2022.fallback=refuse")),
     "shard_delay": ("0.5", 0.5),
     "resize_erases": ("yes", True),
