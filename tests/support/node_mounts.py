@@ -42,6 +42,15 @@ def nodes(mount: Mounted) -> dict[str, Any]:
     return found
 
 
+def as_written(found: dict[str, Any]) -> dict[str, Any]:
+    """The same nodes without what `chunks/` adds to arrays of final v3: ``_FillValue``, which is the fill value of ``.zarray``, and no
+    names for no dimensions."""
+    return {
+        path: (kind, {name: value for name, value in attributes.items() if name != "_FillValue" and value != []}, *more)
+        for path, (kind, attributes, *more) in found.items()
+    }
+
+
 def only_stored_names(mount: Mounted) -> None:
     """The store holds documents and chunks, and no temporary name."""
     for path in mount.store.rglob("*"):
@@ -74,7 +83,7 @@ def check_copying_into_an_empty_store(view: str, source: Path, folder: Path, new
     (folder / "empty").mkdir()
     with mounted(folder / "empty", "-o", f"new_dialect={new_dialect}") as mount:
         run("cp", "-r", f"{source}/.", mount.path / view)
-        assert nodes(mount) == everything(source)
+        assert as_written(nodes(mount)) == everything(source)
         assert (mount.store / "zarr.json").exists() == (new_dialect == "v3")
 
 

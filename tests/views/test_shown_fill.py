@@ -277,4 +277,42 @@ async def test_names_of_dimensions_are_those_of_the_document() -> None:
             assert (await s.json(f"{name}/.zattrs"))["_ARRAY_DIMENSIONS"] == ["x"]
         await s.mkdir("scalar")
         await s.write("scalar/.zarray", array_document((), ()))
+        assert await s.names("scalar") == {".zarray", ".zattrs", "0"}
         assert (await s.json("scalar/.zattrs"))["_ARRAY_DIMENSIONS"] == []
+
+
+@trio_test
+async def test_programs_that_fill_a_new_array_find_nothing_there_that_they_did_not_write() -> None:
+    """`cp -r` creates each file with O_EXCL; `tar` unlinks one that is there, and tries again."""
+    store = MemoryStore()
+    await new_scene(store)
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/.zarray", array_document((6,), (2,), fill_value=3))
+        folder = await walk(tree, "chunks/a")
+        assert isinstance(folder, Directory)
+        for name in (".zattrs", "0"):
+            with pytest.raises(NoSuchEntry):
+                await folder.lookup(name)
+        await s.mkdir("b")
+        await s.write("b/.zarray", array_document((6,), (2,), fill_value=None))
+        folder = await walk(tree, "chunks/b")
+        assert isinstance(folder, Directory)
+        with pytest.raises(NoSuchEntry):
+            await folder.lookup("0")
+        await s.write("b/1", bytes(8))
+        await folder.lookup("1")
+        # From a listing on all of it is there.
+        assert await s.names("a") == {".zarray", ".zattrs"}
+        assert await s.names("b") == {".zarray", "0", "1", "2"}
+        await folder.lookup("0")
+        await folder.unlink("0")
+        await folder.unlink("1")
+        for name in ("0", "1"):
+            with pytest.raises(NoSuchEntry):
+                await folder.lookup(name)
+        await folder.lookup("2")
+        await s.write("b/1", bytes(8))
+        await folder.lookup("1")
+        assert await s.names("b") == {".zarray", "0", "1", "2"}

@@ -1,7 +1,7 @@
 """Elements of type bool in chunks: a byte 0 or 1, and nothing else (v2 and v3, "Data types").
 
-NumPy takes any other byte for true in one operation and for a number in the next. So such a byte is refused where it is written, reported by
-``zarrfs check``, and returned unchanged where it is read: neither value is invented.
+NumPy takes any other byte for true in one operation and for a number in the next. So such a byte is refused where it is written,
+reported by ``zarrfs check``, and returned unchanged where it is read: neither value is invented.
 """
 
 from __future__ import annotations

@@ -382,3 +382,9 @@ def _digest(folder: int, name: str) -> int:
     named = folder.to_bytes(_INO_NBYTES, "little") + name.encode("utf-8", "surrogateescape")
     # 63 bits: some programs read inode numbers as signed.
     return (int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little") >> 1) | _RESERVED
+
+
+def is_what_was_told(told: int, stamp: int, *, keeps_pages: bool) -> bool:
+    """Whether the kernel knows the size that a file has now, and the time where it keeps pages of it: without these another time does no
+    harm, and that of a whole array may change all the time."""
+    return is_same(stamp, told) or (not keeps_pages and same_size(stamp, told))

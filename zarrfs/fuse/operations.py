@@ -16,7 +16,7 @@ import trio
 
 from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
-from zarrfs.fuse.inodes import Inode, is_same, same_size, stamp_of
+from zarrfs.fuse.inodes import Inode, is_what_was_told, stamp_of
 from zarrfs.fuse.session import Session, below
 from zarrfs.fuse.translation import Attributor, Ownership, name_of, open_flags, statvfs, text_of
 from zarrfs.fuse.xattrs import Xattrs
@@ -278,7 +278,7 @@ class Operations(pyfuse3.Operations):
             return self._opened(entry, handle, how, keep_cache=False, opener=opener)
         try:
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
-            if entry.nameless or (entry.stamp and not _is_what_was_told(handle, entry.stamp, stamp)):
+            if entry.nameless or (entry.stamp and not is_what_was_told(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
                 # The value was replaced since the kernel learnt its size.
                 entry.stamp = -1
                 raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
@@ -447,8 +447,3 @@ class Operations(pyfuse3.Operations):
     ) -> pyfuse3.FileInfo:
         number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener, writes=how.write))
         return pyfuse3.FileInfo(fh=number, direct_io=direct or handle.direct, keep_cache=keep_cache)
-
-
-def _is_what_was_told(handle: Handle, told: int, stamp: int) -> bool:
-    # Where the kernel keeps no pages another time does no harm, and that of a whole array may change all the time.
-    return is_same(stamp, told) or (not handle.keep_cache and same_size(stamp, told))

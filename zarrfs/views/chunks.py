@@ -165,7 +165,10 @@ class ChunksDocument(NodeDocument):
         metadata = replace(new.metadata, fill_value=written.fill_value, dimension_names=names)
         if names is not None:
             attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
-        await editor.turn_into_array(replace(new, metadata=metadata, attributes=attributes))
+        made = replace(new, metadata=metadata, attributes=attributes)
+        await editor.turn_into_array(made)
+        unasked = None if node.attributes else documents_of(made).get(ZATTRS)
+        self._state.made_unlisted(self.path, self._form.ident(self.path, ZATTRS), unasked)
 
     async def _change_group(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         await threads.cpu(len(data), check_group, self.ident, data)

@@ -115,6 +115,7 @@ class ArrayContents(FolderContents):
         self.inside = inside
         self._keys = form.keys(node)
         self._fills = form.fills(opened.array.node)
+        self._lists_missing = form.lists_missing(opened.array.node)
         self._here = NodePath(f"/{node.path.prefix}{inside}".rstrip("/") or "/")
 
     async def lookup(self, name: str) -> Node:
@@ -136,12 +137,15 @@ class ArrayContents(FolderContents):
         content = self._form.chunk(self._opened, coords)
         file = StagedFile(self._context.staging, content, writable=self._context.writable)
         staged = self._context.staging.get(content.ident)
-        if self._fills or (staged is not None and staged.unpublished):
+        if staged is not None and staged.unpublished:
+            return file, None
+        if self._fills:
+            if self._lists_missing and self._form.state.hides_missing(self._path, content.ident):
+                await self._require_stored(name, coords)
             return file, None
         if self._opened.array.plain is not None:
             # Its size would have to be decoded.
-            if await self._opened.array.chunks.stat(coords) is None:
-                raise no_such_entry(name)
+            await self._require_stored(name, coords)
             return file, None
         snapshot = await content.snapshot()
         if snapshot is None:
@@ -150,7 +154,7 @@ class ArrayContents(FolderContents):
         return file, snapshot.attributes if self._context.staging.get(content.ident) is None else None
 
     async def entries(self) -> AsyncIterator[Entry]:
-        missing = MissingChunks.of(self._opened.array) if self._form.lists_missing(self._opened.array.node) else None
+        missing = MissingChunks.of(self._opened.array) if self._lists_missing else None
         async for entry in self._entries(missing):
             yield entry
         if missing is not None:
@@ -160,6 +164,10 @@ class ArrayContents(FolderContents):
 
     def left(self) -> AsyncIterator[Entry]:
         return self._entries(None)
+
+    async def _require_stored(self, name: str, coords: Coords) -> None:
+        if await self._opened.array.chunks.stat(coords) is None:
+            raise no_such_entry(name)
 
     async def _entries(self, missing: MissingChunks | None) -> AsyncIterator[Entry]:
         """All but missing chunks; ``missing`` loses the chunks that are not."""

@@ -165,6 +165,8 @@ class NodeFolder(Directory):
             self._require_writable()
             async with self._context.staging.unnaming(file.ident):
                 await file.content.erase()
+            if not isinstance(file.content, DocumentContent):
+                self.state.removed_chunk(file.ident)
 
     async def rmdir(self, name: str) -> None:
         folder = await self.lookup(name)

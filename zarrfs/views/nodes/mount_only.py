@@ -4,6 +4,10 @@
   that makes a node takes the name away and nothing else; removing the folder erases the node (docs/design/006-node-edits.md).
 * **New folders.** ``cp -r`` makes a folder and then every file in it with O_EXCL. So the document of a group whose folder was just made
   is not there until the folder, or the one it is in, is listed.
+* **New arrays.** So are, until the folder is listed, the missing chunks of an array that was made here, and a ``.zattrs`` with nothing
+  in it that a program wrote.
+* **Removed chunks.** A missing chunk that was unlinked is not found until the folder is listed, although it can be read: ``tar`` unlinks
+  a file and creates it with O_EXCL.
 * **How documents were written.** A document is made from the node, and may be spelled otherwise than it was written. As long as it says
   the same, it is read back as it was written, byte for byte, with the time that was set: editors and rsync compare.
 * **Chunks that waited.** Files with the names of chunks in a folder that has no array's document yet: when it comes, they become
@@ -22,6 +26,7 @@ from zarrfs.model.metadata import ArrayNode
 from zarrfs.views.group_directory import node_ident
 
 _REMEMBERED = 1000
+_REMOVED = 100_000
 _TEXT_NBYTES = 64 * 1024
 
 
@@ -45,6 +50,9 @@ class MountOnly:
         self._unwritten: set[NodePath] = set()
         self._waiting: dict[NodePath, set[NodePath]] = {}
         self._made_arrays: set[NodePath] = set()
+        self._unlisted: set[NodePath] = set()
+        self._hidden_until_listed: set[str] = set()
+        self._removed: set[str] = set()
         self._reason: tuple[ArrayNode | None, str | None] = (None, None)
         self._hidden: dict[str, bytes] = {}
         self._written: OrderedDict[str, _Written] = OrderedDict()
@@ -70,6 +78,13 @@ class MountOnly:
         """A folder is listed: neither it nor one in it is new any more."""
         if self._new:
             self._new = {each for each in self._new if each != path and each.parent != path}
+        if self._unlisted:
+            self._unlisted = {each for each in self._unlisted if each != path and each.parent != path}
+        if self._hidden_until_listed or self._removed:
+            below = self.ident(path, "")
+            for document in [each for each in self._hidden_until_listed if each.startswith(below)]:
+                self.show(document)
+            self._removed = {each for each in self._removed if not each.startswith(below)}
 
     def filled(self, path: NodePath) -> None:
         """Somebody wrote the document of the node."""
@@ -95,6 +110,23 @@ class MountOnly:
     def is_made_array(self, path: NodePath) -> bool:
         """Whether it did: programs that fill it expect no folders in it but those that they make."""
         return path in self._made_arrays
+
+    def made_unlisted(self, path: NodePath, document: str, made: bytes | None) -> None:
+        """A folder became an array: its missing chunks, and the ``document`` that shows ``made``, are not there until it is listed."""
+        self._unlisted.add(path)
+        if made is not None:
+            self.hide(document, made)
+            self._hidden_until_listed.add(document)
+
+    def removed_chunk(self, ident: str) -> None:
+        """unlink(2) of a chunk."""
+        if len(self._removed) >= _REMOVED:
+            self._removed.clear()
+        self._removed.add(ident)
+
+    def hides_missing(self, path: NodePath, ident: str) -> bool:
+        """True if the chunk ``ident`` of the array at ``path``, which can be read although it is missing, is not to be found."""
+        return path in self._unlisted or ident in self._removed
 
     def wait(self, path: NodePath) -> None:
         """mkdir(2) made a folder that may be one of chunks, or a group: it is in this mount only."""
@@ -130,6 +162,7 @@ class MountOnly:
     def show(self, document: str) -> None:
         """Give it back."""
         self._hidden.pop(document, None)
+        self._hidden_until_listed.discard(document)
 
     def is_hidden(self, document: str, made: bytes | None) -> bool:
         """Whether the name is away."""
@@ -169,7 +202,9 @@ class MountOnly:
 
     def forget_below(self, prefix: str) -> None:
         """Nodes whose idents begin with ``prefix`` are gone, or others."""
-        for paths in (self._new, self._unwritten, self._made_arrays):
+        self._hidden_until_listed = {each for each in self._hidden_until_listed if not each.startswith(prefix)}
+        self._removed = {each for each in self._removed if not each.startswith(prefix)}
+        for paths in (self._new, self._unwritten, self._made_arrays, self._unlisted):
             paths -= {path for path in paths if self.ident(path, "").startswith(prefix)}
         for path in [each for paths in self._waiting.values() for each in paths if self.ident(each, "").startswith(prefix)]:
             self.done_waiting(path)
@@ -183,7 +218,7 @@ class MountOnly:
         def called(paths: Iterable[NodePath]) -> set[NodePath]:
             return {NodePath(new + each[len(old) :]) for each in paths if each == old or each.startswith(old + "/")}
 
-        kinds = self._new, self._unwritten, self._made_arrays
+        kinds = self._new, self._unwritten, self._made_arrays, self._unlisted
         moved = [called(paths) for paths in kinds]
         waiting = called(each for paths in self._waiting.values() for each in paths)
         before, after = self.ident(old, ""), self.ident(new, "")
