@@ -74,7 +74,15 @@ def test_bare_tokens_are_floats() -> None:
     value = documents.parse_object("k", b'{"a": NaN, "b": Infinity, "c": -Infinity, "d": 1e400}')
     assert math.isnan(value["a"])
     assert [value[name] for name in "bcd"] == [math.inf, -math.inf, math.inf]
-    assert documents.dump(value, indent=2).count(b"Infinity") == 3
+    assert documents.dump(value, indent=2).count(b"Infinity") == 2
+
+
+def test_a_number_too_large_for_a_float_keeps_its_text() -> None:
+    """It is legal JSON, and no infinity."""
+    data = b'{"a": 1e999, "b": [-1e400, {"c": 1E+310}], "d": Infinity, "e": "Infinity", "f": 1e-999}'
+    value = documents.parse_object("k", data)
+    assert documents.dump(value) == data.replace(b"1e-999", b"0.0")
+    assert documents.patched("k", b'{"x": 1}', ["x"], value["b"]) == b'{"x": [-1e400, {"c": 1E+310}]}'
 
 
 def test_escapes() -> None:

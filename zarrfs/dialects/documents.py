@@ -2,7 +2,9 @@
 
 Source: RFC 8259, with the two liberties that real stores need and the limits that hostile ones do.
 
-* The bare tokens NaN, Infinity and -Infinity are floats: zarr-python wrote them in fill values and attributes (v0 to v2).
+* The bare tokens NaN, Infinity and -Infinity are floats: zarr-python writes them in fill values (v0 to v2) and attributes. Views refuse
+  attributes that add one (`check_bare_tokens`).
+* A number that no float can hold (``1e999``) is legal, and keeps its text (`json_text.Overflowing`).
 * A lone surrogate (``"\\udcff"``, written for file names that are no UTF-8) is kept in strings; who makes a *name* of one checks it.
 * Two members of one name are refused. Parsers differ in which of the two they take, so another program may see another array.
 * A byte order mark is refused, as zarr-python does (RFC 8259 section 8.1: MUST NOT be added).
@@ -16,13 +18,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from zarrfs.dialects.json_text import JsonText
+from zarrfs.dialects.json_text import JsonText, Overflowing
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.unparsed import Unparsed
 
@@ -30,6 +33,7 @@ from zarrfs.model.unparsed import Unparsed
 MAX_NDIM = 32
 MAX_INTEGER = 2**63 - 1
 
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|NaN|-?Infinity', re.DOTALL)
 # No document holds it: who writes them cannot guess it.
 _PLACEHOLDER = uuid.uuid4().hex
 
@@ -74,6 +78,11 @@ def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False
 
     separators = (",", ":") if compact else (",", ": ") if indent is not None else None
     text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
+    if b"Infinity" in text:
+        # Numbers too large for a float may be among them, and keep their text.
+        kept.clear()
+        value = _with_text(value)
+        text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
     if not kept:
         return text
     pieces = text.split(f'"{_PLACEHOLDER}"'.encode())
@@ -136,6 +145,28 @@ def merged(key: str, data: bytes, path: Sequence[str], changes: Mapping[str, Any
     pieces += [f"{line or (' ' if pieces or n else '')}{json.dumps(name)}: {new}" for n, (name, new) in enumerate(written.items())]
     tail = text[last:] if members else ("\n" + unit * (depth - 1) if unit and pieces else "") + text[document.skip(at + 1) :]
     return (text[: at + 1] + ",".join(pieces) + tail).encode()
+
+
+def check_bare_tokens(before: Any, after: Any, name: str = "") -> None:
+    """Raise `MetadataError` where attributes ``after`` have a NaN or an infinity that ``before`` does not have in the same place.
+
+    JSON has no such numbers, and most programs fail on a document that does. What a store holds already stays.
+    """
+    if isinstance(after, Overflowing):
+        return
+    if isinstance(after, float) and not math.isfinite(after):
+        token = dump(after).decode()
+        if not isinstance(before, float) or dump(before).decode() != token:
+            raise MetadataError(f"attribute {shortened(name)}: {token} is not JSON: write it as a string, or null")
+    elif isinstance(after, Unparsed) or isinstance(before, Unparsed):
+        if after != before and (added := _bare_tokens(after)) and added != _bare_tokens(before):
+            raise MetadataError(f"attribute {shortened(name)}: {added[0]} is not JSON: write it as a string, or null")
+    elif isinstance(after, dict):
+        for key, value in after.items():
+            check_bare_tokens(before.get(key) if isinstance(before, dict) else None, value, f"{name}/{key}" if name else key)
+    elif isinstance(after, list):
+        for place, value in enumerate(after):
+            check_bare_tokens(before[place] if isinstance(before, list) and place < len(before) else None, value, f"{name}/{place}")
 
 
 @contextmanager
@@ -220,6 +251,22 @@ def _parse(key: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> tu
     if not isinstance(value, dict):
         raise MetadataError(f"{key}: not a JSON object but {_kind(value)}", key=key)
     return document, value
+
+
+def _with_text(value: Any) -> Any:
+    match value:
+        case Overflowing():
+            return Unparsed(value.text.encode())
+        case dict():
+            return {name: _with_text(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_with_text(each) for each in value]
+    return value
+
+
+def _bare_tokens(value: Any) -> list[str]:
+    data = value.data if isinstance(value, Unparsed) else dump(value)
+    return [found[0].decode() for found in _TOKEN.finditer(data) if not found[0].startswith(b'"')]
 
 
 def _kind(value: Any) -> str:

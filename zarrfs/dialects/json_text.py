@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, Self
 
 from zarrfs.model.unparsed import Unparsed
 
@@ -38,6 +39,18 @@ _CLOSING = {"[": "]", "{": "}"}
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _IN_STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _STRUCTURE = re.compile(r'["\[\]{}]')
+
+
+class Overflowing(float):
+    """A number that is legal JSON and too large for a float, ``1e999``: an infinity that keeps its ``text``."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
 
 class JsonText:
@@ -285,7 +298,12 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=unique)
+def _number(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else Overflowing(text)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=unique, parse_float=_number)
 
 
 def _values(text: str, start: int, stop: int) -> int:

@@ -37,7 +37,7 @@ from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.views.base import ViewPlugin
 from zarrfs.views.nodes.chunk import DecodedChunk, decoded_size
-from zarrfs.views.nodes.document import NodeDocument, check_only_shape_differs, parsed
+from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_only_shape_differs, parsed
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
 from zarrfs.views.shown_dimensions import DIMENSIONS, has_names, names_from, shown_names
@@ -214,11 +214,13 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
 def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
     """Return what changes of ``node`` when ``data`` is written as its ``.zattrs``. Raises `ContentInvalid`."""
     attributes = parsed(ident, data, MEMBERS)
+    if isinstance(node, ArrayNode):
+        for name, value in _put_in(node).items():
+            if attributes.get(name) == value:
+                del attributes[name]
+    check_attributes(ident, node.attributes, attributes)
     if isinstance(node, GroupNode):
         return Edit(attributes=attributes)
-    for name, value in _put_in(node).items():
-        if attributes.get(name) == value:
-            del attributes[name]
     names = None
     if has_names(node.dialect) and DIMENSIONS not in node.attributes:
         names = names_from(attributes, node.metadata.ndim)

@@ -40,7 +40,7 @@ from zarrfs.model.shards import ShardSpec
 from zarrfs.model.unparsed import are_large
 from zarrfs.views.base import ViewContext, ViewPlugin
 from zarrfs.views.nodes.chunk import ChunkFile, DecodedChunk, EncodedChunk, decoded_size
-from zarrfs.views.nodes.document import NodeDocument, check_only_shape_differs, parsed
+from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_only_shape_differs, parsed
 from zarrfs.views.nodes.undecided import groups_from_undecided
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
@@ -146,6 +146,7 @@ class Zarr3Document(NodeDocument):
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         written = await threads.cpu(len(data), written_node, self.path, self.ident, data)
+        await threads.cpu(len(data), check_attributes, self.ident, node.attributes, written.attributes)
         if isinstance(written, GroupNode):
             await self._change_group(node, written)
         elif isinstance(node, ArrayNode):

@@ -4,11 +4,12 @@ same. What that means is the view's business."""
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from zarrfs import threads
-from zarrfs.dialects.documents import parse_object
+from zarrfs.dialects.documents import check_bare_tokens, parse_object
 from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreUnsupported
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
@@ -198,6 +199,14 @@ def parsed(ident: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> 
         return parse_object(ident, data, loose)
     except MetadataError as error:
         raise ContentInvalid(str(error), key=ident) from error
+
+
+def check_attributes(ident: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Raise `ContentInvalid` where attributes that were written have numbers that JSON has not, and the node does not have already."""
+    try:
+        check_bare_tokens(dict(before), dict(after))
+    except MetadataError as error:
+        raise ContentInvalid(f"{ident}: {error}", key=ident) from error
 
 
 def _shown_document(form: ViewFormat, node: ArrayNode | GroupNode, name: str, made: bytes | None) -> tuple[bytes, int] | None:

@@ -1,0 +1,139 @@
+"""Numbers that JSON has not, in attributes: refused where they are written, in every layout, and kept where they are stored already."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.length import LEAST
+from tests.support.stores import contents, fill
+from tests.support.trees import read, tree_over, write
+from zarrfs import registry
+from zarrfs.dialects.base import Dialect
+from zarrfs.errors import ContentInvalid
+from zarrfs.keys import NodePath, Prefix
+from zarrfs.model.chunk_grid import RegularGrid
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import from_name
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
+from zarrfs.stores.memory import MemoryStore
+
+PATH = NodePath("/a")
+EVERY_LAYOUT = pytest.mark.parametrize(
+    "dialect", [pytest.param(each, id=each.name) for each in registry.plugins("zarrfs.dialects")]
+)
+# As a string, which is replaced in the document by what no program here would write.
+HELD = {
+    "plain": "PLAIN",
+    "nested": {"list": [1, "PLAIN", {"deep": "BIG"}], "text": 'NaN and \\" Infinity'},
+    "big": "BIG",
+    "other": 1,
+}
+TOKENS = {b'"PLAIN"': b"NaN", b'"BIG"': b"1e999"}
+READ = '"plain": NaN', '"deep": 1e999', '"big": 1e999'
+
+
+def documents(dialect: Dialect, attributes: dict[str, Any]) -> dict[str, bytes]:
+    layout = dialect.create(Prefix(""))
+    metadata = ArrayMetadata(
+        shape=(2,),
+        data_type=from_name("int8"),
+        chunk_grid=RegularGrid((2,)),
+        chunk_key_encoding=dialect.chunk_key_encoding,
+        fill_value=b"\0",
+        codecs=(CodecSpec("bytes"), *dialect.new_codecs),
+    )
+    prefix = layout.chunk_prefix(PATH)
+    node = ArrayNode(path=PATH, dialect=dialect.name, metadata=metadata, chunk_prefix=prefix, attributes=attributes)
+    found = {str(key): value for key, value in (layout.entry_documents() | layout.format(node)).items()}
+    for token, value in TOKENS.items():
+        found = {key: text.replace(token, value) for key, text in found.items()}
+    return found
+
+
+async def store_of(dialect: Dialect, attributes: dict[str, Any]) -> MemoryStore:
+    store = MemoryStore()
+    await fill(store, documents(dialect, attributes))
+    return store
+
+
+@pytest.mark.logs("is not JSON")
+@EVERY_LAYOUT
+@trio_test
+async def test_what_is_no_json_is_refused_with_the_reason(dialect: Dialect) -> None:
+    store = await store_of(dialect, {"kept": 1})
+    before = await contents(store)
+    async with tree_over(store) as tree:
+        for bad in (b"NaN", b"-Infinity", b'[1, {"x": Infinity}]'):
+            with pytest.raises(ContentInvalid, match=r"chunks/a/.zattrs: attribute \"_FillValue.*\": (NaN|-?Infinity) is not JSON"):
+                await write(tree, "chunks/a/.zattrs", b'{"kept": 1, "_FillValue": ' + bad + b"}")
+            shown = json.loads(await read(tree, "zarr3/a/zarr.json")) | {"attributes": {"_FillValue": "BAD"}}
+            with pytest.raises(ContentInvalid, match=r"zarr3/a/zarr\.json: attribute .* is not JSON"):
+                await write(tree, "zarr3/a/zarr.json", json.dumps(shown).encode().replace(b'"BAD"', bad))
+        assert await contents(store) == before
+        await write(tree, "chunks/a/.zattrs", b'{"kept": 1, "_FillValue": "NaN", "big": 1e999}')
+    assert any(b"1e999" in value and b'"NaN"' in value and b"Infinity" not in value for value in (await contents(store)).values())
+
+
+@EVERY_LAYOUT
+@trio_test
+async def test_what_is_stored_is_read_and_stays_when_its_neighbour_changes(dialect: Dialect) -> None:
+    store = await store_of(dialect, HELD)
+    async with tree_over(store) as tree:
+        for number, path in enumerate(("chunks/a/.zattrs", "zarr3/a/zarr.json")):
+            shown = await read(tree, path)
+            assert all(each.encode() in shown for each in READ)
+            assert b"Infinity," not in shown
+            await write(tree, path, shown.replace(b'"other": %d' % (number + 1), b'"other": %d' % (number + 2)))
+            (text,) = [value.decode() for value in (await contents(store)).values() if b'"other"' in value]
+            assert f'"other": {number + 2}' in text and all(each in text for each in READ)
+            assert "Infinity" not in text.replace('and \\\\\\" Infinity', "")
+
+
+@pytest.mark.logs("is not JSON")
+@pytest.mark.parametrize("dialect", ["v2", "v3"])
+@trio_test
+async def test_what_is_stored_is_no_leave_for_more(dialect: str) -> None:
+    (plugin,) = [each for each in registry.plugins("zarrfs.dialects") if each.name == dialect]
+    store = await store_of(plugin, HELD)
+    async with tree_over(store) as tree:
+        shown = await read(tree, "chunks/a/.zattrs")
+        for old, new in (
+            (b'"other": 1', b'"other": NaN'),
+            (b'"plain": NaN', b'"plain": -Infinity'),
+            (b'"big": 1e999', b'"big": Infinity'),
+        ):
+            assert old in shown
+            with pytest.raises(ContentInvalid, match="is not JSON"):
+                await write(tree, "chunks/a/.zattrs", shown.replace(old, new))
+        await write(tree, "chunks/a/.zattrs", shown.replace(b'"plain": NaN', b'"plain": null'))
+
+
+@pytest.mark.logs("is not JSON")
+@trio_test
+async def test_large_attributes_are_looked_at_too() -> None:
+    """Those are never parsed as a whole."""
+    (plugin,) = [each for each in registry.plugins("zarrfs.dialects") if each.name == "v3"]
+    length = 30_000 if LEAST else 200_000
+    store = await store_of(plugin, {"large": [*range(length), "PLAIN", "BIG"], "other": 1})
+    async with tree_over(store) as tree:
+        shown = await read(tree, "chunks/a/.zattrs")
+        await write(tree, "chunks/a/.zattrs", shown.replace(b'"other": 1', b'"other": 2'))
+        for old in (b" 20000,", b" 1e999"):
+            with pytest.raises(ContentInvalid, match='attribute "large": NaN is not JSON'):
+                await write(tree, "chunks/a/.zattrs", shown.replace(old, b" NaN" + old[6:]))
+    assert b"1e999" in (await contents(store))["a/zarr.json"]
+
+
+@pytest.mark.logs("is not JSON")
+@trio_test
+async def test_a_new_node_brings_none() -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v3") as tree:
+        root = b'{"zarr_format": 3, "node_type": "group", "attributes": {"a": NaN}}'
+        with pytest.raises(ContentInvalid, match="is not JSON"):
+            await write(tree, "zarr3/zarr.json", root)
+        await write(tree, "zarr3/zarr.json", root.replace(b"NaN", b"null"))
