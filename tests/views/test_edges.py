@@ -6,24 +6,27 @@ Elements are such that the filter of the array gives them back exactly: what dif
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 import trio
 import zarr
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from trio.testing import trio_test
 
 from tests.dialects.conformance import bytes_codec
 from tests.support.comparing import in_memory
 from tests.support.data_types import CORE, data_types, elements, shapes
 from tests.support.length import tries
 from tests.support.stores import contents, fill
-from tests.support.trees import load, names, read, tree_over, walk, write
+from tests.support.trees import every_file, load, names, read, tree_over, walk, write
 from zarrfs import registry
-from zarrfs.dialects.base import Layout
+from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import RegularGrid
@@ -225,13 +228,16 @@ def is_for_zarr(example: Example) -> bool:
 
 async def write_part(tree: Any, path: str, chunk: Numbers) -> None:
     """Write the second half of a chunk again."""
+    data = chunk.tobytes()
+    await change(tree, path, len(data) // 2, data[len(data) // 2 :])
+
+
+async def change(tree: Any, path: str, offset: int, data: bytes) -> None:
+    """Write a part of a file."""
     file = await walk(tree, path)
     assert isinstance(file, File)
     handle = await file.open(OpenFlags(write=True))
-    data = chunk.tobytes()
-    start = len(data) // 2
-    if start:
-        await handle.write(start, data[start:])
+    await handle.write(offset, data)
     await handle.flush()
     await handle.release()
 
@@ -256,3 +262,44 @@ async def write_whole(tree: Any, example: Example) -> None:
 def same(ours: Numbers, theirs: Numbers) -> bool:
     """Whether elements are the same bit for bit; those that a `.npy` cannot name are void there."""
     return ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("dialect", [pytest.param(each, id=each.name) for each in LAYOUTS])
+@pytest.mark.parametrize("name", ["bool", "int64", "float32", "complex64", "datetime64", "string"])
+@trio_test
+async def test_a_scalar_whose_fill_value_is_null_is_read_in_every_view(dialect: Dialect, name: str) -> None:
+    """Written, and not yet; of an array with one dimension alike."""
+    types = {
+        "datetime64": from_name("numpy.datetime64", {"unit": "s", "scale_factor": 1}),
+        "string": from_name("null_terminated_bytes", {"length_bytes": 3}),
+    }
+    data_type = types.get(name) or from_name(name)
+    dtype, layout = data_type.dtype, dialect.create(Prefix(""))
+    zero = np.array("NaT", dtype) if dtype.kind == "M" else np.zeros((), dtype)
+    for shape in ((), (1,)):
+        metadata = ArrayMetadata(
+            shape=shape,
+            data_type=data_type,
+            chunk_grid=RegularGrid(shape),
+            chunk_key_encoding=dialect.chunk_key_encoding,
+            fill_value=None,
+            codecs=(bytes_codec(data_type, "little"), *dialect.new_codecs),
+        )
+        node = ArrayNode(path=PATH, dialect=dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(PATH))
+        try:
+            documents = {str(key): json.loads(value) for key, value in layout.format(node).items()}
+        except NotRepresentable:
+            return
+        documents = {key: said | ({"fill_value": None} if "fill_value" in said else {}) for key, said in documents.items()}
+        store = MemoryStore()
+        entries = {str(key): value for key, value in layout.entry_documents().items()}
+        await fill(store, entries | {key: json.dumps(said).encode() for key, said in documents.items()})
+        async with tree_over(store, fill="true") as tree:
+            one = np.frombuffer(b"\1".ljust(dtype.itemsize, b"\0"), dtype).reshape(())
+            for expected in (zero, one):
+                assert same(await load(tree, "npy/a.npy"), np.broadcast_to(expected, shape))
+                assert await read(tree, "chunks/a/0") == expected.tobytes()
+                shown = {path[6:]: await read(tree, path) async for path in every_file(tree, "zarr3")}
+                found = np.asarray(zarr.open_array(in_memory(shown), path="a", mode="r")[...])
+                assert found.astype(dtype).tobytes() == expected.tobytes()
+                await change(tree, "chunks/a/0", 0, one.tobytes())
