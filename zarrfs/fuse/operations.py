@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyfuse3
 import trio
 
-from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
+from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.inodes import Inode, is_what_was_told, stamp_of
 from zarrfs.fuse.session import Session, below
@@ -337,13 +337,9 @@ class Operations(pyfuse3.Operations):
         try:
             file, handle = await (await self.session.directory(parent)).create(text, how)
         except EntryExists as error:
-            if flags & os.O_EXCL:
+            if flags & os.O_EXCL or isinstance(error, CaseConflict):
                 raise
-            try:
-                node = await self.session.child(parent, text)
-            except NoSuchEntry:
-                # Something else is in the way.
-                raise error from None
+            node = await self.session.child(parent, text)
             if not isinstance(node, File):
                 raise IsADirectory(f"{text!r} is a folder", key=text) from None
             file, handle = node, await node.open(how)
