@@ -145,8 +145,33 @@ def test_an_undefined_fill_value_stays_undefined() -> None:
     assert found == zarray | {"shape": [9]}
 
 
+def kept(attributes: dict[str, Any], shape: tuple[int, ...] = (100, 100), dtype: str = "<f4") -> dict[str, Any]:
+    layout = V3.create(Prefix(""))
+    old = layout.parse(PATH, {Key("a/zarr.json"): json.dumps(OLD | {"attributes": attributes}).encode()})
+    assert isinstance(old, ArrayNode)
+    new = replacing(old, PATH, layout, NewArrays(), shape=shape, data_type=from_numpy(np.dtype(dtype)), order="C")
+    return kept_attributes(old, new)
+
+
 def test_names_of_dimensions_in_attributes_stay_with_their_number() -> None:
     attributes = {"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"}
-    assert kept_attributes(attributes, 2) == attributes
-    assert kept_attributes(attributes, 1) == {"units": "m"}
-    assert kept_attributes({"_ARRAY_DIMENSIONS": "mine"}, 1) == {"_ARRAY_DIMENSIONS": "mine"}
+    assert kept(attributes) == attributes
+    assert kept(attributes, (5,)) == {"units": "m"}
+    assert kept({"_ARRAY_DIMENSIONS": "mine"}, (5,)) == {"_ARRAY_DIMENSIONS": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "stays"),
+    [
+        ("AAAAAICHw8A=", "<f4", "AAAAAICHw8A="),
+        ("AAAAAICHw8A=", "<f8", "AAAAAICHw8A="),
+        ("AAAAAICHw8A=", "<i2", -9999),
+        (-9999, "<i2", -9999),
+        ("AAAAAICHw8A=", "<u1", None),
+        ("AAAAAAAA+H8=", "<i4", None),
+        ("what no type holds", "<i4", "what no type holds"),
+    ],
+)
+def test_the_mark_of_missing_data_stays_where_the_type_holds_it(value: Any, dtype: str, stays: Any) -> None:
+    """As xarray writes it for the type, or as a plain number."""
+    assert kept({"_FillValue": value}, dtype=dtype).get("_FillValue") == stays

@@ -1,6 +1,6 @@
 """What an array keeps when another shape or data type is saved over it.
 
-    attributes          all; ``_ARRAY_DIMENSIONS`` only where the number of dimensions stays
+    attributes          all; ``_ARRAY_DIMENSIONS`` only where the number of dimensions stays, ``_FillValue`` where the type holds it
     dimension names     where the number of dimensions stays
     chunk shape         where the number of dimensions stays and the grid is regular (or the shape stays); shards with it
     chunk keys          always
@@ -13,7 +13,7 @@ What the layout or a codec refuses is left out, codecs first (those of new array
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from zarrfs.dialects.base import Layout
 from zarrfs.errors import MetadataError
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.keys import NodePath
+from zarrfs.model import cf_fill_value
 from zarrfs.model.chunk_grid import RegularGrid, Shape
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
@@ -64,11 +65,22 @@ def replacing(
     return fresh
 
 
-def kept_attributes(attributes: Mapping[str, Any], ndim: int) -> dict[str, Any]:
-    """``attributes`` of an array, for one of ``ndim`` dimensions that takes its place."""
-    names = attributes.get(_DIMENSIONS)
-    is_other = isinstance(names, list) and len(names) != ndim
-    return {name: value for name, value in attributes.items() if not (is_other and name == _DIMENSIONS)}
+def kept_attributes(old: ArrayNode, new: ArrayNode) -> dict[str, Any]:
+    """The attributes of ``old`` that ``new`` keeps, which takes its place."""
+    kept = dict(old.attributes)
+    names = kept.get(_DIMENSIONS)
+    if isinstance(names, list) and len(names) != new.metadata.ndim:
+        del kept[_DIMENSIONS]
+    before, after = old.metadata.data_type, new.metadata.data_type
+    element = cf_fill_value.decode(before, kept.get(cf_fill_value.NAME))
+    if element is not None and before != after:
+        value = kept.pop(cf_fill_value.NAME)
+        held = _held(element, before, after)
+        if held is not None:
+            # A plain number is one for every type; xarray's forms are those of a type.
+            is_number = isinstance(value, int | float)
+            kept[cf_fill_value.NAME] = value if is_number else cf_fill_value.encode(after, held)
+    return kept
 
 
 def _kept(old: ArrayMetadata, fresh: ArrayMetadata) -> Iterator[ArrayMetadata]:
@@ -124,14 +136,20 @@ def _fill_value(old: ArrayMetadata, fresh: ArrayMetadata) -> bytes | None:
     """One element of the new type that is the old fill value, where there is one; None where that is undefined."""
     if old.fill_value is None or old.data_type == fresh.data_type:
         return old.fill_value
-    before, after = old.data_type.dtype, fresh.data_type.dtype
-    if before.hasobject or before.kind not in _EXACT or after.kind not in _EXACT:
-        return fresh.fill_value
-    element = np.frombuffer(old.fill_value, before)
+    held = _held(old.fill_value, old.data_type, fresh.data_type)
+    return held if held is not None else fresh.fill_value
+
+
+def _held(element: bytes, before: DataType, after: DataType) -> bytes | None:
+    """The element of ``after`` that equals ``element``, of ``before``; None where there is none."""
+    if before.dtype.hasobject or before.dtype.kind not in _EXACT or after.dtype.kind not in _EXACT:
+        return None
+    number = np.frombuffer(element, before.dtype)
     with np.errstate(all="ignore"):
         # Complex numbers lose a part that is not 0, and do not come back.
-        held = (element.real if before.kind == "c" != after.kind else element).astype(after)
-        return held.tobytes() if held.astype(before).tobytes() == element.tobytes() else fresh.fill_value
+        held = (number.real if before.dtype.kind == "c" != after.dtype.kind else number).astype(after.dtype)
+        back = held.real if after.dtype.kind == "c" != before.dtype.kind else held
+        return held.tobytes() if back.astype(before.dtype).tobytes() == element else None
 
 
 def _is_meant(made: ArrayMetadata, asked: ArrayMetadata) -> bool:

@@ -297,7 +297,7 @@ class NewArrayStage(Stage):
         """Those of the array that is replaced, as they are now."""
         assert self._node is not None
         now = await self._context.hierarchy.node(self._path) if self._replaced is not None else None
-        return kept_attributes(now.attributes, self._node.metadata.ndim) if isinstance(now, ArrayNode) else {}
+        return kept_attributes(now, self._node) if isinstance(now, ArrayNode) else {}
 
     async def unnamed(self) -> None:
         if self._writer is None or self._node is None or self._published:
