@@ -277,7 +277,7 @@ async def test_names_of_dimensions_are_those_of_the_document() -> None:
             assert (await s.json(f"{name}/.zattrs"))["_ARRAY_DIMENSIONS"] == ["x"]
         await s.mkdir("scalar")
         await s.write("scalar/.zarray", array_document((), ()))
-        assert await s.names("scalar") == {".zarray", ".zattrs", "0"}
+        assert await s.names("scalar") == {".zarray", ".zattrs"}
         assert (await s.json("scalar/.zattrs"))["_ARRAY_DIMENSIONS"] == []
 
 

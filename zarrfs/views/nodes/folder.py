@@ -182,7 +182,6 @@ class NodeFolder(Directory):
         not shown stays, and with it the folder.
         """
         kind = await self._kind()
-        self.state.listed(self.path)
         left = [entry[0] for entry in self._temporaries.entries(self.ident(""))] + [entry[0] async for entry in kind.left()]
         if left == [self.form.group_document] and isinstance(kind, GroupContents) and self.form.is_hollow(kind.node):
             left = []
