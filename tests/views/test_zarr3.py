@@ -92,7 +92,7 @@ async def test_a_v2_array_in_the_words_of_v3() -> None:
             {"name": "bytes", "configuration": {"endian": "big"}},
             {"name": "numcodecs.zlib", "configuration": {"level": 1}},
         ],
-        "attributes": {"units": "m", "_ARRAY_DIMENSIONS": ["y", "x"]},
+        "attributes": {"units": "m"},
         "dimension_names": ["y", "x"],
         "storage_transformers": [],
     }

@@ -163,7 +163,7 @@ class Zarr3Document(NodeDocument):
         if node.metadata.shape != written.metadata.shape:
             shape = written.metadata.shape
             await editor.resize(self.path, shape, erase_outside=self._context.resize_erases, of=self.live)
-        await self._set_attributes(node, stored_attributes(node.dialect, written))
+        await self._set_attributes(node, stored_attributes(node.dialect, written, node))
 
     async def _make_array(self, written: ArrayNode) -> None:
         if await has_any(self._context.hierarchy.children(self.path)):
@@ -226,7 +226,11 @@ def zarr3_array(node: ArrayNode) -> Zarr3Array:
         dimension_names=_dimension_names(node),
         shards=(),
     )
-    return Zarr3Array(shown, encoded, _formatted(replace(node, metadata=shown)))
+    attributes = node.attributes
+    if shown.dimension_names is not None and node.dialect != V3.name:
+        # The names say it.
+        attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
+    return Zarr3Array(shown, encoded, _formatted(replace(node, metadata=shown, attributes=attributes)))
 
 
 def zarr3_group(node: GroupNode) -> bytes:
@@ -263,22 +267,26 @@ def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNo
 
 
 def check_array(ident: str, node: ArrayNode, written: ArrayNode) -> None:
-    """Raise `ContentInvalid` where ``written`` asks of the array ``node`` for something else than other attributes or another shape."""
+    """Raise `ContentInvalid` where ``written`` asks of the array ``node`` for something else than other attributes or another shape; of
+    a dialect that has names of dimensions in an attribute, for other names."""
     before, after = zarr3_array(node).metadata, written.metadata
     check_only_shape_differs(ident, before, after, dict(zip(_FIXED, _FIXED, strict=True)))
-    allowed = {before.dimension_names}
-    if node.dialect != V3.name:
-        allowed |= {None, _dimension_names(replace(node, attributes=written.attributes))}
-    if after.dimension_names not in allowed:
+    names = after.dimension_names
+    if node.dialect != V3.name and (names is None or DIMENSIONS not in written.attributes) and None not in (names or ()):
+        return
+    if names not in (before.dimension_names, _dimension_names(replace(node, attributes=written.attributes))):
         raise ContentInvalid(f"{ident}: dimension_names of an array cannot be changed; its shape can", key=ident)
 
 
-def stored_attributes(dialect: str, written: ArrayNode) -> Mapping[str, Any]:
-    """The attributes that an array of ``dialect`` is to have when ``written`` is written."""
+def stored_attributes(dialect: str, written: ArrayNode, before: ArrayNode | None = None) -> Mapping[str, Any]:
+    """The attributes that an array of ``dialect`` is to have when ``written`` is written, in the place of ``before``. Names of dimensions
+    that are left out stay."""
     names = written.metadata.dimension_names
-    if dialect == V3.name or names is None or DIMENSIONS in written.attributes:
+    if dialect == V3.name or DIMENSIONS in written.attributes:
         return written.attributes
-    return {**written.attributes, DIMENSIONS: list(names)}
+    if names is None and before is not None:
+        names = _dimension_names(before)
+    return written.attributes if names is None else {**written.attributes, DIMENSIONS: list(names)}
 
 
 def new_array(layout: Layout, ident: str, written: ArrayNode, shards: tuple[ShardSpec, ...] = ()) -> ArrayNode:
