@@ -6,7 +6,7 @@ order of what was done could have put it there:
 
 * its life is that of all elements of its array, and its index is where it lies: no bytes of another array, no mixtures;
 * it is of a write after whose end no other write of that element was begun and acknowledged;
-* a fill value is only where the array once ended before, and it is that array's own.
+* a fill value is only where the array once ended before.
 
 The store lies in a folder. What is done behind the mount moves, removes and replaces whole arrays, as other programs may at any time;
 they do not write elements, which nothing keeps apart from what the mount writes.
@@ -81,10 +81,11 @@ class Write:
 
 @dataclass
 class Life:
-    """An array, wherever it is. ``fill``: -number, or 0 where the array was made by who cannot choose it; such a one is never resized."""
+    """An array, wherever it is. ``is_marked``: its number is in its attributes; another one is never resized. (One that is saved over it
+    keeps them, and is told by its length.)"""
 
     number: int
-    fill: int
+    is_marked: bool = False
     writes: list[Write] = field(default_factory=list)
     count: int = 0
     shortest: int = 0
@@ -106,7 +107,7 @@ class Life:
 
 def lives(elements: Elements) -> set[int]:
     """Of which lives elements are. 0, which is the fill value of many, is of none."""
-    return {-each if each < 0 else each >> 40 for each in elements.tolist() if each}
+    return {each >> 40 for each in elements.tolist() if each}
 
 
 class Model:
@@ -131,10 +132,9 @@ class Model:
 
     # --- what is known --------------------------------------------------------------------------------------------------------
 
-    def new_life(self, *, has_fill: bool = False) -> Life:
+    def new_life(self, *, is_marked: bool = False) -> Life:
         with self._lock:
-            number = next(self._numbers)
-            life = Life(number, fill=-number if has_fill else 0)
+            life = Life(next(self._numbers), is_marked)
             life.shortest = life.first_length
             self._lives[life.number] = life
             values = dict.fromkeys(range(life.first_length), 0) | {LENGTH: life.first_length}
@@ -185,9 +185,9 @@ class Model:
         life, numbers = self._lives[found.pop()], {}
         with self._lock:
             for index, element in enumerate(elements.tolist(), first):
-                if element != life.fill and (element >> 20) & 0xFFFFF != index:
+                if element and (element >> 20) & 0xFFFFF != index:
                     raise Illegal(f"{what}: element {index} of life {life.number} lies elsewhere than it belongs: {element}")
-                numbers[index] = FILL if element == life.fill else element & 0xFFFFF
+                numbers[index] = element & 0xFFFFF if element else FILL
                 self._demand_legal(life, index, numbers[index], what, asked)
         return life, numbers
 
@@ -373,8 +373,10 @@ class Model:
             document = json.loads(text)
         except ValueError as error:
             raise OSError(errno.ESTALE, "somebody is writing it") from error
-        life = self._lives.get(-document.get("fill_value", 0))
-        if life is None:
+        (length,) = document["shape"]
+        number = document.get("attributes", {}).get("life", (length - SHORTEST) // 2)
+        life = self._lives.get(number)
+        if life is None or not life.is_marked or (length % 2 == 0 and length != life.first_length):
             raise FileNotFoundError(errno.ENOENT, "no array that can be resized")
         # Odd: an array that is saved over one of the same shape may take its place chunk by chunk.
         length = chance.randrange(SHORTEST + 1, life.first_length + 3 * CHUNK, 2)
@@ -403,6 +405,8 @@ class Model:
         if len(data) != 8 * CHUNK:
             raise Illegal(f"{what}: {len(data)} bytes, {data[:40]!r}")
         elements = np.frombuffer(data, "<i8")
+        if first >= SHORTEST and not elements.any():
+            raise FileNotFoundError(errno.ENOENT, "a missing chunk, of an array that grew")
         life, numbers = self.life_of(elements, first, what, asked)
         return life, {index: number for index, number in numbers.items() if index < life.shortest}
 
@@ -472,7 +476,7 @@ class Model:
 
     def _make_behind(self, chance: random.Random, name: str) -> None:
         """In the place of what is there, as `mv` does it."""
-        life = self.new_life(has_fill=True)
+        life = self.new_life(is_marked=True)
         self._note("life", life.number)
         made = self.aside / str(life.number)
         more: dict[str, Any] = {"shards": (SHARD,)} if chance.random() < 0.5 else {}
@@ -482,7 +486,8 @@ class Model:
             chunks=(CHUNK,),
             dtype="<i8",
             compressors=None,
-            fill_value=life.fill,
+            fill_value=0,
+            attributes={"life": life.number},
             zarr_format=3,
             **more,
         )

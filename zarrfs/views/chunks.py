@@ -21,7 +21,7 @@ from typing import Any
 
 from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
-from zarrfs.dialects.base import Edit
+from zarrfs.dialects.base import Edit, Layout
 from zarrfs.dialects.documents import MEMBERS, parse_object
 from zarrfs.dialects.v2.dialect import PLUGIN as V2
 from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP, ZMETADATA
@@ -118,6 +118,8 @@ class ChunksDocument(NodeDocument):
             await self._change_group(node, data)
 
     def says_the_same(self, made: bytes | None, written: bytes) -> bool:
+        if self.name == ZATTRS and made is not None and self._state.is_made_array(self.path):
+            return is_without_additions(made, written)
         return says_the_same(self.path, self.name, made, written)
 
     async def erase(self) -> None:
@@ -159,7 +161,7 @@ class ChunksDocument(NodeDocument):
             data_type=written.data_type,
             chunk_shape=written.chunk_grid.chunk_shape((0,) * written.ndim),
             fill_value=written.fill_value,
-            separator=separator_written(self.ident, data),
+            separator=separator_written(self.ident, data, layout),
         )
         # An undefined fill value stays so where the dialect can say it.
         metadata = replace(new.metadata, fill_value=written.fill_value, dimension_names=names)
@@ -167,8 +169,12 @@ class ChunksDocument(NodeDocument):
             attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
         made = replace(new, metadata=metadata, attributes=attributes)
         await editor.turn_into_array(made)
-        unasked = None if node.attributes else documents_of(made).get(ZATTRS)
-        self._state.made_unlisted(self.path, self._form.ident(self.path, ZATTRS), unasked)
+        self._state.made_array(self.path)
+        document, shown = self._form.ident(self.path, ZATTRS), documents_of(made).get(ZATTRS)
+        self._state.made_unlisted(self.path, document, None if node.attributes else shown)
+        text = self._state.text(document, documents_of(node).get(ZATTRS))
+        if text is not None and shown is not None and is_without_additions(shown, text):
+            self._state.wrote(document, shown, text)
 
     async def _change_group(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         await threads.cpu(len(data), check_group, self.ident, data)
@@ -252,10 +258,11 @@ def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     return metadata
 
 
-def separator_written(ident: str, data: bytes) -> str | None:
-    """The separator that ``data``, a ``.zarray`` that `array_written` takes, asks for in the store; None where it does not."""
+def separator_written(ident: str, data: bytes, layout: Layout) -> str | None:
+    """The separator that ``data``, a ``.zarray`` that `array_written` takes, asks for in the store; None where it does not. In final v3
+    the separator "." says no more than that chunks have their names here: Zarr libraries write it always."""
     separator = parsed(ident, data).get("dimension_separator")
-    return None if separator is None else str(separator)
+    return None if separator is None or (separator == "." and layout.dialect.has_dimension_names) else str(separator)
 
 
 def _objects_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
@@ -302,6 +309,14 @@ def says_the_same(path: NodePath, name: str, made: bytes | None, written: bytes)
     if name == ZARRAY:
         return made is not None and array_written(path, name, made) == array_written(path, name, written)
     return parse_object(name, made or b"{}", MEMBERS) == parse_object(name, written, MEMBERS)
+
+
+def is_without_additions(made: bytes, written: bytes) -> bool:
+    """True if ``written`` says what the view would write as the ``.zattrs`` of an array that was made here, or leaves out what the view
+    adds to it: programs that copy compare what they find with what they wrote."""
+    shown, attributes = parse_object(ZATTRS, made, MEMBERS), parse_object(ZATTRS, written, MEMBERS)
+    added = {name for name, value in shown.items() if name not in attributes and (name == "_FillValue" or value == [])}
+    return {name: value for name, value in shown.items() if name not in added} == attributes
 
 
 def _put_in(node: ArrayNode) -> Mapping[str, Any]:
