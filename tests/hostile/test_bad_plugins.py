@@ -76,7 +76,7 @@ class Nodes(V2):
     priority = 2
 
     def create(self, prefix):
-        return Layout(prefix, self)
+        return Layout(prefix, dialect=self)
 
     def root_keys(self, prefix):
         return ()
