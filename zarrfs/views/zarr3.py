@@ -44,11 +44,11 @@ from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_on
 from zarrfs.views.nodes.undecided import groups_from_undecided
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
+from zarrfs.views.shown_dimensions import DIMENSIONS
 
 KEYS = chunk_key.default("/")
 
 _LAYOUT = V3.create(Prefix(""))
-DIMENSIONS = "_ARRAY_DIMENSIONS"
 _FIXED = ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
 
 _KEY = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
