@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def check(case: Case, found: dict[str, Found]) -> None:
         if case.name == "hostile/v3_bad_shards":
             assert_bad_shard(path, found)
         elif path not in SOUND:
-            assert_refused(path, found)
+            assert_refused(path, found, case.values.keys())
     secret = case.folder / "secret" / "secret.bin"
     if secret.exists():
         content = secret.read_bytes()
@@ -66,7 +67,7 @@ def assert_reads(case: Case, node: dict[str, Any], found: dict[str, Found]) -> N
     assert b"".join(chunks) == case.expected(node).tobytes()
 
 
-def assert_refused(path: str, found: dict[str, Found]) -> None:
+def assert_refused(path: str, found: dict[str, Found], keys: Collection[str]) -> None:
     """A bad node is shown with the reason, or everything that is read of it is an error."""
     reasons = [found.get(f"{view}{path}.unsupported.txt") for view in ("npy", "chunks")]
     if any(reasons):
@@ -79,9 +80,11 @@ def assert_refused(path: str, found: dict[str, Found]) -> None:
             assert not read, "a link is not listed"
         else:
             assert error == "EIO"
-            assert any(each.error == "EIO" for each in read.values())
-            # What is not stored is fill value, in which no byte of the bad chunks is.
-            assert all(each.error == "EIO" or len(set(each.data)) == 1 for each in read.values())
+            names = {name: name.removeprefix(f"chunks{path}/") for name in read}
+            stored = {name for name, each in names.items() if {f"{path[1:]}/c/{each}", f"{path[1:]}/{each}"} & keys}
+            assert stored and all(read[name].error == "EIO" for name in stored)
+            # What is not stored is fill value.
+            assert all(each.error == "EIO" or len(set(each.data)) == 1 for name, each in read.items() if name not in stored)
 
 
 def assert_bad_shard(path: str, found: dict[str, Found]) -> None:
