@@ -295,8 +295,6 @@ def test_who_stands_in_the_folder_of_a_group_goes_with_it(store: Path, stands_in
 def test_who_stands_in_the_folder_of_an_array_that_is_gone_is_in_no_other(
     store: Path, stands_in: str, how: str, looked_around: bool
 ) -> None:
-    if stands_in == "raw" and "behind" in how:
-        pytest.skip("a folder of keys is whatever is there")
     with mounted(store, ends_with=None) as mount:
         with standing(mount.path / stands_in / "a", looked_around=looked_around) as folder:
             ARRAY_ENDS[how](mount)

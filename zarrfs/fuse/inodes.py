@@ -82,6 +82,11 @@ class Inode:
         self._node, self._node_ns = node, time.monotonic_ns()
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether it stands for a folder in whose place another one is by now."""
+        return isinstance(self.node, Directory) and self.node.is_outdated
+
+    @property
     def path(self) -> str:
         """The entry's path from the root of the mount, without a leading slash."""
         parts = []
@@ -186,7 +191,7 @@ class InodeTable:
             inode = self._added(ino, parent, name)
         elif inode.name != name or inode.parent is not parent:
             inode = self._displace(parent, name)
-        elif not inode.is_still(stamp) or inode.is_folder not in (None, is_folder):
+        elif not inode.is_still(stamp) or inode.is_folder not in (None, is_folder) or inode.is_outdated:
             self.vanished(inode)
             inode = self._displace(parent, name)
         inode.is_folder = is_folder

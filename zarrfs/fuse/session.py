@@ -114,7 +114,9 @@ class Session:
         return await (await self.directory(parent)).lookup(name)
 
     async def node(self, inode: Inode) -> Node:
-        """What ``inode`` stands for."""
+        """What ``inode`` stands for. Raises `StaleEntry` where another folder is in the place of the one that it lies in."""
+        if inode.parent is not None and inode.parent.is_outdated:
+            raise StaleEntry(f"the folder of {inode.path!r} was moved, replaced or erased", key=inode.path)
         if inode.node is None:
             if inode.parent is None:
                 raise NoSuchEntry("the root is gone")
@@ -203,6 +205,9 @@ class Session:
     async def add_directory(self, inode: Inode) -> int:
         """Begin to list a folder: the number of the handle."""
         directory = await self.directory(inode)
+        if directory.is_outdated:
+            # Now the kernel would look it up again, not when it lists it.
+            raise StaleEntry(f"the folder {inode.path!r} was moved, replaced or erased", key=inode.path)
         number = self._new_handle()
         self.directories[number] = OpenDirectory(inode, directory.entries(), self.kernel_cache.epoch)
         self.inodes.opened(inode)

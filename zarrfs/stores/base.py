@@ -361,9 +361,10 @@ class Store(abc.ABC):
         """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""
         return None
 
-    def anchor(self, prefix: Prefix) -> Anchor | None:
+    def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
         """What tells the folder ``prefix`` from one that comes to be in its place, where the backend has folders, and can do that at
-        once; `zarrfs.stores.anchor.Nowhere` for one that is not there. This fallback has none."""
+        once; `zarrfs.stores.anchor.Nowhere` for one that is not there. One that is ``spare`` is never held at the cost of one that is
+        not. This fallback has none."""
         return None
 
     def part_of(self, place: Key | Prefix) -> str:

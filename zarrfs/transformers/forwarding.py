@@ -100,8 +100,8 @@ class ForwardingStore(Store):
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         return await self.inner.prefix_mtime_ns(prefix)
 
-    def anchor(self, prefix: Prefix) -> Anchor | None:
-        return self.inner.anchor(prefix)
+    def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
+        return self.inner.anchor(prefix, spare=spare)
 
     def part_of(self, place: Key | Prefix) -> str:
         return self.inner.part_of(place)

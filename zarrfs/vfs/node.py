@@ -68,6 +68,11 @@ class Node(abc.ABC):
 class Directory(Node):
     """A directory: names, and the nodes behind them."""
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether another folder is known to have its name by now. Asked often; does not wait."""
+        return False
+
     @abc.abstractmethod
     async def lookup(self, name: str) -> Node:
         """The node called ``name``. Raises `NoSuchEntry`."""

@@ -18,15 +18,15 @@ from zarrfs.stores.folder.calls import Closing, lstat
 from zarrfs.stores.folder.names import Parts, generation_of, parts_of, path_of
 from zarrfs.stores.folder.tree import FolderTree
 
-_PART_OF_DESCRIPTORS = 8
 _MOST = 1024
 
 
 class Anchors:
-    """Those of one tree."""
+    """Those of one tree that share descriptors: one in ``part`` of those that the process may have."""
 
-    def __init__(self, tree: FolderTree) -> None:
+    def __init__(self, tree: FolderTree, part: int) -> None:
         self.tree = tree
+        self._part = part
         self._fds: OrderedDict[int, int] = OrderedDict()
         self._last = 0
         # Threads begin their lookups there: a descriptor that is closed may be another folder's the next moment.
@@ -42,7 +42,7 @@ class Anchors:
             return None
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         with self._lock:
-            while len(self._fds) >= max(1, min(_MOST, soft // _PART_OF_DESCRIPTORS)):
+            while len(self._fds) >= max(1, min(_MOST, soft // self._part)):
                 os.close(self._fds.popitem(last=False)[1])
             self._last += 1
             self._fds[self._last] = fd
@@ -54,9 +54,10 @@ class Anchors:
 
     def is_at(self, number: int, parts: Parts) -> bool:
         """Whether it is what lies there, as far as anybody can tell."""
-        held = self._fds.get(number)
-        if held is None:
-            return True
+        with self._lock:
+            held = self._fds.get(number)
+            if held is None or self._is_called(held, parts):
+                return True
         try:
             there = self._opened(parts)
         except (FileNotFoundError, NotADirectoryError):
@@ -67,6 +68,15 @@ class Anchors:
             return os.path.samestat(os.fstat(held), os.fstat(there))
         finally:
             os.close(there)
+
+    def _is_called(self, fd: int, parts: Parts) -> bool:
+        """Whether the kernel says that its path is this one: of the file systems of this machine, where it then lies there. Two calls,
+        however deep it is. False does not say that it is elsewhere."""
+        try:
+            root = os.readlink(f"/proc/self/fd/{self.tree.root}")
+            return os.readlink(f"/proc/self/fd/{fd}") == f"{root.rstrip('/')}/{path_of(parts)}"
+        except OSError:
+            return False
 
     def is_erased(self, number: int) -> bool:
         """Whether the folder was removed."""

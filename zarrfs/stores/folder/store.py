@@ -71,7 +71,8 @@ class FolderStore(Store):
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
         self._changes = FolderChanges(self._tree, self._inline)
-        self._anchors = Anchors(self._tree)
+        self._anchors = Anchors(self._tree, part=8)
+        self._spare_anchors = Anchors(self._tree, part=16)
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -272,9 +273,9 @@ class FolderStore(Store):
                     return await self._mountpoints.ask(parts, self._tree.folder_mtime_ns, self._inline.folder_mtime_ns(parts[:-1]))
                 return await self._wait([prefix], self._tree.folder_mtime_ns, parts)
 
-    def anchor(self, prefix: Prefix) -> Anchor | None:
+    def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
         parts = _parts_if_usable(prefix)
-        return self._anchors.hold(parts) if parts else None
+        return (self._spare_anchors if spare else self._anchors).hold(parts) if parts else None
 
     def part_of(self, place: Key | Prefix) -> str:
         """What is mounted in the folder, and may wait for a server while the folder does not."""
@@ -301,6 +302,7 @@ class FolderStore(Store):
 
     async def aclose(self) -> None:
         self._anchors.close()
+        self._spare_anchors.close()
         self._tree.close()
 
     # --- where to wait ------------------------------------------------------------------------------------------------------

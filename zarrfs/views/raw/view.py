@@ -8,7 +8,9 @@ of programs that write Zarr (`zarrfs.vfs.temporary`), which exist in the mount o
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from zarrfs.errors import (
     AcrossViews,
@@ -31,6 +33,7 @@ from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, Op
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
 from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin
+from zarrfs.views.raw.bound import BoundFolders
 from zarrfs.views.raw.value import VIEW, RawValue, ident, names_of
 
 log = logging.getLogger(__name__)
@@ -43,12 +46,14 @@ class RawView(View):
 
     def __init__(self, context: ViewContext) -> None:
         self._context = context
+        self._folders = BoundFolders(context.store)
 
     def root(self) -> Directory:
-        return RawDirectory(self._context, Prefix(""))
+        return RawDirectory(self._context, self._folders, Prefix(""))
 
     def follow(self, old: Prefix, new: Prefix) -> None:
         _follow(self._context, old, new)
+        self._folders.moved(old, new)
 
     def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
         return [(names_of(place), True)]
@@ -59,22 +64,53 @@ class RawView(View):
         yield Affected(names_of(change.place), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")
 
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+Method = Callable[Concatenate["RawDirectory", Given], Coroutine[Any, Any, Result]]
+
+
+def _entered(method: Method[Given, Result]) -> Method[Given, Result]:
+    """It works in the folder that was looked up: see `BoundFolder.entered`."""
+
+    @wraps(method)
+    async def entered(self: RawDirectory, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with self._folder.entered():
+            return await method(self, *args, **kwargs)
+
+    return entered
+
+
 class RawDirectory(Directory):
     """The keys and prefixes directly below one prefix."""
 
-    def __init__(self, context: ViewContext, prefix: Prefix) -> None:
+    def __init__(self, context: ViewContext, folders: BoundFolders, prefix: Prefix) -> None:
         self._context = context
         self._store = context.store
         self._temporaries = context.temporaries
         self._times = context.times
-        self.prefix = prefix
-        self._here = ident(prefix)
+        self._folders = folders
+        self._folder = folders.at(prefix)
 
+    @property
+    def prefix(self) -> Prefix:
+        """Where it is in the store."""
+        return self._folder.prefix
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._folder.is_outdated
+
+    @property
+    def _here(self) -> str:
+        return ident(self.prefix)
+
+    @_entered
     async def attributes(self) -> Attributes:
         stored_ns = await self._store.prefix_mtime_ns(self.prefix)
         mtime_ns = self._times.mtime_ns_of(self._here, size=0, stored_ns=stored_ns)
         return Attributes(True, mtime_ns=mtime_ns, writable=self._context.writable)
 
+    @_entered
     async def set_mtime(self, mtime_ns: int) -> None:
         for staged in self._staged().values():
             # close(2) does not wait for the last RELEASE: a name that is being published now would change the time again.
@@ -90,6 +126,7 @@ class RawDirectory(Directory):
         node, attributes = await self._look(name)
         return node, attributes if attributes is not None else await node.attributes()
 
+    @_entered
     async def _look(self, name: str) -> tuple[Node, Attributes | None]:
         """What is called ``name``, and its attributes where they were found on the way."""
         temporary = self._temporaries.get(self._ident(name))
@@ -108,7 +145,7 @@ class RawDirectory(Directory):
                 return self._file(content), None if self._is_staged(content) else snapshot.attributes
         prefix = self.prefix.child(part)
         if prefix in self._context.made_prefixes or await self._store.prefix_exists(prefix):
-            return RawDirectory(self._context, prefix), None
+            return self._at(prefix), None
         raise no_such_entry(name)
 
     async def listed_file(self, name: str) -> Node:
@@ -119,6 +156,7 @@ class RawDirectory(Directory):
         """None, whatever it is: keys are bytes, and nothing is looked up."""
 
     async def entries(self) -> AsyncIterator[Entry]:
+        self._folder.check()
         await self._context.flush_queued(self.prefix)
         writable = self._context.writable
         here, times = self._here, self._times
@@ -153,6 +191,7 @@ class RawDirectory(Directory):
                 writable,
             )
 
+    @_entered
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
         key = await self._new_key(name)
         if await self._exists(name):
@@ -162,6 +201,7 @@ class RawDirectory(Directory):
         file = self._file(RawValue(self._context, key))
         return file, await file.create(flags)
 
+    @_entered
     async def mkdir(self, name: str) -> Directory:
         key = await self._new_key(name)
         if await self._exists(name):
@@ -171,8 +211,9 @@ class RawDirectory(Directory):
             await self._store.make_prefix(prefix)
         except StoreUnsupported:
             self._context.made_prefixes.add(prefix)
-        return RawDirectory(self._context, prefix)
+        return self._at(prefix)
 
+    @_entered
     async def unlink(self, name: str) -> None:
         node = await self.lookup(name)
         if not isinstance(node, StagedFile):
@@ -183,6 +224,7 @@ class RawDirectory(Directory):
         self._times.forget(node.ident)
         self._keep()
 
+    @_entered
     async def link(self, file: File, new_name: str) -> File:
         if not isinstance(file, TemporaryFile):
             return await super().link(file, new_name)
@@ -197,6 +239,7 @@ class RawDirectory(Directory):
         await self._temporaries.link(file, content, content.create)
         return self._file(content)
 
+    @_entered
     async def rmdir(self, name: str) -> None:
         node = await self.lookup(name)
         if not isinstance(node, RawDirectory):
@@ -210,9 +253,11 @@ class RawDirectory(Directory):
         self._times.forget(ident(node.prefix))
         self._keep()
 
+    @_entered
     async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
         if not isinstance(new_directory, RawDirectory) or new_directory._store is not self._store:
             raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
+        new_directory._folder.check()
         node = await self.lookup(name)
         new_key = await new_directory._new_key(new_name)
         try:
@@ -234,6 +279,7 @@ class RawDirectory(Directory):
                 await self._rename_value(node, new_key)
         self._keep()
 
+    @_entered
     async def sync(self) -> None:
         await self._context.hierarchy.publish(self.prefix)
         await self._store.sync([self.prefix])
@@ -301,6 +347,9 @@ class RawDirectory(Directory):
         """Where prefixes exist only through keys, a folder that loses its last key stays in this mount: its user made it."""
         if self.prefix and not self._store.hierarchical:
             self._context.made_prefixes.add(self.prefix)
+
+    def _at(self, prefix: Prefix) -> RawDirectory:
+        return RawDirectory(self._context, self._folders, prefix)
 
     def _file(self, content: RawValue) -> StagedFile:
         return StagedFile(self._context.staging, content, writable=self._context.writable)
