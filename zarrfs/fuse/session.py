@@ -115,7 +115,8 @@ class Session:
 
     async def node(self, inode: Inode) -> Node:
         """What ``inode`` stands for. Raises `StaleEntry` where another folder is in the place of the one that it lies in."""
-        if inode.parent is not None and inode.parent.is_outdated:
+        # Folders say so themselves.
+        if not inode.is_folder and inode.parent is not None and inode.parent.is_outdated:
             raise StaleEntry(f"the folder of {inode.path!r} was moved, replaced or erased", key=inode.path)
         if inode.node is None:
             if inode.parent is None:

@@ -27,6 +27,7 @@ class Anchors:
     def __init__(self, tree: FolderTree, part: int) -> None:
         self.tree = tree
         self._part = part
+        self._root = _name_of(tree.root)
         self._fds: OrderedDict[int, int] = OrderedDict()
         self._last = 0
         # Threads begin their lookups there: a descriptor that is closed may be another folder's the next moment.
@@ -70,13 +71,9 @@ class Anchors:
             os.close(there)
 
     def _is_called(self, fd: int, parts: Parts) -> bool:
-        """Whether the kernel says that its path is this one: of the file systems of this machine, where it then lies there. Two calls,
+        """Whether the kernel says that its path is this one: of the file systems of this machine, where it then lies there. One call,
         however deep it is. False does not say that it is elsewhere."""
-        try:
-            root = os.readlink(f"/proc/self/fd/{self.tree.root}")
-            return os.readlink(f"/proc/self/fd/{fd}") == f"{root.rstrip('/')}/{path_of(parts)}"
-        except OSError:
-            return False
+        return self._root is not None and _name_of(fd) == f"{self._root.rstrip('/')}/{path_of(parts)}"
 
     def is_erased(self, number: int) -> bool:
         """Whether the folder was removed."""
@@ -133,6 +130,14 @@ class Anchors:
             raise
         except OSError:
             return None
+
+
+def _name_of(fd: int) -> str | None:
+    """The path of what is open, as the kernel has it; None where there is no /proc."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return None
 
 
 class FolderAnchor(Anchor):
