@@ -6,7 +6,7 @@ order of what was done could have put it there:
 
 * its life is that of all elements of its array, and its index is where it lies: no bytes of another array, no mixtures;
 * it is of a write after whose end no other write of that element was begun and acknowledged;
-* a fill value is only where the array once ended before.
+* a fill value is only where the array once ended before, and it is that array's own.
 
 The store lies in a folder. What is done behind the mount moves, removes and replaces whole arrays, as other programs may at any time;
 they do not write elements, which nothing keeps apart from what the mount writes.
@@ -82,7 +82,7 @@ class Write:
 @dataclass
 class Life:
     """An array, wherever it is. ``is_marked``: its number is in its attributes; another one is never resized. (One that is saved over it
-    keeps them, and is told by its length.)"""
+    keeps them and its fill value, and is told by its length.)"""
 
     number: int
     is_marked: bool = False
@@ -106,8 +106,8 @@ class Life:
 
 
 def lives(elements: Elements) -> set[int]:
-    """Of which lives elements are. 0, which is the fill value of many, is of none."""
-    return {each >> 40 for each in elements.tolist() if each}
+    """Of which lives elements are. Fill values are of none: an array has those of the one that it was saved over."""
+    return {each >> 40 for each in elements.tolist() if each > 0}
 
 
 class Model:
@@ -183,11 +183,14 @@ class Model:
         if len(found) != 1 or not found <= self._lives.keys():
             raise Illegal(f"{what}: {len(elements)} elements of {sorted(found)}: {elements.tolist()[:8]}...")
         life, numbers = self._lives[found.pop()], {}
+        fills = {element for element in elements.tolist() if element <= 0}
+        if len(fills) > 1 or (life.is_marked and not fills <= {-life.number}):
+            raise Illegal(f"{what}: life {life.number} has the fill values {sorted(fills)}: {elements.tolist()[:8]}...")
         with self._lock:
             for index, element in enumerate(elements.tolist(), first):
-                if element and (element >> 20) & 0xFFFFF != index:
+                if element > 0 and (element >> 20) & 0xFFFFF != index:
                     raise Illegal(f"{what}: element {index} of life {life.number} lies elsewhere than it belongs: {element}")
-                numbers[index] = element & 0xFFFFF if element else FILL
+                numbers[index] = element & 0xFFFFF if element > 0 else FILL
                 self._demand_legal(life, index, numbers[index], what, asked)
         return life, numbers
 
@@ -374,7 +377,8 @@ class Model:
         except ValueError as error:
             raise OSError(errno.ESTALE, "somebody is writing it") from error
         (length,) = document["shape"]
-        number = document.get("attributes", {}).get("life", (length - SHORTEST) // 2)
+        # A .zarray does not have attributes: by its length an array is known that nobody has resized.
+        number = document.get("attributes", {}).get("life", (length - SHORTEST) / 2)
         life = self._lives.get(number)
         if life is None or not life.is_marked or (length % 2 == 0 and length != life.first_length):
             raise FileNotFoundError(errno.ENOENT, "no array that can be resized")
@@ -405,7 +409,7 @@ class Model:
         if len(data) != 8 * CHUNK:
             raise Illegal(f"{what}: {len(data)} bytes, {data[:40]!r}")
         elements = np.frombuffer(data, "<i8")
-        if first >= SHORTEST and not elements.any():
+        if first >= SHORTEST and not lives(elements):
             raise FileNotFoundError(errno.ENOENT, "a missing chunk, of an array that grew")
         life, numbers = self.life_of(elements, first, what, asked)
         return life, {index: number for index, number in numbers.items() if index < life.shortest}
@@ -486,7 +490,7 @@ class Model:
             chunks=(CHUNK,),
             dtype="<i8",
             compressors=None,
-            fill_value=0,
+            fill_value=-life.number,
             attributes={"life": life.number},
             zarr_format=3,
             **more,
