@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +20,7 @@ import pytest
 import trio
 
 from tests.support.arrays import Reading, reading
+from tests.support.small_stores import write
 from tests.support.stores import contents, fill
 from zarrfs.dialects.base import Dialect, Edit
 from zarrfs.errors import ZarrfsError
@@ -29,6 +33,7 @@ from zarrfs.keys import Key, NodePath
 from zarrfs.model.data_type import DataType, from_name, from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.opening import open_store
 from zarrfs.transformers.observed import ObservedStore
 
 Values = Mapping[str, Any]
@@ -318,3 +323,25 @@ def document(store: Mapping[str, bytes], key: str) -> Any:
 def keys(store: Collection[str]) -> list[str]:
     """What is stored, in order."""
     return sorted(store)
+
+
+def blosc_header(data: bytes) -> dict[str, int]:
+    """The 16 bytes before the compressed data (README_CHUNK_FORMAT of c-blosc)."""
+    lengths = struct.unpack_from("<III", data, 4)
+    return dict(
+        zip(("version", "codec_version", "flags", "typesize", "nbytes", "blocksize", "cbytes"), (*data[:4], *lengths), strict=True)
+    )
+
+
+def opened_folder(values: Values) -> dict[str, bytes]:
+    """What a store over a folder holds whose files are named as the keys of ``values``."""
+
+    async def main(folder: str) -> dict[str, bytes]:
+        store = await open_store(folder)
+        found = await contents(store)
+        await store.aclose()
+        return found
+
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), stored(values))
+        return trio.run(main, folder)
