@@ -177,7 +177,7 @@ TEXT.row("dtype MUST be present", bad("dtype is missing", dtype=...), REFUSED)
 TEXT.row(
     "dtype is a string or a list that defines a data type",
     all_of(*(bad("dtype", dtype=each, fill_value=None) for each in (4, None, "", "int16", [], {}))),
-    "as stated; what defines none is refused",
+    "as stated; what defines none is refused; the small types of tensorstore (bfloat16, int4) are read as in version 2",
 )
 TEXT.row("compression MUST be present", bad("compression is missing", compression=...), REFUSED)
 TEXT.row(

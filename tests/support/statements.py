@@ -175,6 +175,7 @@ The last column names the test. A number is the id of a check in `tests/conforma
 one); a path is a test of the suite. This page is written by `python -m tests.conformance` from the table that those tests run, so that a
 line without a test cannot be in it, and a test fails when the page is not what the table says.
 
+"(no statement)" begins what a text leaves open, and zarrfs has to decide.
 "Refused" is: the node is listed with the reason, in the views as `NAME.unsupported.txt`, and its neighbours are shown.
 "Told" is: in the node's quirks, which `zarrfs info STORE NODE` lists.
 """
