@@ -104,6 +104,18 @@ async def test_nodes_of_v2_and_v3_lie_side_by_side() -> None:
 
 
 @trio_test
+async def test_a_folder_whose_name_is_reserved_is_no_group() -> None:
+    """v3, "Node names": a name must not start with ``__``; in a v2 group it may."""
+    below = {"__x/data": b"1", "__x/zarr.json": V3_GROUP, "y/data": b"1"}
+    values = {"three/zarr.json": V3_GROUP, "two/.zgroup": GROUP}
+    r, _ = await made(values | {f"{group}/{key}": value for group in ("three", "two") for key, value in below.items()})
+    for group, expected in ("three", ["y"]), ("two", ["__x", "y"]):
+        assert [name async for name, _ in r.hierarchy.children(NodePath(f"/{group}"))] == expected
+        r.hierarchy.forget_all()
+        assert (await r.hierarchy.node(NodePath(f"/{group}/__x")) is None) is (expected == ["y"])
+
+
+@trio_test
 async def test_an_empty_store_is_a_group_without_children() -> None:
     r, _ = await made({})
     assert await kind(r, "/") == "GroupNode"

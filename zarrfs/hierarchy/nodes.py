@@ -415,14 +415,14 @@ class Hierarchy:
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said]:
         """The node, a digest of its documents, the newest time of them, and which of them says what it is."""
         layouts = await self._roots.layouts_at(path)
-        expected = self._expected(path)
-        found, read = await self._reading.read(path, layouts, expected)
+        found, read = await self._reading.read(path, layouts, self._expected(path))
         if found is not None:
             return found
         if await self._is_below_unknown_root(path, read):
             return await self._read(path)
         # A hierarchy with an entry point has a root group, said or not.
         digest = hashlib.blake2b(digest_size=16)
+        expected = self._expected(path)
         owner = self._roots.opened_at(path) or await self._stored.implied_by(path, layouts, expected)
         if path == ROOT or path in self.empty_groups or owner is not None:
             owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])

@@ -159,8 +159,11 @@ class StoredDocuments:
         return any([await self._store.prefix_exists(prefix) for prefix in places])
 
     async def implied_by(self, path: NodePath, layouts: Iterable[Layout], expected: str | None) -> Layout | None:
-        """The layout in which something lies below ``path``; of several that of the dialect ``expected``, or the first."""
+        """The layout in which something lies below ``path``; of several that of the dialect ``expected``, or the first. None where no
+        member of the group above, which is of that dialect, can have such a name (v3, "Node names": ``__x`` is reserved)."""
         for layout in sorted(layouts, key=lambda layout: layout.dialect.name != expected) if self._store.listable else ():
+            if path != ROOT and layout.dialect.name == expected and not layout.child_names(path.parent, (), (path.name,)):
+                return None
             for prefix in layout.listing_prefixes(path):
                 if await self._store.prefix_exists(prefix) and not await holds_only_chunks(self._store, prefix):
                     return layout
