@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import google_crc32c
 import pytest
 import trio
 from hypothesis import HealthCheck, given
@@ -99,6 +100,27 @@ async def test_what_a_page_says_that_cannot_be_spoils_its_chunk_alone(in_pages) 
     assert [isinstance(each, ShardIndexInvalid) for each in got] == [False, True, True, False] and (got[0], got[3]) == (b"ab", None)
     with pytest.raises(ShardIndexInvalid, match="the index of the shard says 99 bytes from 1, where no chunk of it can lie"):
         await chunks.stat((1,))
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("index_codecs", [(CodecSpec("bytes", {"endian": "little"}),), CHECKED], ids=["plain", "checked"])
+@trio_test
+async def test_holes_as_zarrita_marks_them_where_the_index_is_at_the_start(in_pages, paged, index_codecs) -> None:  # type: ignore[no-untyped-def]
+    """zarrita 0.2.7 adds the length of the index to each offset, whose 64 bits overflow where it says that nothing is there."""
+    spec = ShardSpec((4,), index_location="start", index_codecs=index_codecs)
+    array, store = node((4,), spec), MemoryStore()
+    nbytes = 64 + 4 * (len(index_codecs) - 1)
+    pairs = ((nbytes, 2), (nbytes - 1, 2**64 - 1), (2**64 - 1, 2**64 - 1), (nbytes, 2**64 - 1))
+    index = b"".join(number.to_bytes(8, "little") for pair in pairs for number in pair)
+    if len(index_codecs) > 1:
+        index += google_crc32c.value(index).to_bytes(4, "little")
+    await store.set(Key("a/c/0"), index + b"ab")
+    in_pages(paged)
+    chunks, _ = opened(store, array)
+    in_pages(False)
+    got = await chunks.get_several([(number,) for number in range(4)])
+    assert got[:3] == [b"ab", None, None] and isinstance(got[3], ShardIndexInvalid)
+    assert [coords async for coords, _, _ in chunks.list()] == [(0,)]
 
 
 @trio_test

@@ -15,7 +15,7 @@ import numpy as np
 from zarrfs.errors import ShardIndexInvalid, TooLarge
 from zarrfs.keys import ByteRange
 from zarrfs.model.chunk_grid import Shape
-from zarrfs.model.shards import EMPTY, Pairs, ShardSpec, are_there
+from zarrfs.model.shards import EMPTY, Pairs, ShardSpec, are_there, with_plain_holes
 from zarrfs.stores.base import Buffer
 
 HELD_NBYTES = 4 << 20
@@ -85,7 +85,8 @@ class PagedIndex:
 
     def parsed(self, data: Buffer) -> Pairs:
         """The pairs of a page."""
-        return np.frombuffer(data, self._dtype).astype("<u8", copy=False).reshape(-1, 2)
+        pairs: Pairs = np.frombuffer(data, self._dtype).astype("<u8", copy=False).reshape(-1, 2)
+        return with_plain_holes(pairs, self._first) if self._start == 0 and self._first else pairs
 
     def keep(self, page: int, pairs: Pairs) -> None:
         """A page that was read; the least recently used goes."""

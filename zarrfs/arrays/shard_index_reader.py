@@ -20,7 +20,7 @@ from zarrfs.errors import ChunkDecodeError, GenerationMismatch, ShardIndexInvali
 from zarrfs.keys import ByteRange
 from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec
+from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, with_plain_holes
 from zarrfs.stores.base import Buffer, KeyStat
 
 TRIES = 8
@@ -172,7 +172,7 @@ class ShardIndexReader:
     def checked(self, pairs: Pairs, shard_nbytes: int) -> ShardIndex:
         """The index of these pairs in a shard of so many bytes."""
         if self._spec.index_location == "start":
-            return ShardIndex(pairs, shard_nbytes, self.nbytes, shard_nbytes)
+            return ShardIndex(with_plain_holes(pairs, self.nbytes), shard_nbytes, self.nbytes, shard_nbytes)
         return ShardIndex(pairs, shard_nbytes, 0, shard_nbytes - self.nbytes)
 
 

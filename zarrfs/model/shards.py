@@ -6,7 +6,8 @@ Sources: v3 final, codec ``sharding_indexed`` 1.0 ("Binary shard format"); v3 co
     index | chunk bytes, in any order, with gaps          index_location "start"
 
 The index holds a pair of unsigned 64-bit integers (offset from the beginning of the shard, nbytes) for each chunk of the shard, also for
-those that lie outside of the array, in C order. Of a chunk that is not there both are 2^64 - 1; where one alone is, the index is damaged.
+those that lie outside of the array, in C order. Of a chunk that is not there both are 2^64 - 1; where one alone is, the index is damaged
+(`with_plain_holes` names the one exception).
 """
 
 from __future__ import annotations
@@ -172,6 +173,15 @@ def are_there(pairs: Pairs) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Of each pair whether it is one of a chunk, right or wrong: whether one of its numbers is not `EMPTY`."""
     there: np.ndarray[Any, np.dtype[np.bool_]] = (pairs != EMPTY).any(axis=1)
     return there
+
+
+def with_plain_holes(pairs: Pairs, index_nbytes: int) -> Pairs:
+    """The pairs of an index of ``index_nbytes`` at the start of its shard, those of absent chunks as the text has them.
+
+    zarrita 0.2.7 adds the length of the index to all offsets, so that `EMPTY` becomes ``index_nbytes - 1``; nbytes stays `EMPTY`.
+    """
+    shifted = (pairs[:, 0] == np.uint64(index_nbytes - 1)) & (pairs[:, 1] == EMPTY)
+    return np.where(shifted[:, None], np.uint64(EMPTY), pairs) if shifted.any() else pairs
 
 
 def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
