@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.conformance import test_v0, test_v1, test_v2, test_v2_hierarchies, test_v3, test_v3_types
+from tests.conformance import test_v0, test_v1, test_v2, test_v2_hierarchies, test_v3, test_v3_codecs, test_v3_types
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "CONFORMANCE.md"
-MODULES = [test_v0, test_v1, test_v2, test_v2_hierarchies, test_v3, test_v3_types]
+MODULES = [test_v0, test_v1, test_v2, test_v2_hierarchies, test_v3, test_v3_types, test_v3_codecs]
 TEXTS = [module.TEXT for module in MODULES]

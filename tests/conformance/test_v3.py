@@ -129,9 +129,9 @@ TEXT.row(
 TEXT.row(
     "a path begins with a slash, and does not end with one",
     all_of(
-        raises(NameInvalid, "", lambda: NodePath("a")),
-        raises(NameInvalid, "", lambda: NodePath("/a/")),
-        raises(NameInvalid, "", lambda: NodePath("/a//b")),
+        raises(NameInvalid, "node path", lambda: NodePath("a")),
+        raises(NameInvalid, "node path", lambda: NodePath("/a/")),
+        raises(NameInvalid, "node path", lambda: NodePath("/a//b")),
     ),
 )
 TEXT.row(
