@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
-from tests.conformance import test_v0, test_v1, test_v2, test_v2_hierarchies, test_v3, test_v3_codecs, test_v3_types
+from tests.support.statements import Text
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "CONFORMANCE.md"
-MODULES = [test_v0, test_v1, test_v2, test_v2_hierarchies, test_v3, test_v3_types, test_v3_codecs]
-TEXTS = [module.TEXT for module in MODULES]
+MODULES = """
+    test_v0 test_v1
+    test_v2 test_v2_hierarchies
+    test_v3 test_v3_types test_v3_codecs test_v3_stores
+""".split()
+TEXTS: list[Text] = [import_module(f"{__package__}.{name}").TEXT for name in MODULES]
