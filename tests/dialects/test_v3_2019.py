@@ -537,11 +537,17 @@ def test_fill_values_of_another_type_are_bad(identifier: str, value: Any) -> Non
 
 
 @pytest.mark.parametrize("attributes", [[], "x", 1, False])
-def test_attributes_are_an_object(attributes: Any) -> None:
-    with pytest.raises(MetadataError):
-        array(attributes=attributes)
-    with pytest.raises(MetadataError):
-        LAYOUT.parse(PATH, {Key("meta/root/foo/baz.group"): dumped({"extensions": [], "attributes": attributes})})
+def test_attributes_are_an_object_and_the_error_names_their_document(attributes: Any) -> None:
+    group, other = Key("meta/root/foo/baz.group"), Key("meta/foo/baz.array")
+    of_group, of_array = dumped({"extensions": [], "attributes": attributes}), dumped({**ARRAY, "attributes": attributes})
+    for documents, key in (
+        ({KEY: of_array}, KEY),
+        ({group: of_group}, group),
+        # The formula's form of an array, beside a group.
+        ({group: dumped({"extensions": [], "attributes": {}}), other: of_array}, other),
+    ):
+        with pytest.raises(MetadataError, match=f"^{key}: attributes is an object"):
+            LAYOUT.parse(PATH, documents)
 
 
 @pytest.mark.parametrize("none", [None, ...])

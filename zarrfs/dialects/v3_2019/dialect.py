@@ -119,18 +119,16 @@ class V32019Layout(Layout):
         if not found:
             return None
         self.check()
-        key = found[0]
+        group_key = self._key(path, "group")
+        key = next((each for each in found if each != group_key), group_key)
         with naming(key):
             document = parse_object(key, documents[key], ATTRIBUTES)
-            if key == self._key(path, "group") and len(found) > 1:
-                # The formula's form of an array, beside a group.
-                key = found[1]
-                document = parse_object(key, documents[key], ATTRIBUTES)
-            if key == self._key(path, "group"):
+            if key == group_key:
                 return _group(path, document)
             parsed = parse_array(document, fallbacks=self.dialect.fallbacks)
+            attributes = attributes_of(document)
         quirks = [*parsed.quirks, *self.quirks]
-        if self._key(path, "group") in found:
+        if group_key in found:
             quirks.append("a group lies at the same path")
         if key == self._other_key(path):
             quirks.append(f"its document is {key}, after the text's formula")
@@ -139,7 +137,7 @@ class V32019Layout(Layout):
             dialect=PLUGIN.name,
             metadata=parsed.metadata,
             chunk_prefix=self.chunk_prefix(path),
-            attributes=attributes_of(document),
+            attributes=attributes,
             quirks=tuple(quirks),
             warnings=parsed.warnings,
         )
