@@ -11,6 +11,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "CONFORMANCE.md"
 MODULES = """
     test_v0 test_v1
     test_v2 test_v2_hierarchies
+    test_v3_2019
     test_v3_2022 test_v3_2022_storage test_v3_2022_extensions
     test_v3 test_v3_types test_v3_codecs test_v3_stores
 """.split()
