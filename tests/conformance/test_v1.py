@@ -288,13 +288,13 @@ TEXT.row(
 TEXT.row(
     '"F" with another compressor, or none',
     reads(encoded("zlib", 1, zlib.compress(LEFT.tobytes()), zlib.compress(RIGHT.tobytes()), order="F"), WHOLE),
-    "read in C order, which is what zarr 1.0 and 1.1 wrote; told, and logged",
+    "read in C order, which is what zarr 1.0 and 1.1 wrote (a quirk, and logged)",
     logs="read in C order",
 )
 TEXT.row(
     '"F" with another compressor, or none: column-major',
     reads(encoded("zlib", 1, *(zlib.compress(each.tobytes()) for each in COLUMNS), order="F"), WHOLE, choices={"v1.order": "text"}),
-    "as stated where --dialect-choices v1.order=text says so; told, and logged",
+    "as stated where --dialect-choices v1.order=text says so (a quirk, and logged)",
     logs="read in F order",
 )
 TEXT.row(
@@ -459,12 +459,12 @@ TEXT.row("they are stored under the key attrs", lambda: equal(document(made(attr
 TEXT.row(
     "attrs MUST be present even where there are none",
     lambda: equal(made()["a/attrs"], b"{}"),
-    "as stated, written; an array without is read, and told",
+    "as stated, written; an array without is read (a quirk)",
 )
 TEXT.row(
     "attrs MUST be present",
     lambda: equal(array({"meta": meta()}).quirks, ("attrs is missing",)),
-    "an array without is read, and told: nothing else depends on it",
+    "an array without is read (a quirk): nothing else depends on it",
 )
 TEXT.row(
     "attributes that are changed",

@@ -142,7 +142,7 @@ TEXT.row(
 
 @TEXT.rule(
     "zarr_format is an integer",
-    'the string "2", as webknossos writes it, is read too, and told; --dialect-choices v2.zarr_format=refuse',
+    'the string "2", as webknossos writes it, is read too (a quirk); --dialect-choices v2.zarr_format=refuse',
 )
 def _() -> None:
     found = array(store(zarr_format="2"))
@@ -211,7 +211,7 @@ def _() -> None:
 TEXT.row("compressor null: no compressor is used", reads(store(compressor=None), WHOLE))
 TEXT.row(
     'compressor MUST contain "id"',
-    all_of(*(bad("", compressor=compressor) for compressor in ({"level": 1}, {"id": 7}, "zlib", ["zlib"]))),
+    all_of(*(bad("codec|compressor", compressor=compressor) for compressor in ({"level": 1}, {"id": 7}, "zlib", ["zlib"]))),
     REFUSED,
 )
 TEXT.row(
@@ -239,7 +239,7 @@ def _() -> None:
 
 @TEXT.rule(
     "fill_value is a scalar of the type",
-    "a number in a string (bioformats2raw) and a number for a string (zarr-python) are read, and told;"
+    "a number in a string (bioformats2raw) and a number for a string (zarr-python) are read (quirks);"
     " --dialect-choices v2.fill_value=refuse",
 )
 def _() -> None:
@@ -261,7 +261,7 @@ TEXT.row(
 )
 
 
-@TEXT.rule("filters MUST be present", "absent (zarr.js and others) is null, and told; --dialect-choices v2.missing=refuse")
+@TEXT.rule("filters MUST be present", "absent (zarr.js and others) is null (a quirk); --dialect-choices v2.missing=refuse")
 def _() -> None:
     found = array(store(filters=...))
     assert found.metadata == metadata(store()) and found.quirks == ("filters is missing: none",)
@@ -276,7 +276,7 @@ TEXT.row(
 TEXT.row("filters null: no filters are applied", all_of(reads(store(filters=None), WHOLE), reads(store(filters=[]), WHOLE)))
 TEXT.row(
     'each filter MUST contain "id"',
-    all_of(*(bad("", filters=[each]) for each in ({"dtype": "<i2"}, {"id": None}, "delta"))),
+    all_of(*(bad("codec", filters=[each]) for each in ({"dtype": "<i2"}, {"id": None}, "delta"))),
     REFUSED,
 )
 TEXT.row(

@@ -230,7 +230,7 @@ for bits in (64, 128):
 TEXT.row("r*: raw bits", reads({**line("r24", "0x000000"), "data/a/c0": b"\1\2\3"}, np.array([b"\1\2\3"], "|V3"), "/a"))
 TEXT.row(
     "r*: a multiple of 8",
-    all_of(bad("raw type", data_type="r7", fill_value=0), bad("", is_bad=False, data_type="r0", fill_value=0)),
+    all_of(bad("raw type", data_type="r7", fill_value=0), bad("data type", is_bad=False, data_type="r0", fill_value=0)),
     OTHERS,
 )
 TEXT.row(
@@ -255,7 +255,7 @@ TEXT.row(
     unknown("rectilinear", chunk_grid={"type": "rectilinear", "extension": "https://example.org/g"}),
     "none is known: refused, with the name",
 )
-TEXT.row("regular: the dimensions of the grid are those of the array", bad("", chunk_grid=grid(2)), REFUSED)
+TEXT.row("regular: the dimensions of the grid are those of the array", bad("chunk", chunk_grid=grid(2)), REFUSED)
 TEXT.row(
     "regular: the grid is aligned with the origin",
     reads(
@@ -305,7 +305,7 @@ TEXT.row(
         ),
         (True, ("the separator of the chunk grid is missing",)),
     ),
-    'as stated, and told: "Array metadata" says that it must be there',
+    'as stated (a quirk): "Array metadata" says that it must be there',
 )
 TEXT.row(
     "of no dimensions the key is c",
@@ -393,15 +393,15 @@ TEXT.row(
 )
 TEXT.row(
     "an incompatible representation should be an error",
-    bad("", codecs=[{"type": "https://purl.org/zarr/spec/codecs/packbits/1.0"}]),
+    bad("codec", codecs=[{"type": "https://purl.org/zarr/spec/codecs/packbits/1.0"}]),
     "as stated: the array is refused",
 )
 TEXT.row(
     "a codec is identified by a URI",
     all_of(
-        unknown("", codecs=[{"type": "gzip", "configuration": {"level": 1}}]),
-        unknown("", codecs=[{"type": "https://example.org/codecs/gzip/1.0", "configuration": {"level": 1}}]),
-        unknown("", codecs=[{"type": "https://purl.org/zarr/spec/codecs/gzip/2.0", "configuration": {"level": 1}}]),
+        unknown("codec", codecs=[{"type": "gzip", "configuration": {"level": 1}}]),
+        unknown("codec", codecs=[{"type": "https://example.org/codecs/gzip/1.0", "configuration": {"level": 1}}]),
+        unknown("codec", codecs=[{"type": "https://purl.org/zarr/spec/codecs/gzip/2.0", "configuration": {"level": 1}}]),
     ),
     "as stated: by the name in a URI of zarr-specs, of version 1; others may mean something else by it",
 )

@@ -152,7 +152,10 @@ TEXT.row(
 TEXT.row(
     "a type that is no list of names and types",
     all_of(
-        *(unknown("", data_type=extended("struct", each, "made_up")) for each in ([], [["x"]], [[1, "int8"]], [["x", "made_up"]]))
+        *(
+            unknown("data.type", data_type=extended("struct", each, "made_up"))
+            for each in ([], [["x"]], [[1, "int8"]], [["x", "made_up"]])
+        )
     ),
     "not known: its fallback counts",
 )
@@ -203,7 +206,7 @@ TEXT.row(
                 "https://purl.org/zarr/spec/extensions/storage-transformers/sharding/1.0",
             )
         ),
-        unknown("", storage_transformers=[sharding(1, 1, extension="https://example.org/sharding/1.0")]),
+        unknown("shard|storage transformer", storage_transformers=[sharding(1, 1, extension="https://example.org/sharding/1.0")]),
     ),
     "as stated, in the forms that text and software have of it",
 )
@@ -215,7 +218,10 @@ TEXT.row(
 TEXT.row(
     "chunks_per_shard: an array of integers, one for each dimension",
     all_of(
-        *(bad("", storage_transformers=[sharding(*each)]) for each in ((2,), (2, 2, 2), (2, "2"), (2, 2.0), (0, 2))),
+        *(
+            bad("shard|storage transformer", storage_transformers=[sharding(*each)])
+            for each in ((2,), (2, 2, 2), (2, "2"), (2, 2.0), (0, 2))
+        ),
         unknown("made_up", storage_transformers=[sharding(2, 2, made_up=1)]),
     ),
     OTHERS,

@@ -109,7 +109,7 @@ TEXT.row(
         WHOLE,
         "/a",
     ),
-    "as stated, and told; of 3.0 they are refused (8.38)",
+    "as stated (a quirk); of 3.0 they are refused (8.38)",
 )
 TEXT.row(
     "metadata_encoding is an object with type json and metadata_key_suffix",
@@ -189,7 +189,7 @@ for name in ("extensions", "attributes"):
     TEXT.row(
         f"{name} is mandatory",
         lambda name=name: equal(array(store(**{name: ...}), "/a").quirks, (f"{name} is missing",)),
-        "left out it is empty, and told: nothing depends on it",
+        "left out it is empty (a quirk): nothing depends on it",
     )
 TEXT.row(
     "shape: an array of integers",
@@ -223,7 +223,7 @@ FALLBACK = {"extension": "https://example.org/fixed-point/1.0", "type": "q16", "
 TEXT.row(
     "a type that is not known: the first fallback that is may be used",
     reads(line(FALLBACK, 7, 1, 2, dtype="<i2"), np.array([1, 2], "<i2"), "/a"),
-    "as stated, told, and logged",
+    "as stated (a quirk, and logged)",
     logs="read as its fallback",
 )
 TEXT.row(
@@ -263,7 +263,7 @@ TEXT.row(
 TEXT.row(
     "(no statement) dimension_separator, which zarr-python adds",
     all_of(reads(software(dimension_separator="/"), WHOLE, "/a"), bad("do not say the same", dimension_separator=".")),
-    "read where it says the same as separator, and told",
+    "read where it says the same as separator (a quirk)",
 )
 TEXT.row(
     "chunk_memory_layout: C or F",
@@ -282,17 +282,21 @@ def fills(data_type: Any, value: Any, expected: Any) -> Check:
 
 TEXT.row(
     "Boolean: true or false",
-    all_of(fills("bool", True, True), bad("", data_type="bool", fill_value="true"), bad("", data_type="bool", fill_value=2)),
+    all_of(
+        fills("bool", True, True),
+        bad("fill_value", data_type="bool", fill_value="true"),
+        bad("fill_value", data_type="bool", fill_value=2),
+    ),
     OTHERS,
 )
 TEXT.row(
     "integers: no fraction, no exponent, in range",
     all_of(
         fills("int8", -5, -5),
-        bad("", data_type="int8", fill_value=1.5),
-        bad("", data_type="int8", fill_value=1.0),
-        bad("", data_type="int8", fill_value=128),
-        bad("", data_type="uint8", fill_value=-1),
+        bad("fill_value", data_type="int8", fill_value=1.5),
+        bad("fill_value", data_type="int8", fill_value=1.0),
+        bad("fill_value", data_type="int8", fill_value=128),
+        bad("fill_value", data_type="uint8", fill_value=-1),
     ),
     OTHERS,
 )
@@ -302,7 +306,7 @@ TEXT.row(
         (metadata(store(fill_value=None), "/a").fill_value, array(store(fill_value=None), "/a").quirks),
         (None, ("fill_value is null: undefined",)),
     ),
-    "software wrote it: read as undefined, and told; written in the form of the software alone",
+    "software wrote it: read as undefined (a quirk); written in the form of the software alone",
 )
 TEXT.row(
     "a default fill value must be stored", lambda: equal(document(made(), "meta/a.array.json")["fill_value"], 0), "as stated: zero"
@@ -313,14 +317,14 @@ TEXT.row(
         fills("int16", "0xfffe", -2),
         fills("float32", "0x7fc00000", np.nan),
         fills("float32", "0x3f800000", 1.0),
-        bad("", data_type="float32", fill_value="0x7fc0"),
-        bad("", data_type="int16", fill_value="0x00fffe"),
+        bad("fill_value", data_type="float32", fill_value="0x7fc0"),
+        bad("fill_value", data_type="int16", fill_value="0x00fffe"),
     ),
     "as stated: a number of integers, the bits of floats, bytes from left to right of raw types",
 )
 TEXT.row(
     '"0b": the binary value, of exactly the size of the type',
-    all_of(fills("uint8", "0b10100101", 0xA5), bad("", data_type="uint8", fill_value="0b101")),
+    all_of(fills("uint8", "0b10100101", 0xA5), bad("fill_value", data_type="uint8", fill_value="0b101")),
 )
 TEXT.row(
     '"NaN", "+Infinity" and "-Infinity" of floats',
@@ -330,7 +334,7 @@ TEXT.row(
 TEXT.row(
     "an extension type interprets its fill values",
     lambda: equal((metadata(line({**FALLBACK, "fallback": "int16"}, "x"), "/a").fill_value), None),
-    "of a type that is not known, what its fallback cannot be is undefined, and told",
+    "of a type that is not known, what its fallback cannot be is undefined (a quirk)",
     logs="read as its fallback",
 )
 TEXT.row(
@@ -523,7 +527,7 @@ TEXT.row(
         ),
         ("ArrayNode", True),
     ),
-    "the array counts, and it is told",
+    "the array counts, and that is a quirk",
 )
 TEXT.row(
     "create a group: set its document; those above are implied",

@@ -88,7 +88,7 @@ TEXT.row(
     lambda: equal(
         (elements(store(codecs=[TRANSPOSE])).tolist(), len(array(store(codecs=[TRANSPOSE])).quirks)), ([[1, 4, 3], [2, 5, -1]], 1)
     ),
-    "a list without one, which zarrita and zarr-js wrote, is read as little-endian, and told; --dialect-choices v3.codecs=refuse",
+    "a list without one, which zarrita and zarr-js wrote, is read as little-endian (a quirk); --dialect-choices v3.codecs=refuse",
 )
 TEXT.row(
     "encoding: each codec in turn",
@@ -109,7 +109,7 @@ TEXT.row(
 TEXT.row(
     "an incompatible representation should be an error",
     all_of(
-        bad("", codecs=[codec("transpose", order=[0]), BYTES]),
+        bad("codec", codecs=[codec("transpose", order=[0]), BYTES]),
         refuses({"zarr.json": doc(data_type="string", fill_value="", codecs=[BYTES])}, "zarr.json"),
     ),
     "as stated: the array is refused",
@@ -223,7 +223,10 @@ TEXT.row("order is required", bad("order", codecs=["transpose", BYTES]), REFUSED
 TEXT.row(
     "order: a permutation of 0 to n-1",
     all_of(
-        *(bad("", codecs=[codec("transpose", order=each), BYTES]) for each in ([0], [0, 0], [1, 2], [0, 1, 2], [0, "1"], 1, None))
+        *(
+            bad("codec", codecs=[codec("transpose", order=each), BYTES])
+            for each in ([0], [0, 0], [1, 2], [0, 1, 2], [0, "1"], 1, None)
+        )
     ),
     OTHERS,
 )
@@ -236,7 +239,7 @@ TEXT.row(
         ),
         (WHOLE.tolist(),) * 2,
     ),
-    "read, as drafts of the text had them and zarrita writes them, and told; never written",
+    "read, as drafts of the text had them and zarrita writes them (a quirk); never written",
 )
 
 

@@ -85,28 +85,39 @@ TEXT.section("8", "Permitted fill values")
 
 TEXT.row(
     "bool: true or false",
-    all_of(fills("bool", True, True), bad("", data_type="bool", fill_value=1), bad("", data_type="bool", fill_value="true")),
+    all_of(
+        fills("bool", True, True),
+        bad("fill_value", data_type="bool", fill_value=1),
+        bad("fill_value", data_type="bool", fill_value="true"),
+    ),
     OTHERS,
 )
 TEXT.row(
     "integers: a number without fraction and exponent",
-    all_of(fills("int8", -5, -5), bad("", fill_value=1.5), bad("", fill_value=True), bad("", fill_value=[1])),
+    all_of(
+        fills("int8", -5, -5),
+        bad("fill_value", fill_value=1.5),
+        bad("fill_value", fill_value=True),
+        bad("fill_value", fill_value=[1]),
+    ),
     OTHERS,
 )
 TEXT.row(
     "integers: no fraction",
     lambda: equal((metadata(store(fill_value=7.0)) == metadata(store()), len(array(store(fill_value=7.0)).quirks)), (True, 1)),
-    "7.0 is read as 7, and told",
+    "7.0 is read as 7 (a quirk)",
 )
 TEXT.row(
     "integers: a number",
     lambda: equal((metadata(store(fill_value="7")) == metadata(store()), len(array(store(fill_value="7")).quirks)), (True, 1)),
-    'the string "7", as bioformats2raw writes it, is read, and told; --dialect-choices v3.fill_value=refuse',
+    'the string "7", as bioformats2raw writes it, is read (a quirk); --dialect-choices v3.fill_value=refuse',
 )
 TEXT.row(
     "integers: within the range of the type",
     all_of(
-        bad("", data_type="uint8", fill_value=256), bad("", data_type="uint8", fill_value=-1), fills("uint64", 2**64 - 1, 2**64 - 1)
+        bad("fill_value", data_type="uint8", fill_value=256),
+        bad("fill_value", data_type="uint8", fill_value=-1),
+        fills("uint64", 2**64 - 1, 2**64 - 1),
     ),
     OTHERS,
 )
@@ -132,7 +143,7 @@ TEXT.row(
     all_of(
         lambda: equal(metadata(line("float32", "0x7fc00000")).fill_value, bytes.fromhex("0000c07f")),
         lambda: equal(metadata(line("float32", "0xff800001")).fill_value, bytes.fromhex("010080ff")),
-        *(bad("", data_type="float32", fill_value=each) for each in ("0x7fc0", "0x7fc000000", "0xzz800001")),
+        *(bad("fill_value", data_type="float32", fill_value=each) for each in ("0x7fc0", "0x7fc000000", "0xzz800001")),
     ),
     "as stated, of exactly the width of the type",
 )
@@ -146,7 +157,7 @@ TEXT.row(
 )
 TEXT.row(
     "floats: no other string",
-    all_of(*(bad("", data_type="float32", fill_value=each) for each in ("nan", "+Infinity", "1.5"))),
+    all_of(*(bad("fill_value", data_type="float32", fill_value=each) for each in ("nan", "+Infinity", "1.5"))),
     OTHERS,
 )
 TEXT.row(
@@ -154,7 +165,7 @@ TEXT.row(
     all_of(
         fills("complex64", [1, 2], 1 + 2j),
         fills("complex128", ["-Infinity", "NaN"], complex(-np.inf, np.nan)),
-        *(bad("", data_type="complex64", fill_value=each) for each in (1, [1], [1, 2, 3], "NaN")),
+        *(bad("fill_value", data_type="complex64", fill_value=each) for each in (1, [1], [1, 2, 3], "NaN")),
     ),
     OTHERS,
 )
@@ -162,7 +173,7 @@ TEXT.row(
     "r*: an array of N integers from 0 to 255",
     all_of(
         fills("r16", [1, 255], np.frombuffer(b"\1\xff", "|V2")[0]),
-        *(bad("", data_type="r16", fill_value=each) for each in ([1], [1, 256], [1, -1], [1, 2, 3])),
+        *(bad("fill_value", data_type="r16", fill_value=each) for each in ([1], [1, 256], [1, -1], [1, 2, 3])),
     ),
     "as stated, as many as bytes (of the text's N bits)",
 )
@@ -175,15 +186,15 @@ TEXT.row(
     unknown("rectilinear", chunk_grid={"name": "rectilinear", "configuration": {}}),
     "none is known yet: refused, with the name",
 )
-TEXT.row("regular: the dimensions of the grid are those of the array", bad("", chunk_grid=grid(2)), REFUSED)
+TEXT.row("regular: the dimensions of the grid are those of the array", bad("chunk", chunk_grid=grid(2)), REFUSED)
 TEXT.row(
     "regular: the origin of chunk (k, j) is (k*dz, j*dy)",
     reads({"zarr.json": doc(shape=[4, 4]), "c/1/0": LEFT}, [[7] * 4, [7] * 4, [1, 2, 7, 7], [4, 5, 7, 7]]),
 )
 TEXT.row(
     "regular: chunk lengths must be greater than zero",
-    bad("", chunk_grid=grid(2, 0)),
-    "as stated; 0 is read where the dimension is empty, and told",
+    bad("chunk", chunk_grid=grid(2, 0)),
+    "as stated; 0 is read where the dimension is empty (a quirk)",
 )
 TEXT.row(
     "regular: the grid has ceil(z / dz) chunks: (10, 200, 3000) in (5, 20, 400) is (2, 10, 8)",
@@ -295,7 +306,7 @@ TEXT.row("must_understand is true where it is not set", unknown("made_up", codec
 TEXT.row(
     "must_understand false: it may be ignored",
     lambda: equal(elements(store(codecs=[BYTES, {"name": "made_up", "must_understand": False}])).tolist(), WHOLE.tolist()),
-    "as stated: ignored where it is not known, and told",
+    "as stated: ignored where it is not known (a quirk)",
 )
 TEXT.row(
     "an implementation MUST fail for fields that it does not know",

@@ -197,6 +197,7 @@ def refuses(values: Values, match: str, path: str = "/", *, bad: bool = True, ch
 
 def all_of(*checks: Check) -> Check:
     """Every one of ``checks``."""
+    assert checks
 
     def check() -> None:
         for each in checks:

@@ -177,5 +177,5 @@ line without a test cannot be in it, and a test fails when the page is not what 
 
 "(no statement)" begins what a text leaves open, and zarrfs has to decide.
 "Refused" is: the node is listed with the reason, in the views as `NAME.unsupported.txt`, and its neighbours are shown.
-"Told" is: in the node's quirks, which `zarrfs info STORE NODE` lists.
+A quirk of a node is listed by `zarrfs info STORE NODE`.
 """
