@@ -76,7 +76,7 @@ def abstract_store_interface(text: Text, number: str) -> None:
     text.tested(
         "a store need not be readable, writable and listable",
         StoreConformance.test_read_only_stores_refuse_every_change,
-        "as stated: what it is not is told, and refused with an error of its own",
+        "as stated: a capability that is missing is refused with an error of its own",
     )
     text.tested("get(key): the value", ReadableConformance.test_what_is_held_is_got, "as stated; None for a missing key")
     text.tested(

@@ -100,7 +100,7 @@ TEXT.section("1", "Storage")
 TEXT.tested(
     "a key is an ASCII string",
     ReadableConformance.test_names_are_kept_as_they_are,
-    "keys of any text are kept as they are; names of new nodes are ASCII (2.3, Logical storage paths)",
+    "keys of any text are kept as they are; names of new nodes are ASCII (7.02)",
 )
 TEXT.tested("a value is an arbitrary sequence of bytes", StoreConformance.test_what_was_set_is_got)
 TEXT.tested("read: get the bytes of a key", ReadableConformance.test_what_is_held_is_got)

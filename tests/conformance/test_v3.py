@@ -26,6 +26,7 @@ from tests.support.conforming import (
     refuses,
 )
 from tests.support.statements import Statement, Text
+from zarrfs.daemon.mount_tree import store_name
 from zarrfs.dialects.v3.dialect import PLUGIN
 from zarrfs.errors import EntryExists, NameInvalid, NotADirectory
 from zarrfs.keys import ROOT, NodePath, Prefix
@@ -155,9 +156,9 @@ TEXT.row(
     lambda: equal("foo/baz/c/1/0" in new_array("/foo/baz", new="v3", shape=(4, 4), chunks=(2, 2), write={(1, 0): LEFT}), True),
 )
 TEXT.row(
-    "a folder's name ends with .zarr, as is recommended",
-    reads(store(), WHOLE),
-    "left to the user: a store is found by its documents",
+    "the name of a hierarchy's folder should end with .zarr",
+    lambda: equal([store_name(url) for url in ("/data/x.zarr", "/data/x")], ["x", "x"]),
+    "left to the user: any folder can be a store; names that are made of it are without .zarr",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------

@@ -355,7 +355,7 @@ TEXT.row(
 TEXT.tested(
     "attributes: (no statement) filters",
     array_tests.test_filters_in_the_attributes_are_applied,
-    "zarr-python hides filters there: they are applied, told, and kept by every edit",
+    "zarr-python hides filters there: they are applied (a quirk), and kept by every edit",
 )
 GZIP = {"type": "https://purl.org/zarr/spec/codecs/gzip/1.0", "configuration": {"level": 1}}
 GZIPPED = {"data/a/c0/0": gzip.compress(LEFT.tobytes()), "data/a/c0/1": gzip.compress(RIGHT.tobytes())}

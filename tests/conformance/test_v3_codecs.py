@@ -12,6 +12,7 @@ import google_crc32c
 import numcodecs
 import numpy as np
 
+from tests.arrays import test_sharded as shard_tests
 from tests.codecs import test_blosc as blosc_tests
 from tests.codecs import test_checksums as checksum_tests
 from tests.codecs import test_streams as stream_tests
@@ -114,6 +115,11 @@ TEXT.row(
     ),
     "as stated: the array is refused",
 )
+TEXT.tested(
+    "partial decoding MAY be supported",
+    shard_tests.test_chunks_of_one_shard_take_one_read_of_the_index_and_one_of_the_chunks,
+    "of shards, whose chunks are read alone; any other chunk is decoded whole",
+)
 TEXT.row(
     "core codecs SHOULD be implemented",
     all_of(
@@ -169,7 +175,7 @@ TEXT.row(
 TEXT.row(
     "endian is required for types of several bytes",
     reads(store(codecs=["bytes"]), WHOLE),
-    "read without it, as little-endian: DEVIATIONS of software before 3.0; always written",
+    "left out, as software before the final text did, it is little; always written",
 )
 TEXT.row(
     "not for types of one byte",
