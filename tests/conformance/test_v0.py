@@ -19,6 +19,7 @@ from tests.support.conforming import (
     document,
     elements,
     equal,
+    erased,
     group,
     keys,
     metadata,
@@ -256,8 +257,10 @@ TEXT.row(
 TEXT.tested(
     "(no statement) locks: `__zattr__.lock`, `0.0.blosc.lock`",
     dialect_tests.test_a_lock_is_neither_node_nor_document,
-    "neither nodes nor chunks; they go with what they lock",
+    "neither nodes nor chunks",
 )
+LOCKED = {f"a/{key}": value for key, value in {**store(), "__zattr__.lock": b"", "__zdata__/0.0.blosc.lock": b""}.items()}
+TEXT.row("(no statement) locks of what is erased", lambda: equal(keys(erased(LOCKED, "/a")), []), "erased with what they lock")
 
 # --------------------------------------------------------------------------------------------------------------------------------
 TEXT.section("4", "Array data")

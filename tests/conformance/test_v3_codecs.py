@@ -547,6 +547,7 @@ TEXT.row(
     ),
     OTHERS,
 )
+TEXT.row("an index at the start is written there, and offsets count from the beginning of the shard", lambda: _at_start())
 TEXT.row(
     "index_location: not present it is the end", reads(sharded(without("index_location")) | {"c/0/0": shard(PLAIN_BLOCKS)}, BLOCKED)
 )
@@ -666,18 +667,26 @@ def _one_of_four() -> None:
     assert data[:-4] == PLAIN_BLOCKS[1, 0] + struct.pack("<8Q", EMPTY, EMPTY, EMPTY, EMPTY, 0, 8, EMPTY, EMPTY)
 
 
+def _at_start() -> None:
+    after = edited(sharded(shards(2, 2, index_location="start")), _write_one)
+    data = after["c/0/0"]
+    assert data == checked(struct.pack("<8Q", EMPTY, EMPTY, 68, 8, EMPTY, EMPTY, EMPTY, EMPTY)) + NEW.tobytes()
+
+
 def _merged() -> None:
     values = {**SHARDED, "c/0/0": shard(PLAIN_BLOCKS, order=[(1, 1), (0, 1), (1, 0), (0, 0)], gap=b"gap")}
-    new = np.full((2, 2), 99, "<i2")
-
-    async def write(_: Any, hierarchy: Any) -> None:
-        found = await hierarchy.array(NodePath("/"))
-        await found.array.write_chunk((0, 1), new.tobytes())
-        await hierarchy.publish(found.live.chunk_prefix)
-
     expected = BLOCKED.copy()
-    expected[:2, 2:] = new
-    assert same(elements(edited(values, write)), expected)
+    expected[:2, 2:] = NEW
+    assert same(elements(edited(values, _write_one)), expected)
+
+
+NEW = np.full((2, 2), 99, "<i2")
+
+
+async def _write_one(_: Any, hierarchy: Any) -> None:
+    found = await hierarchy.array(NodePath("/"))
+    await found.array.write_chunk((0, 1), NEW.tobytes())
+    await hierarchy.publish(found.live.chunk_prefix)
 
 
 @TEXT.own
