@@ -73,8 +73,8 @@ def test_what_is_written_under_an_escaped_name_is_that_keys_value_and_seen_by_it
 
 def test_a_staged_file_with_an_escaped_name_is_listed_once(tmp_path: Path) -> None:
     async def body(driver: DirectDriver) -> None:
-        await driver.put("%%x", b"old")
-        name = "%%%25%25x"
+        await driver.put("%%%2E", b"old")
+        name = "%%%25%25%252E"
         async with driver.opened(f"{driver.raw}/{name}", os.O_WRONLY) as fd:
             await driver.pwrite(fd, b"longer than before", 0)
             assert (await driver.listdir(driver.raw)).count(name) == 1
@@ -87,14 +87,14 @@ def test_a_staged_file_with_an_escaped_name_is_listed_once(tmp_path: Path) -> No
 
 def test_a_folder_with_an_escaped_name_is_renamed_with_what_is_open_in_it(tmp_path: Path) -> None:
     async def body(driver: DirectDriver) -> None:
-        await driver.put("%%x/..", b"old")
-        folder = f"{driver.raw}/%%%25%25x"
+        await driver.put("%%%2E/..", b"old")
+        folder = f"{driver.raw}/%%%25%25%252E"
         async with driver.opened(f"{folder}/%%%2E%2E", os.O_WRONLY) as fd:
             await driver.pwrite(fd, b"new", 0)
             await driver.rename(folder, f"{driver.raw}/plain")
             await driver.pwrite(fd, b"NEW", 0)
         assert await driver.stored("plain/..") == b"NEW"
-        assert await driver.stored("%%x/..") is None
+        assert await driver.stored("%%%2E/..") is None
 
     on_memory(body, tmp_path)
 

@@ -53,3 +53,14 @@ def test_a_name_stands_for_no_part_or_for_one_that_has_this_name(name: str) -> N
 @pytest.mark.parametrize("part", ["0.0", ".zarray", "c", "4913", "name with spaces", "%", "%20", "a%%b", "\n"])
 def test_what_a_directory_can_hold_is_not_escaped(part: str) -> None:
     assert name_of(part) == part
+
+
+@pytest.mark.parametrize("name", ["%%x", "%%%25%25x", "%%%2e", "%%%2Ex", "%%100"])
+def test_a_name_that_is_no_escape_stands_for_itself(name: str) -> None:
+    assert part_of(name) == name == name_of(name)
+
+
+def test_a_part_that_looks_like_an_escape_is_escaped() -> None:
+    assert name_of("..") == "%%%2E%2E"
+    assert name_of("%%%2E%2E") == "%%%25%25%252E%252E"
+    assert part_of("%%%25%25%252E%252E") == "%%%2E%2E"

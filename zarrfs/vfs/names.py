@@ -1,9 +1,9 @@
 """Parts of store keys as names of directory entries, and back.
 
 A key may have parts that no directory entry can be called: empty ones (``a//b``), ``.`` and ``..``, NUL, or more than 255 bytes. They
-are shown behind the mark ``%%``, percent-escaped; a part that itself begins with the mark is escaped too, so that every name stands
-for exactly one part. A part too long for a name cannot be carried by one: it is shown as the mark, ``long-`` and a digest, and found
-again by listing.
+are shown behind the mark ``%%``, percent-escaped, and so is a part that looks like one that was escaped: every name stands for exactly
+one part, and every other name for itself, ``%%x`` too. A part too long for a name cannot be carried by one: it is shown as the mark,
+``long-`` and a digest, and found again by listing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,27 @@ def name_of(part: str) -> str:
         # As almost every part is.
         return part
     encoded = os.fsencode(part)
-    if part not in ("", ".", "..") and b"\0" not in encoded and len(encoded) <= MAX_NBYTES and not part.startswith(MARK):
+    if len(encoded) <= MAX_NBYTES and not _is_escaped(part):
         return part
-    escaped = MARK + quote_from_bytes(encoded).replace(".", "%2E")
-    if len(escaped) <= MAX_NBYTES:
-        return escaped
-    return digest_of(part)
+    escaped = _escaped(part)
+    return escaped if len(escaped) <= MAX_NBYTES else digest_of(part)
+
+
+def _is_escaped(part: str) -> bool:
+    """Whether a part that is short enough is shown otherwise than it is."""
+    return part in ("", ".", "..") or "\0" in part or is_digest(part) or _unescaped(part) is not None
+
+
+def _escaped(part: str) -> str:
+    return MARK + quote_from_bytes(os.fsencode(part)).replace(".", "%2E")
+
+
+def _unescaped(name: str) -> str | None:
+    """The part that is shown as ``name`` because it has to be escaped; None where there is none."""
+    if not name.startswith(MARK):
+        return None
+    part = os.fsdecode(unquote_to_bytes(name[len(MARK) :]))
+    return part if _escaped(part) == name and _is_escaped(part) else None
 
 
 def digest_of(part: str) -> str:
@@ -44,7 +59,9 @@ def is_digest(name: str) -> bool:
 def part_of(name: str) -> str | None:
     """The part of a key that ``name`` stands for. None for a digest name, whose part only a listing tells, and for one that no part
     has: each part has one name."""
-    if not name.startswith(MARK):
-        return name if name_of(name) == name else None
-    part = os.fsdecode(unquote_to_bytes(name[len(MARK) :]))
+    if is_digest(name):
+        return None
+    part = _unescaped(name)
+    if part is None:
+        part = name
     return part if name_of(part) == name else None
