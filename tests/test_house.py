@@ -62,7 +62,7 @@ def layers(text: str) -> dict[str, set[str]]:
 LAYERS = layers(HOUSE)
 
 # What stands between pyfuse3 and the rest of fuse/, which knows nothing of it.
-ADAPTER = {"fuse.kernel", "fuse.operations", "fuse.xattrs", "fuse.translation", "fuse.guard", "fuse.workers"}
+ADAPTER = {"fuse.kernel", "fuse.operations", "fuse.listings", "fuse.xattrs", "fuse.translation", "fuse.guard", "fuse.workers"}
 
 # Modules of other distributions, and of the standard library, that have one home.
 HOMES = {

@@ -474,10 +474,11 @@ class DirectDriver(Driver):
         with _as_os_errors(), self._readdir_reply() as listed:
             fh = await self.handlers.opendir(ino, None)
             try:
-                before = -1
-                while before != len(listed):
-                    before = len(listed)
-                    await self.handlers.readdir(fh, before, _Reply(room=64))  # type: ignore[arg-type]
+                offset, reply = 0, _Reply(room=64, next_id=1)
+                while reply.next_id:
+                    reply = _Reply(room=64)
+                    await self.handlers.readdir(fh, offset, reply)  # type: ignore[arg-type]
+                    offset = reply.next_id
             finally:
                 await self.handlers.releasedir(fh)
         return [os.fsdecode(name) for name, _ in listed]
@@ -590,8 +591,10 @@ class DirectDriver(Driver):
             if not token.room:
                 return False
             token.room -= 1
-            listed.append((name, attributes))
-            self._refer(attributes)
+            token.next_id = next_id
+            if name not in (b".", b".."):
+                listed.append((name, attributes))
+                self._refer(attributes)
             return True
 
         real, pyfuse3.readdir_reply = pyfuse3.readdir_reply, reply
@@ -603,9 +606,10 @@ class DirectDriver(Driver):
 
 @dataclass(slots=True)
 class _Reply:
-    """In the place of `pyfuse3.ReaddirToken`: how many entries fit."""
+    """In the place of `pyfuse3.ReaddirToken`: how many entries fit; ``next_id`` of the last, 0 where there is none."""
 
     room: int
+    next_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

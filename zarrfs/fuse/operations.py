@@ -17,15 +17,14 @@ import trio
 from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.inodes import Inode, is_what_was_told, stamp_of
+from zarrfs.fuse.listings import Listings
 from zarrfs.fuse.session import Session, below
-from zarrfs.fuse.translation import Attributor, Ownership, name_of, open_flags, statvfs, text_of
+from zarrfs.fuse.translation import Attributor, Ownership, open_flags, statvfs, text_of
 from zarrfs.fuse.xattrs import Xattrs
-from zarrfs.vfs.node import Attributes, Buffer, File, Handle, Node, OpenFlags
+from zarrfs.vfs.node import Buffer, File, Handle, Node, OpenFlags
 from zarrfs.vfs.temporary import TemporaryFile
 
 _FORGOTTEN_AT_ONCE = 2000
-# How long an answer may take that could be given in parts.
-_ANSWER_S = 0.5
 
 
 class Operations(pyfuse3.Operations):
@@ -43,6 +42,7 @@ class Operations(pyfuse3.Operations):
         self.report = session.report
         self.xattrs = Xattrs(session, xattrs)
         self._attributor = Attributor(session.kernel_cache, ownership or Ownership.of_this_process(), writable=session.writable)
+        self._listings = Listings(session, self._attributor)
 
     # --- names --------------------------------------------------------------------------------------------------------------
 
@@ -209,32 +209,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def readdir(self, fh: pyfuse3.FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        listing = self.session.directories[fh]
-        if start_id == 0 or listing.has_dropped(start_id):
-            # POSIX wants what is there now, after rewinddir(3) too; the folder may have another name than when it was opened.
-            await listing.restart((await self.session.directory(listing.inode)).entries(), self.session.kernel_cache.epoch)
-        listing.listed = True
-        position = start_id
-        until = trio.current_time() + _ANSWER_S
-        # Who is killed waits for the answer: the kernel gets what there is by then, and asks again.
-        while position == start_id or trio.current_time() < until:
-            try:
-                entry = await listing.entry(position)
-            except Exception:
-                if position > start_id:
-                    # The kernel gets what there is, and asks again: an error now would leave it with references it knows nothing of.
-                    return
-                raise
-            if entry is None:
-                return
-            name, is_directory, size, mtime_ns, writable, *more = entry
-            attributes = Attributes(is_directory, size, mtime_ns, writable, allocated=more[0] if more else None)
-            # The reference is the kernel's only if the entry fits: it is taken back when it does not.
-            ino = self.inodes.listed(listing.inode, name, stamp=stamp_of(attributes))
-            position += 1
-            if not pyfuse3.readdir_reply(token, name_of(name), self._attributor.entry(ino, attributes, listing.epoch), position):
-                self.inodes.forget(ino, 1)
-                return
+        await self._listings.reply(self.session.directories[fh], start_id, token)
 
     @guarded
     async def releasedir(self, fh: pyfuse3.FileHandleT) -> None:
