@@ -243,3 +243,15 @@ def test_a_new_file_that_close_has_refused_is_not_found_any_more(tmp_path: Path)
                 os.close(file)
             assert not path.exists()
         assert os.listdir(mount.path / "npy") == []
+
+
+def test_the_reason_why_a_new_array_was_refused_is_the_one_that_is_logged(tmp_path: Path) -> None:
+    """close(2) tells the program again, and is no news."""
+    store = tmp_path / "store"
+    store.mkdir()
+    with mounted(store, "--new-dialect", "v3_2019", ends_with=None) as mount:
+        with pytest.raises(OSError, match="Invalid argument"):
+            np.save(mount.path / "npy/s.npy", np.zeros(3, [("a", "<i4")]))
+        told = (mount.path / ".zarrfs/errors.jsonl").read_text() + mount.umount().stderr
+    assert "cannot become an array" in told
+    assert "no header" not in told

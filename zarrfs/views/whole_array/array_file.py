@@ -20,7 +20,8 @@ from zarrfs.vfs.node import Attributes, Buffer, no_such_entry
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
 from zarrfs.views.group_directory import made_name, node_ident
-from zarrfs.views.whole_array.array_stage import ElementsStage, NewArrayStage
+from zarrfs.views.whole_array.array_stage import ElementsStage
+from zarrfs.views.whole_array.new_array_stage import NewArrayStage
 
 MAX_NBYTES = 2**63 - 1
 """Of a file: the kernel's offsets are signed."""
@@ -116,14 +117,14 @@ class WholeArrayContent(Content):
         opened = await self._context.hierarchy.array(self.path)
         if opened is not None:
             size = layout_of(self.container, opened.array.metadata).size
-            self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=await self._changed_ns())
+            self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=await self.changed_ns())
 
     async def mtime_ns(self, size: int) -> int:
         """The time to show for the array's file of ``size`` bytes: the one that was set, else when the array was last changed."""
-        stored_ns = await self._changed_ns()
+        stored_ns = await self.changed_ns()
         return self._context.times.mtime_ns_of(self.ident, size=size, stored_ns=stored_ns) or stored_ns
 
-    async def _changed_ns(self) -> int:
+    async def changed_ns(self) -> int:
         return await self._context.hierarchy.mtime_ns(self.path) or self._context.mounted_ns
 
     @property

@@ -1,52 +1,32 @@
-"""What was written to a whole-array file and is not yet stored: into an array that is there, or a file that makes one.
+"""What was written to the whole-array file of an array that is there, and is not yet stored.
 
 The elements are kept by an `ArrayWriter`; here are the bytes of the format around them.
 """
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.reader import StartSoon
-from zarrfs.arrays.writer import ArrayWriter, FileOrder
-from zarrfs.containers.base import Container, FileLayout, Head, Literal
+from zarrfs.arrays.writer import ArrayWriter
+from zarrfs.containers.base import FileLayout, Literal
 from zarrfs.errors import (
     ContentInvalid,
     FileTooLarge,
-    MetadataError,
     NotPermitted,
-    PrefixNotEmpty,
     StaleEntry,
-    StoreUnsupported,
-    ZarrfsError,
 )
-from zarrfs.hierarchy.live_array import LiveArray, OpenArray
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.placing import Placing
-from zarrfs.hierarchy.replacing_arrays import kept_attributes, replacing
-from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.keys import Key, NodePath
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.vfs.given import Given, Mask
 from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom
-from zarrfs.views.base import ViewContext
-
-log = logging.getLogger(__name__)
-
-# What was staged before the head was known is handed on in pieces of this size.
-_PIECE_NBYTES = 1 << 20
-# A head is looked for in so many bytes; a container refuses longer ones.
-_HEAD_NBYTES = 1 << 16
 
 Stored = Callable[[Sequence[Key]], None]
 """Told the keys that were set or erased, which a sync has to make durable."""
@@ -169,282 +149,3 @@ class ElementsStage(Stage):
     async def _require_current(self) -> None:
         if not await self._hierarchy.is_current(self._opened):
             raise StaleEntry(f"the metadata of {self._opened.array.path} changed: open the file again", key=self._ident)
-
-
-class NewArrayStage(Stage):
-    """A whole-array file that begins empty. Its head says what the array is; the array is there when the file is whole and published.
-
-    What memory has no room for is stored before that, apart from all nodes (`zarrfs.hierarchy.placing`), and erased again if the file
-    never becomes whole. Then the new array is put in its place in one step; an array that it replaces (``replaced``) stays as it is until
-    then. Of the same shape and type, that keeps its metadata and attributes, and its chunks change one by one; what memory has no room
-    for lies in a file. What it keeps of another shape or type: `zarrfs.hierarchy.replacing_arrays`.
-    """
-
-    def __init__(
-        self,
-        context: ViewContext,
-        making: LiveArray,
-        ident: str,
-        container: Container,
-        room: StagingRoom,
-        replaced: OpenArray | None,
-        on_stored: Stored,
-    ) -> None:
-        self._context = context
-        self._making = making
-        self._ident = ident
-        self._container = container
-        self._room = room
-        self._replaced = replaced
-        self._on_stored = on_stored
-        self._bytes = room.bytes()
-        """Everything until the head is known, then the head."""
-        self._size = 0
-        self._head: Head | None = None
-        self._node: ArrayNode | None = None
-        self._writer: ArrayWriter | None = None
-        self._same = False
-        self._placing: Placing | None = None
-        self._published = False
-        self._abandoned = False
-        self._stored_apart: list[Key] = []
-        self._is_lost = False
-        """Whether something that was written is neither here nor in the store."""
-
-    @property
-    def _path(self) -> NodePath:
-        return self._making.path
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @property
-    def nbytes(self) -> int:
-        return len(self._bytes) + (self._writer.nbytes if self._writer is not None else 0)
-
-    async def read(self, offset: int, size: int) -> Buffer:
-        if self._is_lost:
-            raise StaleEntry(f"{self._ident} lost its name, and what of it was stored already is erased", key=self._ident)
-        size = max(0, min(size, self._size - offset))
-        head, writer = self._head, self._writer
-        if head is None or writer is None or offset + size <= head.nbytes:
-            return self._bytes.read(offset, size)
-        first = bytes(self._bytes.read(offset, max(0, head.nbytes - offset)))
-        return first + bytes(await writer.read(max(0, offset - head.nbytes), size - len(first)))
-
-    async def write(self, offset: int, data: Buffer) -> None:
-        end = offset + len(data)
-        if self._head is None or self._writer is None:
-            await self._bytes.put(offset, data)
-            self._size = max(self._size, end)
-            await self._look_for_head()
-            return
-        if end > self._whole_size:
-            raise FileTooLarge(f"the header of {self._ident} tells of {self._whole_size} bytes, not more", key=self._ident)
-        view = memoryview(data)
-        head = max(0, min(end, self._head.nbytes) - offset)
-        if bytes(self._bytes.read(offset, head)) != bytes(view[:head]):
-            raise NotPermitted(f"the header of {self._ident} was used already, and cannot be changed", key=self._ident)
-        if head < len(view):
-            await self._writer.write(offset + head - self._head.nbytes, view[head:])
-        self._size = max(self._size, end)
-
-    async def truncate(self, size: int) -> None:
-        if self._head is None or self._writer is None:
-            before, self._size = self._size, size
-            await self._bytes.resize(size)
-            try:
-                await self._look_for_head()
-            except ZarrfsError:
-                await self._bytes.resize(before)
-                self._size = before
-                raise
-        elif size > self._whole_size:
-            raise FileTooLarge(f"the header of {self._ident} tells of {self._whole_size} bytes, not more", key=self._ident)
-        elif size < self._size:
-            raise ContentInvalid(f"{self._ident} cannot be cut while it is being written", key=self._ident)
-        else:
-            self._size = size
-
-    async def publish(self) -> None:
-        if self._head is None or self._writer is None or self._node is None:
-            raise ContentInvalid(
-                f"{self._ident} is no {self._container.suffix} file: its {self._size} bytes are no header", key=self._ident
-            )
-        # The head alone makes an array in which nothing was written (`numpy.lib.format.open_memmap` closes the file there).
-        if self._size not in (self._head.nbytes, self._whole_size):
-            raise ContentInvalid(
-                f"{self._ident} has {self._size} bytes, and its header tells of {self._whole_size}: nothing was stored",
-                key=self._ident,
-            )
-        if self._same:
-            await self._writer.publish_whole()
-        else:
-            # Where nothing was written is zeros, whatever the fill value that is kept.
-            is_zero = not any(self._node.metadata.fill_bytes)
-            await (self._writer.publish() if is_zero else self._writer.publish_whole())
-            layout = await self._context.editor.layout_for(self._path)
-            node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
-            node = replace(node, attributes=await self._attributes())
-            await (self._create(node) if self._placing is None else self._put(node, self._placing))
-        self._published = True
-        self.replaces = self._replaced is not None and not self._same
-        shown = self._container.layout(self._node.metadata).extents[0]
-        self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
-
-    async def _attributes(self) -> Mapping[str, Any]:
-        """Those of the array that is replaced, as they are now."""
-        assert self._node is not None
-        now = await self._context.hierarchy.node(self._path) if self._replaced is not None else None
-        return kept_attributes(now, self._node) if isinstance(now, ArrayNode) else {}
-
-    async def unnamed(self) -> None:
-        if self._writer is None or self._node is None or self._published:
-            return
-        await self._writer.store_no_more()
-        if not self._same:
-            self._is_lost = bool(self._writer.stored)
-            await self._abandon()
-        self._abandoned = True
-
-    async def aclose(self) -> None:
-        try:
-            if self._writer is not None:
-                await self._writer.aclose()
-            if not self._published and not self._abandoned and self._node is not None and not self._same:
-                await self._abandon()
-        finally:
-            self._bytes.close()
-
-    # --- the head -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def _whole_size(self) -> int:
-        assert self._head is not None
-        return _size_of(self._head)
-
-    async def _look_for_head(self) -> None:
-        head = self._container.read_head(bytes(self._bytes.read(0, _HEAD_NBYTES)))
-        if head is None:
-            return
-        metadata = self._replaced.array.metadata if self._replaced is not None else None
-        little = head.dtype.newbyteorder("<")
-        self._same = metadata is not None and metadata.shape == head.shape and metadata.data_type.npy_dtype == little
-        if self._same and self._replaced is not None and metadata is not None:
-            node = self._replaced.array.node
-        else:
-            node = await self._new_node(head)
-        data_type = node.metadata.data_type
-        is_held = head.dtype == little == data_type.npy_dtype
-        file_order = FileOrder(data_type.dtype if is_held else head.dtype, head.fortran_order)
-        if self._size > (whole_size := _size_of(head)):
-            raise FileTooLarge(f"the header of {self._ident} tells of {whole_size} bytes, not more", key=self._ident)
-        if not self._same:
-            self._placing = await self._context.editor.place_apart(node, over=self._replaced is not None)
-            self._making.chunk_prefix = node.chunk_prefix if self._placing is None else self._placing.chunk_prefix
-            if self._placing is None:
-                self._context.hierarchy.hide(self._making)
-        self._head, self._node = head, node
-        self._writer = ArrayWriter(
-            self._replaced.array
-            if self._same and self._replaced is not None
-            else self._context.hierarchy.array_of(node, self._making),
-            None,
-            budget=self._room.budget,
-            directory=self._room.directory,
-            start_soon=None if self._same else self._context.start_soon,
-            file_order=file_order,
-            on_stored=self._on_stored if self._placing is None else self._stored_apart.extend,
-        )
-        for offset in range(head.nbytes, len(self._bytes), _PIECE_NBYTES):
-            piece = self._bytes.read(offset, min(_PIECE_NBYTES, len(self._bytes) - offset))
-            await self._writer.write(offset - head.nbytes, piece)
-        self._bytes.truncate(head.nbytes)
-
-    async def _new_node(self, head: Head) -> ArrayNode:
-        try:
-            layout = await self._context.editor.layout_for(self._path)
-            group = await self._context.hierarchy.documents(layout.document_keys(self._path.parent))
-            self._making.document = next(iter(group), None)
-            old = self._replaced.array.node if self._replaced is not None else None
-            data_type, order = from_numpy(np.dtype(head.dtype)), "F" if head.fortran_order else "C"
-            if old is not None and old.metadata.data_type.npy_dtype == head.dtype.newbyteorder("<"):
-                # It may be a type that NumPy lacks.
-                data_type = old.metadata.data_type
-            new_arrays = self._context.new_arrays
-            return replacing(old, self._path, layout, new_arrays, shape=head.shape, data_type=data_type, order=order)
-        except MetadataError as error:
-            raise ContentInvalid(f"{self._ident} cannot become an array: {error}", key=self._ident) from error
-
-    async def _put(self, node: ArrayNode, placing: Placing) -> None:
-        await self._making.confirm()
-        layout = await self._context.editor.layout_for(self._path)
-        apart = self._making.chunk_prefix
-        # Who reads the file meanwhile asks for its chunks where they were, or where they are then.
-        async with self._making.changing():
-            await self._context.editor.put(node, placing, over=self._replaced is not None)
-            self._making.document, self._making.generation = placing.document(layout, node)
-            self._making.move(self._making.path, node.chunk_prefix)
-            # What comes to be in its place from now on is another.
-            self._making.anchor = None
-            self._context.hierarchy.live.hold(self._making)
-        await placing.end()
-        stored = [Key(node.chunk_prefix + key[len(apart) :]) for key in self._stored_apart]
-        self._on_stored((*stored, *layout.format(node)))
-
-    async def _create(self, node: ArrayNode) -> None:
-        assert self._writer is not None
-        self._context.hierarchy.hide(self._making)
-        chunks = {key for coords in self._writer.stored for key in self._writer.array.chunks.keys(coords)}
-        try:
-            await self._context.editor.create(node, chunks=chunks)
-        except BaseException:
-            self._context.hierarchy.hide(self._making)
-            raise
-        self._on_stored(tuple((await self._context.editor.layout_for(self._path)).format(node)))
-
-    async def _abandon(self) -> None:
-        """The file never became whole: what of it was stored goes, and the path is free again, or has its old array still."""
-        if self._placing is not None:
-            await self._context.hierarchy.drop(self._context.hierarchy.waiting_below(self._placing.chunk_prefix))
-            await self._placing.end()
-            return
-        if self._writer is not None and self._writer.stored and self._making.why_gone is None and not await self._is_whole():
-            try:
-                # What somebody else has stored there meanwhile is theirs.
-                chunks = self._writer.array.chunks
-                keys = dict.fromkeys(key for coords in self._writer.stored for key in chunks.keys(coords))
-                await self._context.store.erase_values(keys)
-                await self._remove_folders(self._making.chunk_prefix, keys)
-            except ZarrfsError as error:
-                log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
-        self._context.hierarchy.reveal(self._path)
-
-    async def _is_whole(self) -> bool:
-        """Whether its documents are stored all the same: a step that failed may have taken effect."""
-        assert self._node is not None
-        hierarchy = self._context.hierarchy
-        written = (await self._context.editor.layout_for(self._path)).format(replace(self._node, path=self._path))
-        try:
-            return await hierarchy.documents(written) == written
-        except ZarrfsError:
-            # Nobody can tell: its chunks stay.
-            return True
-
-    async def _remove_folders(self, prefix: Prefix, keys: Iterable[Key]) -> None:
-        """Folders that were made for these keys, and in which nothing is left."""
-        folders = {prefix}
-        for key in keys:
-            folder = Prefix(key.rpartition("/")[0] + "/")
-            while len(folder) > len(prefix):
-                folders.add(folder)
-                folder = Prefix(folder[:-1].rpartition("/")[0] + "/")
-        for each in sorted(folders, key=len, reverse=True):
-            with suppress(PrefixNotEmpty, StoreUnsupported):
-                await self._context.store.remove_prefix(each)
-
-
-def _size_of(head: Head) -> int:
-    """Bytes of the whole file that begins with ``head``."""
-    return head.nbytes + math.prod(head.shape) * head.dtype.itemsize
