@@ -18,7 +18,7 @@ from zarrfs.model.metadata import UnsupportedNode
 from zarrfs.printable import printable
 from zarrfs.vfs import names
 from zarrfs.vfs.generated import text
-from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.node import Entry, Node, no_such_entry
 from zarrfs.views.base import ViewContext
 from zarrfs.views.extended_attributes import described
 
@@ -98,8 +98,8 @@ def unsupported_child(view: str, name: str, node: UnsupportedNode, mtime_ns: int
     )
 
 
-class GroupDirectory(Directory):
-    """A group: a folder of what ``show`` makes of each child."""
+class GroupChildren:
+    """What is in the folder of a group: what ``show`` makes of each child."""
 
     view: str
     suffixes: tuple[str, ...] = (UNSUPPORTED_SUFFIX,)
@@ -108,10 +108,6 @@ class GroupDirectory(Directory):
     def __init__(self, context: ViewContext, path: NodePath) -> None:
         self.context = context
         self.path = path
-
-    async def attributes(self) -> Attributes:
-        folder = self.context.hierarchy.folder_of(self.path)
-        return Attributes(True, mtime_ns=await self.context.store.prefix_mtime_ns(folder), writable=False)
 
     async def lookup(self, name: str) -> Node:
         documents = await self.documents()
@@ -138,9 +134,7 @@ class GroupDirectory(Directory):
                 index += 1
                 shown = await self._show(names.name_of(name), node)
                 if shown.is_directory:
-                    shown.mtime_ns = self.shown_mtime_ns(
-                        shown, await self.context.store.prefix_mtime_ns(hierarchy.folder_of(node.path))
-                    )
+                    shown.mtime_ns = await self.context.store.prefix_mtime_ns(hierarchy.folder_of(node.path))
                 elif siblings is None:
                     siblings = await hierarchy.child_names(self.path)
                 yield (await self._free(shown, documents, siblings)).entry
@@ -152,10 +146,6 @@ class GroupDirectory(Directory):
     async def show(self, name: str, node: HierarchyNode) -> Child:
         """The entry for the child ``node``, called ``name`` where it is a folder, ``name`` and a suffix where it is a file."""
         raise NotImplementedError
-
-    def shown_mtime_ns(self, shown: Child, stored_ns: int | None) -> int | None:
-        """The time of the folder ``shown``, where the store says this."""
-        return stored_ns
 
     def show_unsupported(self, name: str, node: UnsupportedNode) -> Child:
         """The entry for a child that cannot be shown: a file with the reason."""

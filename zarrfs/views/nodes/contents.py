@@ -20,7 +20,7 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
-from zarrfs.views.group_directory import Child, GroupDirectory, unsupported_child
+from zarrfs.views.group_directory import Child, GroupChildren, unsupported_child
 from zarrfs.views.nodes.document import document_children
 from zarrfs.views.nodes.missing_chunks import MissingChunks
 from zarrfs.views.nodes.view_format import ViewFormat
@@ -55,7 +55,7 @@ class FolderContents(abc.ABC):
         return self.entries()
 
 
-class GroupContents(GroupDirectory, FolderContents):
+class GroupContents(GroupChildren, FolderContents):
     """A group: its documents, and a folder for each group and array in it."""
 
     def __init__(self, form: ViewFormat, path: NodePath, node: GroupNode, folder: Folder) -> None:
@@ -92,9 +92,6 @@ class GroupContents(GroupDirectory, FolderContents):
         if name not in self._form.documents:
             return None
         return self._form.document(self.path, name)
-
-    def shown_mtime_ns(self, shown: Child, stored_ns: int | None) -> int | None:
-        return self.context.times.mtime_ns_of(f"{self._form.ident(self.path, shown.name)}/", size=0, stored_ns=stored_ns)
 
     def _waiting_called(self, name: str) -> NodePath | None:
         return next((path for path in self._form.state.waiting_in(self.path) if path.name == name), None)
@@ -187,11 +184,7 @@ class ArrayContents(FolderContents):
                 if missing is not None:
                     missing.remove(coords)
                 size = await self._form.chunk_size(self._opened, coords, nbytes)
-                one = staged.pop(name, None)
-                if one is not None:
-                    size, mtime_ns = one.size if one.size is not None else size, one.mtime_ns
-                elif self._context.times:
-                    mtime_ns = self._context.times.mtime_ns_of(self._ident(name), size=size, stored_ns=mtime_ns)
+                staged.pop(name, None)
                 yield name, False, size, mtime_ns, self._context.writable
         for name, one in staged.items():
             if missing is not None and (coords := self._keys.decode(self.inside + name, self._node.metadata.ndim)) is not None:
@@ -332,9 +325,8 @@ class UnsupportedContents(FolderContents):
 
 
 async def folder_mtime_ns(form: ViewFormat, path: NodePath) -> int | None:
-    """The time to show for the folder at ``path``."""
-    stored_ns = await form.context.store.prefix_mtime_ns(form.context.hierarchy.folder_of(path))
-    return form.context.times.mtime_ns_of(form.ident(path, ""), size=0, stored_ns=stored_ns)
+    """The time that the store has of the folder at ``path``."""
+    return await form.context.store.prefix_mtime_ns(form.context.hierarchy.folder_of(path))
 
 
 async def folder_entry(form: ViewFormat, path: NodePath) -> Entry:

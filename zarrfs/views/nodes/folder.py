@@ -13,7 +13,7 @@ that was just made: they are groups as soon as something says so (`zarrfs.views.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from zarrfs.arrays.concurrency import has_any
@@ -22,12 +22,8 @@ from zarrfs.errors import (
     AcrossViews,
     ContentInvalid,
     DirectoryNotEmpty,
-    EntryExists,
-    IsADirectory,
     NameInvalid,
-    NotADirectory,
     NotPermitted,
-    StoreReadOnly,
     ZarrfsError,
 )
 from zarrfs.keys import ROOT, NodePath
@@ -35,8 +31,9 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, lookup_file, no_such_entry
-from zarrfs.vfs.temporary import TemporaryContent, TemporaryFile, is_temporary
+from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.overlay import OverlayDirectory
+from zarrfs.vfs.temporary import TemporaryContent, is_temporary
 from zarrfs.views.extended_attributes import BECOMING
 from zarrfs.views.group_directory import child_path
 from zarrfs.views.nodes.contents import (
@@ -47,86 +44,76 @@ from zarrfs.views.nodes.contents import (
     UnsupportedContents,
     folder_mtime_ns,
 )
-from zarrfs.views.nodes.document import staged_in
 from zarrfs.views.nodes.undecided import groups_from_undecided, make_group, node_from_undecided
 from zarrfs.views.nodes.view_format import DocumentContent, NodeContent, ViewFormat
 
 
-class NodeFolder(Directory):
+class NodeFolder(OverlayDirectory):
     """The folder at ``path``: of a node, or of a part of an array's chunk keys."""
 
     def __init__(self, form: ViewFormat, path: NodePath) -> None:
+        super().__init__(form.context)
         self.form = form
+        self.view = form.view
         self.state = form.state
         self._place = form.context.hierarchy.live.places.at(path)
         self._live: LiveNode | None = None
         self._is_new = True
         self._context = form.context
-        self._temporaries = form.context.temporaries
 
     @property
     def path(self) -> NodePath:
         """Where its node is now: who stands in the folder of a node stays in it, wherever it goes."""
         return self._place.path
 
+    @property
+    def here(self) -> str:
+        return self.ident("")
+
+    @property
+    def family(self) -> object:
+        return self.form
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._place.why_gone is not None
+
+    def check(self) -> None:
+        self._place.check()
+
+    # --- what is there ------------------------------------------------------------------------------------------------------
+
     async def attributes(self) -> Attributes:
         await self._know_array()
-        return Attributes(True, mtime_ns=await folder_mtime_ns(self.form, self.path), writable=self._context.writable)
+        return await super().attributes()
 
-    async def set_mtime(self, mtime_ns: int) -> None:
-        for staged in staged_in(self.form, self.path).values():
-            # close(2) does not wait for the last RELEASE: a name that is being published now would change the time again.
-            async with staged.lock:
-                pass
-        stored_ns = await self._context.store.prefix_mtime_ns(self._context.hierarchy.folder_of(self.path))
-        self._context.times.keep(self.ident(""), mtime_ns, size=0, stored_ns=stored_ns)
+    async def stored_mtime_ns(self) -> int | None:
+        return await folder_mtime_ns(self.form, self.path)
 
-    async def lookup(self, name: str) -> Node:
-        temporary = self._temporaries.get(self.ident(name))
-        return temporary if temporary is not None else await (await self._kind()).lookup(name)
-
-    async def lookup_with_attributes(self, name: str) -> tuple[Node, Attributes]:
-        temporary = self._temporaries.get(self.ident(name))
-        node, attributes = (temporary, None) if temporary is not None else await (await self._kind()).look(name)
-        return node, attributes if attributes is not None else await node.attributes()
+    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+        return await (await self._kind()).look(name)
 
     async def extended_attributes(self) -> ExtendedAttributes | None:
         return self._described(await self._kind())
 
     async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
         """What is in the folder of a node has those of the node, but for the folders of other nodes."""
-        if self._temporaries.get(self.ident(name)) is not None:
+        if self._context.temporaries.get(self.ident(name)) is not None:
             return BECOMING
         kind = await self._kind()
         if isinstance(kind, GroupContents) and name not in self.form.documents:
             return await (await kind.lookup(name)).extended_attributes()
         return self._described(kind)
 
-    async def entries(self) -> AsyncIterator[Entry]:
+    async def stored_entries(self) -> AsyncIterator[Entry]:
         self.state.listed(self.path)
-        taken = set()
-        for entry in self._temporaries.entries(self.ident("")):
-            taken.add(entry[0])
-            yield entry
         async for entry in (await self._kind()).entries():
-            if entry[0] not in taken:
-                yield entry
+            yield entry
 
-    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
-        self._require_writable()
-        if await find(self, name) is not None:
-            raise EntryExists(f"{name!r} is there already", key=self.ident(name))
-        content = await self.content(name)
-        if isinstance(content, TemporaryContent):
-            return await self._temporaries.create(content.ident, flags)
-        file = StagedFile(self._context.staging, content)
-        return file, await file.create(flags)
+    # --- what is done in it -------------------------------------------------------------------------------------------------
 
-    async def mkdir(self, name: str) -> Directory:
-        self._require_writable()
+    async def make_folder(self, name: str) -> Directory:
         kind = await self._kind()
-        if await find(self, name) is not None:
-            raise EntryExists(f"{name!r} is there already", key=self.ident(name))
         is_part = self.form.folders and is_part_of_key(name)
         if isinstance(kind, ArrayContents) and is_part and kind.may_hold_chunks(name):
             self.state.wait(self.path.child(name))
@@ -141,38 +128,16 @@ class NodeFolder(Directory):
             await make_group(self.form, path)
         return NodeFolder(self.form, path)
 
-    async def link(self, file: File, new_name: str) -> File:
-        if not isinstance(file, TemporaryFile):
-            return await super().link(file, new_name)
-        if not file.ident.startswith(f"{self.form.view}/"):
-            raise AcrossViews(f"{file.ident!r} is a file of another view", key=file.ident)
-        self._require_writable()
-        if await find(self, new_name) is not None:
-            raise EntryExists(f"{new_name!r} is there already", key=self.ident(new_name))
-        content = await self.content(new_name)
-        if not isinstance(content, NodeContent):
-            return await super().link(file, new_name)
-        await self._temporaries.link(file, content, content.publish)
-        return StagedFile(self._context.staging, content)
+    def creator(self, content: Content) -> Callable[[Buffer], Awaitable[None]] | None:
+        return content.publish if isinstance(content, NodeContent) else None
 
-    async def unlink(self, name: str) -> None:
-        file = await lookup_file(self, name)
-        if isinstance(file, TemporaryFile):
-            await self._temporaries.unlink(file)
-        elif not isinstance(file, StagedFile):
-            await super().unlink(name)
-        else:
-            self._require_writable()
-            async with self._context.staging.unnaming(file.ident):
-                await file.content.erase()
-            if not isinstance(file.content, DocumentContent):
-                self.state.removed_chunk(file.ident)
+    async def erase_file(self, file: StagedFile) -> None:
+        await file.content.erase()
+        if not isinstance(file.content, DocumentContent):
+            self.state.removed_chunk(file.ident)
 
-    async def rmdir(self, name: str) -> None:
-        folder = await self.lookup(name)
-        if not isinstance(folder, NodeFolder):
-            raise NotADirectory(f"{name!r} is a file", key=self.ident(name))
-        self._require_writable()
+    async def remove_folder(self, folder: Directory) -> None:
+        assert isinstance(folder, NodeFolder)
         await folder.erase()
 
     async def erase(self) -> None:
@@ -182,7 +147,7 @@ class NodeFolder(Directory):
         not shown stays, and with it the folder.
         """
         kind = await self._kind()
-        left = [entry[0] for entry in self._temporaries.entries(self.ident(""))] + [entry[0] async for entry in kind.left()]
+        left = [entry[0] for entry in self._context.temporaries.entries(self.ident(""))] + [entry[0] async for entry in kind.left()]
         if left == [self.form.group_document] and isinstance(kind, GroupContents) and self.form.is_hollow(kind.node):
             left = []
         if left:
@@ -195,22 +160,35 @@ class NodeFolder(Directory):
         await self._context.editor.erase(self.path)
         self.state.forget_below(self.ident(""))
 
-    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
-        if not isinstance(new_directory, NodeFolder) or new_directory.form is not self.form:
-            raise AcrossViews(f"{name!r} cannot be renamed into another view", key=self.ident(name))
-        self._require_writable()
-        node = await self.lookup(name)
-        target = await find(new_directory, new_name)
-        if target is not None and not replace:
-            raise EntryExists(f"{new_name!r} is there already", key=new_directory.ident(new_name))
-        if isinstance(node, NodeFolder):
-            await self._rename_folder(node, target, child_path(new_directory.path, new_name))
-        elif isinstance(target, Directory):
-            raise IsADirectory(f"{new_name!r} is a folder", key=new_directory.ident(new_name))
-        elif not isinstance(node, StagedFile) or not isinstance(target, StagedFile | None):
-            raise NotPermitted(f"{name!r} cannot be renamed to {new_name!r}", key=self.ident(name))
-        else:
-            await self._rename_file(node, await new_directory.content(new_name))
+    async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
+        # Two values of the store, of different kinds maybe: copying is all that is left, and the program does that.
+        raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
+
+    async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
+        if not isinstance(file.content, DocumentContent):
+            raise NotPermitted(
+                f"{file.ident!r} is a chunk: under the name {content.ident!r} it would not be stored", key=file.ident
+            )
+        await self._context.temporaries.move(StagedFile(file.area, file.content.leaving()), content)
+
+    async def rename_folder(
+        self, folder: Directory, target: Directory | None, new_directory: OverlayDirectory, new_name: str
+    ) -> None:
+        assert isinstance(folder, NodeFolder) and isinstance(new_directory, NodeFolder)
+        path = child_path(new_directory.path, new_name)
+        if folder.path == path:
+            return
+        if path.startswith(folder.path + "/"):
+            raise NameInvalid(f"{folder.path} cannot be moved into itself", key=path)
+        kind = await folder._kind()
+        if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
+            raise AcrossViews(f"{folder.path} is no node that could be renamed", key=path)
+        await self._context.editor.check_rename(folder.path, path)
+        if isinstance(target, NodeFolder):
+            await target.erase()
+        await groups_from_undecided(self.form, path.parent)
+        # What is staged, or kept by name, goes with it, as when it is renamed through another view.
+        await self._context.editor.rename(folder.path, path)
 
     async def sync(self) -> None:
         folder = self._context.hierarchy.folder_of(self.path)
@@ -221,10 +199,8 @@ class NodeFolder(Directory):
         """`File.ident` of the entry called ``name``."""
         return self.form.ident(self.path, name)
 
-    async def content(self, name: str) -> Content:
-        """What a file of this name stands for, whether or not it is there. Raises `NameInvalid` and `ContentInvalid` where there can
-        never be such a file."""
-        temporary = self._temporaries.content(self.ident(name))
+    async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
+        temporary = self._context.temporaries.content(self.ident(name))
         if is_temporary(name) or name in self.form.ignored:
             return temporary
         if name in self.form.documents:
@@ -247,38 +223,6 @@ class NodeFolder(Directory):
         if not self.form.looks_like_chunk(name) or isinstance(kind, ArrayContents):
             return False
         return isinstance(kind, UndecidedContents) or not await has_any(self._context.hierarchy.children(self.path))
-
-    async def _rename_file(self, file: StagedFile, content: Content) -> None:
-        if file.ident == content.ident:
-            return
-        if isinstance(file, TemporaryFile):
-            await self._temporaries.move(file, content)
-        elif not isinstance(content, TemporaryContent):
-            # Two values of the store, of different kinds maybe: copying is all that is left, and the program does that.
-            raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
-        elif isinstance(file.content, DocumentContent):
-            await self._temporaries.move(StagedFile(file.area, file.content.leaving()), content)
-        else:
-            raise NotPermitted(
-                f"{file.ident!r} is a chunk: under the name {content.ident!r} it would not be stored", key=file.ident
-            )
-
-    async def _rename_folder(self, folder: NodeFolder, target: Node | None, path: NodePath) -> None:
-        if folder.path == path:
-            return
-        if path.startswith(folder.path + "/"):
-            raise NameInvalid(f"{folder.path} cannot be moved into itself", key=path)
-        if isinstance(target, File):
-            raise NotADirectory(f"{path} is a file", key=path)
-        kind = await folder._kind()
-        if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
-            raise AcrossViews(f"{folder.path} is no node that could be renamed", key=path)
-        await self._context.editor.check_rename(folder.path, path)
-        if isinstance(target, NodeFolder):
-            await target.erase()
-        await groups_from_undecided(self.form, path.parent)
-        # What is staged, or kept by name, goes with it, as when it is renamed through another view.
-        await self._context.editor.rename(folder.path, path)
 
     async def _kind(self) -> FolderContents:
         """What it is now. Raises `StaleEntry` where its node is gone, whatever is there instead."""
@@ -358,10 +302,6 @@ class NodeFolder(Directory):
 
     def _folder(self, path: NodePath) -> NodeFolder:
         return NodeFolder(self.form, path)
-
-    def _require_writable(self) -> None:
-        if not self._context.writable:
-            raise StoreReadOnly("this mount is read-only")
 
 
 def is_part_of_key(name: str) -> bool:

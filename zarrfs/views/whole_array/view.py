@@ -8,20 +8,15 @@ names that no array's file can have are refused.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import replace
 
 from zarrfs import registry
 from zarrfs.containers.base import Container
 from zarrfs.errors import (
-    AcrossViews,
     DirectoryNotEmpty,
     EntryExists,
-    IsADirectory,
     NameInvalid,
-    NotADirectory,
     NotPermitted,
     NotRepresentable,
-    StoreReadOnly,
 )
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT, NodePath, Prefix
@@ -32,12 +27,13 @@ from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, Node, OpenFlags, find, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.overlay import OverlayDirectory
 from zarrfs.vfs.staging import Staged
-from zarrfs.vfs.temporary import TemporaryFile
+from zarrfs.vfs.temporary import TemporaryContent
 from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin, path_of
 from zarrfs.views.extended_attributes import BECOMING
-from zarrfs.views.group_directory import Child, GroupDirectory, child_path, made_name, node_ident
+from zarrfs.views.group_directory import Child, GroupChildren, child_path, made_name, node_ident
 from zarrfs.views.whole_array.array_file import WholeArrayContent, layout_of
 
 
@@ -96,261 +92,199 @@ class WholeArrayView(View):
         return "/".join((self._container.name, *file)), "/".join((self._container.name, *folder, ""))
 
 
-class WholeArrayGroup(GroupDirectory):
-    """A group: a folder for each group in it, a file for each array, and the files that are to become arrays."""
+class ArrayFiles(GroupChildren):
+    """What is in a group: a folder for each group, a file for each array."""
 
     def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
         super().__init__(context, path)
-        self._place = context.hierarchy.live.places.at(path)
-        self.container = container
+        self._container = container
+        self._writable = context.writable and container.writable
         self.view = container.name
         self.suffixes = (container.suffix, *super().suffixes)
 
-    def _stand(self) -> None:
-        """Be where the group is now. Raises `StaleEntry` where it is gone, whatever is there instead."""
-        self._place.check()
-        self.path = self._place.path
+    async def array(self, name: str) -> Node | None:
+        """The file ``name``, where that is the usual name of an array's."""
+        node = await self.array_called(name)
+        shown = await self.show(name[: -len(self._container.suffix)], node) if node is not None else None
+        return shown.make() if shown is not None and shown.name == name else None
 
-    async def attributes(self) -> Attributes:
-        self._stand()
-        return replace(await super().attributes(), writable=self._writable)
-
-    async def lookup(self, name: str) -> Node:
-        self._stand()
-        temporary = self.context.temporaries.get(self._ident(name))
-        if temporary is not None:
-            return temporary
-        node = await self._array_called(name)
-        if node is not None:
-            shown = await self.show(name[: -len(self.container.suffix)], node)
-            if shown.name == name:
-                return shown.make()
-        staged = self._staged_new().get(name)
-        if staged is not None and not isinstance(await self.context.hierarchy.node(_array_path(staged)), ArrayNode):
-            return StagedFile(self.context.staging, staged.content, writable=self._writable)
-        return await super().lookup(name)
-
-    async def extended_attributes(self) -> ExtendedAttributes | None:
-        self._stand()
-        node = await self.context.hierarchy.node(self.path)
-        return None if node is None else self.context.node_attributes.of(node)
-
-    async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
-        self._stand()
-        if self.context.temporaries.get(self._ident(name)) is not None:
-            return BECOMING
-        array = await self._array_called(name)
-        if array is not None:
-            return self.context.node_attributes.of(array)
-        node = await self.lookup(name)
-        if isinstance(node, StagedFile) and isinstance(node.content, WholeArrayContent):
-            return self.context.node_attributes.of(await self.context.hierarchy.node(node.content.path))
-        return await node.extended_attributes()
-
-    async def entries(self) -> AsyncIterator[Entry]:
-        self._stand()
-        staged = self._staged_new()
-        async for entry in super().entries():
-            staged.pop(entry[0], None)
-            yield entry
-        for name, one in staged.items():
-            yield name, False, one.size or 0, one.mtime_ns, True
-        for entry in self.context.temporaries.entries(self._ident("")):
-            yield entry
+    async def array_called(self, name: str) -> ArrayNode | None:
+        """The array of which ``name`` is the usual name of its file, without listing the folder; a real group of that name goes first."""
+        suffix = self._container.suffix
+        if not name.endswith(suffix):
+            return None
+        node, taken = await self._child_called(name[: -len(suffix)]), await self._child_called(name)
+        return node if isinstance(node, ArrayNode) and not isinstance(taken, GroupNode) else None
 
     async def show(self, name: str, node: HierarchyNode) -> Child:
         if isinstance(node, GroupNode):
             path = node.path
-            return Child(name, True, lambda: WholeArrayGroup(self.context, path, self.container), writable=self._writable)
+            return Child(name, True, lambda: WholeArrayGroup(self.context, path, self._container), writable=self._writable)
         if isinstance(node, ArrayNode):
             try:
-                layout = layout_of(self.container, node.metadata)
+                layout = layout_of(self._container, node.metadata)
             except NotRepresentable as error:
                 node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=str(error))
             else:
-                content = WholeArrayContent(self.context, node.path, self.container)
+                content = WholeArrayContent(self.context, node.path, self._container)
                 file = StagedFile(self.context.staging, content, writable=self._writable)
-                staged = self.context.staging.get(file.ident)
                 return Child(
-                    made_name(name, self.container.suffix),
+                    made_name(name, self._container.suffix),
                     False,
                     lambda: file,
-                    layout.size if staged is None or staged.size is None else staged.size,
-                    (staged.mtime_ns if staged is not None else None) or await content.mtime_ns(layout.size),
+                    layout.size,
+                    await content.changed_ns(),
                     writable=self._writable,
-                    suffix=self.container.suffix,
+                    suffix=self._container.suffix,
                 )
         return self.show_unsupported(name, node)
 
-    # --- change -------------------------------------------------------------------------------------------------------------
 
-    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
-        self._stand()
-        self._require_writable()
-        if await find(self, name) is not None:
-            raise EntryExists(f"{name!r} is there already", key=name)
-        if self._require_temporary(name):
-            return await self.context.temporaries.create(self._ident(name), flags)
-        file = self._file(await self._new_child(name))
-        return file, await file.create(flags)
+class WholeArrayGroup(OverlayDirectory):
+    """The folder of a group. Files that are to become arrays are in it, too."""
 
-    async def mkdir(self, name: str) -> Directory:
-        self._stand()
-        self._require_writable()
+    def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
+        super().__init__(context)
+        self.context = context
+        self.container = container
+        self.view = container.name
+        self._place = context.hierarchy.live.places.at(path)
+
+    @property
+    def path(self) -> NodePath:
+        """Where its group is now."""
+        return self._place.path
+
+    @property
+    def here(self) -> str:
+        return node_ident(self.view, self.path, "")
+
+    @property
+    def family(self) -> object:
+        return self.container
+
+    @property
+    def writable(self) -> bool:
+        return self.context.writable and self.container.writable
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._place.why_gone is not None
+
+    def check(self) -> None:
+        self._place.check()
+
+    # --- what is there ------------------------------------------------------------------------------------------------------
+
+    async def stored_mtime_ns(self) -> int | None:
+        return await self.context.store.prefix_mtime_ns(self.context.hierarchy.folder_of(self.path))
+
+    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+        array = await self._files.array(name)
+        if array is not None:
+            return array, None
+        staged = self._staged().get(name)
+        if staged is not None and not isinstance(await self.context.hierarchy.node(_array_path(staged)), ArrayNode):
+            return self._file(staged.content), None
+        return await self._files.lookup(name), None
+
+    def stored_entries(self) -> AsyncIterator[Entry]:
+        return self._files.entries()
+
+    async def extended_attributes(self) -> ExtendedAttributes | None:
+        with self.entered():
+            node = await self.context.hierarchy.node(self.path)
+            return None if node is None else self.context.node_attributes.of(node)
+
+    async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
+        with self.entered():
+            if self.context.temporaries.get(self.here + name) is not None:
+                return BECOMING
+            array = await self._files.array_called(name)
+            if array is not None:
+                return self.context.node_attributes.of(array)
+            node = await self.lookup(name)
+            if isinstance(node, StagedFile) and isinstance(node.content, WholeArrayContent):
+                return self.context.node_attributes.of(await self.context.hierarchy.node(node.content.path))
+            return await node.extended_attributes()
+
+    # --- what is done in it -------------------------------------------------------------------------------------------------
+
+    async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
+        if not name.endswith(self.container.suffix) or name.startswith("."):
+            # Hidden names are what programs write first (rsync, editors).
+            ident = self.here + name
+            if name not in self.context.temporary_names:
+                raise NameInvalid(
+                    f"{ident}: in {self.view}/ a file ends in {self.container.suffix}, or has a temporary name", key=ident
+                )
+            return self.context.temporaries.content(ident)
+        path = child_path(self.path, name[: -len(self.container.suffix)])
+        old = renamed.content.path if renamed is not None and isinstance(renamed.content, WholeArrayContent) else None
+        await self.context.editor.check_creatable(path, old)
+        if await self.context.hierarchy.node(path) is not None:
+            raise EntryExists(f"there is a node at {path} already, which is no array that {self.view}/ can show", key=path)
+        return WholeArrayContent(self.context, path, self.container)
+
+    async def make_folder(self, name: str) -> Directory:
         path = child_path(self.path, name)
-        if await find(self, name) is not None:
-            raise EntryExists(f"{name!r} is there already", key=name)
         layout = await self.context.editor.layout_for(path)
         await self.context.editor.create(GroupNode(path=path, dialect=layout.dialect.name))
         return WholeArrayGroup(self.context, path, self.container)
 
-    async def unlink(self, name: str) -> None:
-        self._stand()
-        node = await self.lookup(name)
-        if isinstance(node, Directory):
-            raise IsADirectory(f"{name!r} is a folder", key=name)
-        if isinstance(node, TemporaryFile):
-            await self.context.temporaries.unlink(node)
-            return
-        self._require_writable()
-        if not isinstance(node, StagedFile):
-            await super().unlink(name)
-            return
-        await self._erase(node)
+    async def remove_folder(self, folder: Directory) -> None:
+        assert isinstance(folder, WholeArrayGroup)
+        await folder._require_empty()
+        await self.context.editor.erase(folder.path)
 
-    async def rmdir(self, name: str) -> None:
-        self._stand()
-        node = await self.lookup(name)
-        if not isinstance(node, WholeArrayGroup):
-            raise NotADirectory(f"{name!r} is a file", key=name)
-        self._require_writable()
-        await node._require_empty()
-        await self.context.editor.erase(node.path)
-
-    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
-        self._stand()
-        if not isinstance(new_directory, WholeArrayGroup) or new_directory.container is not self.container:
-            raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
-        new_directory._stand()
-        self._require_writable()
-        node = await self.lookup(name)
-        target = await find(new_directory, new_name)
-        if target is not None and not replace:
-            raise EntryExists(f"{new_name!r} is there already", key=new_name)
-        if isinstance(node, WholeArrayGroup):
-            await self._rename_group(node, target, child_path(new_directory.path, new_name))
-        elif isinstance(target, Directory):
-            raise IsADirectory(f"{new_name!r} is a folder", key=new_name)
-        elif isinstance(node, TemporaryFile):
-            await self.context.temporaries.move(node, await new_directory._content(new_name))
-        elif isinstance(node, StagedFile) and isinstance(node.content, WholeArrayContent):
-            if not new_directory._is_array_file(new_name):
-                raise NameInvalid(f"{new_name!r}: an array's file ends in {self.container.suffix}", key=new_name)
-            await self._rename_array(node, node.content, target, await new_directory._content(new_name, node.content.path))
-        else:
-            raise NotPermitted(f"{name!r} cannot be renamed", key=name)
-
-    async def _rename_array(self, file: StagedFile, old: WholeArrayContent, target: Node | None, new: Content) -> None:
+    async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
         """What is staged is stored first; an array that is replaced goes before the other takes its place."""
-        assert isinstance(new, WholeArrayContent)
-        if file.ident == new.ident:
-            return
+        old = file.content
+        assert isinstance(old, WholeArrayContent) and isinstance(content, WholeArrayContent)
         staging = self.context.staging
         # Before anything is lost.
-        await self.context.editor.check_rename(old.path, new.path)
+        await self.context.editor.check_rename(old.path, content.path)
         if (staged := staging.get(file.ident)) is not None:
             await staged.publish_now()
-        async with staging.renaming(file.ident, new), staging.unnaming(new.ident):
-            await self.context.editor.rename(old.path, new.path, over=target is not None)
+        async with staging.renaming(file.ident, content), staging.unnaming(content.ident):
+            await self.context.editor.rename(old.path, content.path, over=target is not None)
 
-    async def _rename_group(self, node: WholeArrayGroup, target: Node | None, new: NodePath) -> None:
-        if node.path == new:
+    async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
+        raise NameInvalid(f"{content.ident!r}: an array's file ends in {self.container.suffix}", key=content.ident)
+
+    async def rename_folder(
+        self, folder: Directory, target: Directory | None, new_directory: OverlayDirectory, new_name: str
+    ) -> None:
+        assert isinstance(folder, WholeArrayGroup) and isinstance(new_directory, WholeArrayGroup)
+        new = child_path(new_directory.path, new_name)
+        if folder.path == new:
             return
-        await self.context.editor.check_rename(node.path, new)
+        await self.context.editor.check_rename(folder.path, new)
         if isinstance(target, WholeArrayGroup):
             await target._require_empty()
             await self.context.editor.erase(new)
-        elif target is not None:
-            raise NotADirectory(f"{new} is a file", key=new)
         # What is written to files in it goes with it.
-        await self.context.editor.rename(node.path, new)
+        await self.context.editor.rename(folder.path, new)
 
-    async def _erase(self, file: StagedFile) -> None:
-        async with self.context.staging.unnaming(file.ident):
-            assert isinstance(file.content, WholeArrayContent)
-            # Anything else that has come there meanwhile is not what the name stands for.
-            if isinstance(await self.context.hierarchy.node(file.content.path), ArrayNode):
-                await file.content.erase()
+    async def erase_file(self, file: StagedFile) -> None:
+        assert isinstance(file.content, WholeArrayContent)
+        # Anything else that has come there meanwhile is not what the name stands for.
+        if isinstance(await self.context.hierarchy.node(file.content.path), ArrayNode):
+            await file.content.erase()
 
-    # --- names --------------------------------------------------------------------------------------------------------------
-
-    @property
-    def _writable(self) -> bool:
-        return self.context.writable and self.container.writable
-
-    def _require_writable(self) -> None:
-        if not self.context.writable:
-            raise StoreReadOnly("this mount is read-only")
+    def require_writable(self) -> None:
+        super().require_writable()
         if not self.container.writable:
             raise NotPermitted(f"{self.container.name}/ cannot be written")
 
-    def _is_array_file(self, name: str) -> bool:
-        """Whether a file of this name is an array's. Hidden names are what programs write first (rsync, editors)."""
-        return name.endswith(self.container.suffix) and not name.startswith(".")
-
-    def _require_temporary(self, name: str) -> bool:
-        """Whether ``name`` is that of a temporary file, rather than of an array's. Raises `NameInvalid` where it is neither."""
-        if self._is_array_file(name):
-            return False
-        if name not in self.context.temporary_names:
-            ident, suffix = self._ident(name), self.container.suffix
-            raise NameInvalid(f"{ident}: in {self.view}/ a file ends in {suffix}, or has a temporary name", key=ident)
-        return True
-
-    def _child(self, name: str) -> NodePath:
-        return child_path(self.path, name[: -len(self.container.suffix)])
-
-    async def _new_child(self, name: str, old_path: NodePath | None = None) -> NodePath:
-        """The path of the array that a new file called ``name`` becomes, or that at ``old_path``. Raises `NameInvalid`, `EntryExists`."""
-        path = self._child(name)
-        await self.context.editor.check_creatable(path, old_path)
-        if await self.context.hierarchy.node(path) is not None:
-            raise EntryExists(f"there is a node at {path} already, which is no array that {self.view}/ can show", key=path)
-        return path
-
-    async def _content(self, name: str, old_path: NodePath | None = None) -> Content:
-        """What a file called ``name`` in this folder stands for, whether it is there or not; ``old_path``: of the array that is renamed
-        to it."""
-        if self._require_temporary(name):
-            return self.context.temporaries.content(self._ident(name))
-        node = await find(self, name)
-        if isinstance(node, StagedFile):
-            return node.content
-        return WholeArrayContent(self.context, await self._new_child(name, old_path), self.container)
-
-    def _ident(self, name: str) -> str:
-        return node_ident(self.container.name, self.path, name)
-
-    def _file(self, path: NodePath) -> StagedFile:
-        return StagedFile(self.context.staging, WholeArrayContent(self.context, path, self.container), writable=self._writable)
-
-    async def _array_called(self, name: str) -> ArrayNode | None:
-        """The array of which ``name`` is the usual name of its file, without listing the folder; a real group of that name goes first."""
-        if not name.endswith(self.container.suffix):
-            return None
-        node, taken = await self._child_called(name[: -len(self.container.suffix)]), await self._child_called(name)
-        return node if isinstance(node, ArrayNode) and not isinstance(taken, GroupNode) else None
-
-    def _staged_new(self) -> dict[str, Staged]:
-        """Files in this folder that are written and not stored yet, by name: of those that replace an array, that is shown too."""
-        found = self.context.staging.unpublished_in(self._ident(""))
-        return {name: one for name, one in found.items() if isinstance(one.content, WholeArrayContent)}
-
     async def _require_empty(self) -> None:
-        self._stand()
         async for name, *_ in self.entries():
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {name!r}", key=self.path)
         await self.context.editor.require_nothing_hidden(self.path)
+
+    @property
+    def _files(self) -> ArrayFiles:
+        return ArrayFiles(self.context, self.path, self.container)
 
 
 class WholeArrayRoot(WholeArrayGroup):
@@ -359,41 +293,29 @@ class WholeArrayRoot(WholeArrayGroup):
     def __init__(self, context: ViewContext, container: Container) -> None:
         super().__init__(context, ROOT, container)
 
-    async def lookup(self, name: str) -> Node:
+    async def look(self, name: str) -> tuple[Node, Attributes | None]:
         only = await self._only()
         if only is None:
-            return await super().lookup(name)
+            return await super().look(name)
         if name != only.name:
             raise no_such_entry(name)
-        return only.make()
+        return only.make(), None
 
-    async def entries(self) -> AsyncIterator[Entry]:
+    async def stored_entries(self) -> AsyncIterator[Entry]:
         only = await self._only()
         if only is not None:
             yield only.entry
             return
-        async for entry in super().entries():
+        async for entry in super().stored_entries():
             yield entry
 
-    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
-        await self._require_group(name)
-        return await super().create(name, flags)
-
-    async def mkdir(self, name: str) -> Directory:
-        await self._require_group(name)
-        return await super().mkdir(name)
-
-    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
-        await self._require_group(name)
-        await super().rename(name, new_directory, new_name, replace=replace)
-
-    async def _require_group(self, name: str) -> None:
+    async def require_room(self, name: str) -> None:
         if await self._only() is not None:
             raise NotPermitted(f"{name!r}: the root of the store is an array, beside which there is nothing", key=name)
 
     async def _only(self) -> Child | None:
         node = await self.context.hierarchy.node(ROOT)
-        return await self.show(self.context.store_name, node) if isinstance(node, ArrayNode | UnsupportedNode) else None
+        return await self._files.show(self.context.store_name, node) if isinstance(node, ArrayNode | UnsupportedNode) else None
 
 
 def _array_path(staged: Staged) -> NodePath:

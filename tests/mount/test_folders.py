@@ -1,0 +1,122 @@
+"""Folders of every view behave as those of a local file system."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.support.mounting import Mounted, mounted, run
+
+pytestmark = pytest.mark.fuse
+
+LONG_AGO = 1_000_000_000
+FOLDERS = ["raw/g", "chunks/g", "zarr3/g", "npy/g"]
+TEMPORARY = f"x.{'0' * 32}.partial"
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.opendir.restype = LIBC.readdir.restype = ctypes.c_void_p
+LIBC.telldir.restype = ctypes.c_long
+LIBC.readdir.argtypes = LIBC.telldir.argtypes = LIBC.closedir.argtypes = [ctypes.c_void_p]
+LIBC.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
+NAME_AT = 19
+"""Where in a struct dirent the name begins."""
+
+
+@pytest.fixture(scope="module")
+def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    store = tmp_path_factory.mktemp("folders") / "store"
+    group = zarr.create_group(str(store), zarr_format=3).create_group("g")
+    group.create_array("a", shape=(4,), chunks=(2,), dtype="i4", compressors=None)[:] = 1
+    group.create_group("inner")
+    with mounted(store) as mount:
+        yield mount
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_time_that_was_set_is_kept(mount: Mounted, folder: str) -> None:
+    path = mount.path / folder / "inner"
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    assert path.stat().st_mtime == LONG_AGO
+    listed = run("find", path.parent, "-maxdepth", "1", "-name", "inner", "-printf", "%T@").stdout
+    assert float(listed) == LONG_AGO
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_name_that_comes_or_goes_changes_the_time(mount: Mounted, folder: str) -> None:
+    """Also of a file that the store does not have."""
+    path = mount.path / folder
+    names = [TEMPORARY, "new.npy" if folder.startswith("npy") else f"y.{'0' * 32}.partial"]
+    for name in names:
+        os.utime(path, (LONG_AGO, LONG_AGO))
+        with (path / name).open("wb") as file:
+            assert path.stat().st_mtime > LONG_AGO
+            if name.endswith(".npy"):
+                np.save(file, np.arange(3))
+        os.utime(path, (LONG_AGO, LONG_AGO))
+        (path / name).unlink()
+        assert path.stat().st_mtime > LONG_AGO
+
+
+@pytest.mark.parametrize("folder", ["", *FOLDERS])
+def test_a_listing_has_the_folder_itself_and_the_one_above(mount: Mounted, folder: str) -> None:
+    path = mount.path / folder
+    assert run("ls", "-a", path).stdout.split()[:2] == [b".", b".."]
+    inodes = dict(line.split()[::-1] for line in run("ls", "-ai", path).stdout.splitlines())
+    assert int(inodes[b"."]) == path.stat().st_ino
+    if folder:
+        assert int(inodes[b".."]) == path.parent.stat().st_ino
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    stream = LIBC.opendir(os.fsencode(path))
+    assert stream
+    try:
+        yield stream
+    finally:
+        LIBC.closedir(stream)
+
+
+def names(stream: Any, places: dict[bytes, int] | None = None) -> list[bytes]:
+    """What is still to be read, and where each of it begins."""
+    found = []
+    while True:
+        place = LIBC.telldir(stream)
+        entry = LIBC.readdir(stream)
+        if not entry:
+            return found
+        name = ctypes.string_at(entry + NAME_AT)
+        found.append(name)
+        if places is not None:
+            places[name] = place
+
+
+def test_a_program_can_go_back_in_a_listing_while_names_come_and_go(mount: Mounted) -> None:
+    folder = mount.path / "raw/many"
+    folder.mkdir()
+    for number in range(3000):
+        (folder / f"{number:04}").touch()
+    places: dict[bytes, int] = {}
+    with opened(folder) as stream:
+        all_names = names(stream, places)
+        assert len(all_names) == len(set(all_names)) == 3002
+        for index in (2500, 7, 1500, 3001):
+            (folder / f"new{index}").touch()
+            (folder / f"{index // 2:04}").unlink()
+            LIBC.seekdir(stream, places[all_names[index]])
+            rest = names(stream)
+            assert [name for name in rest if not name.startswith(b"new")] == all_names[index:]
+
+
+@pytest.mark.parametrize("name", ["%%x", "%%%2e", "%%100%"])
+def test_a_name_that_begins_as_an_escape_can_be_made(mount: Mounted, name: str) -> None:
+    (mount.path / "raw" / name).write_bytes(b"mine")
+    assert (mount.store / name).read_bytes() == b"mine"
+    assert name in os.listdir(mount.path / "raw")

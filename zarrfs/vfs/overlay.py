@@ -1,0 +1,311 @@
+"""A folder in three layers: temporary names, over what is staged, over what is stored.
+
+`OverlayDirectory` decides what may be done, in the order and with the errors of POSIX, and keeps what exists in this mount only:
+temporary files, files that are written and not stored yet, and times that were set. A view adds what its store has, what a name stands
+for, and what happens to files and folders of the store. All views share this class, so that they do not differ in the rest.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from zarrfs.errors import AcrossViews, EntryExists, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, StoreReadOnly
+from zarrfs.vfs.content import Content
+from zarrfs.vfs.file import StagedFile
+from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, find
+from zarrfs.vfs.staging import Staged, StagingArea
+from zarrfs.vfs.temporary import Temporaries, TemporaryContent, TemporaryFile
+from zarrfs.vfs.times import KeptTimes
+
+
+class Layers(Protocol):
+    """What the folders of a mount have in common. ``writable``: whether anything can be written."""
+
+    @property
+    def staging(self) -> StagingArea: ...
+    @property
+    def temporaries(self) -> Temporaries: ...
+    @property
+    def times(self) -> KeptTimes: ...
+    @property
+    def writable(self) -> bool: ...
+
+
+class OverlayDirectory(Directory):
+    """See the module's text. ``view``: what the idents of all files of the view begin with, and a slash."""
+
+    view: str
+
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
+
+    # --- what a view adds ---------------------------------------------------------------------------------------------------
+
+    @property
+    @abc.abstractmethod
+    def here(self) -> str:
+        """What the idents of its entries begin with, with the trailing slash."""
+
+    @property
+    @abc.abstractmethod
+    def family(self) -> object:
+        """The same object for all folders between which names can be moved."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether anything in it can be written."""
+        return self._layers.writable
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raise `StaleEntry` where the folder is gone, whatever has its name."""
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Around whatever is done in the folder. Raises `StaleEntry`."""
+        self.check()
+        return nullcontext()
+
+    @abc.abstractmethod
+    async def stored_mtime_ns(self) -> int | None:
+        """When its names last changed, as the store has it."""
+
+    @abc.abstractmethod
+    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+        """What is called ``name`` and is not temporary, and its attributes where they were found on the way. Raises `NoSuchEntry`."""
+
+    @abc.abstractmethod
+    def stored_entries(self) -> AsyncIterator[Entry]:
+        """Its entries as the store has them, with the store's times. Files that are staged may be missing, or be as they were."""
+
+    @abc.abstractmethod
+    async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
+        """What a file called ``name`` stands for, whether it is there or not: `TemporaryContent` for a temporary one. ``renamed``: the
+        file that is to have this name. Raises `NameInvalid`, `ContentInvalid` where there can be no such file."""
+
+    async def require_room(self, name: str) -> None:
+        """Raise `NotPermitted` where nothing can be made in the folder, `NameInvalid` where nothing can have this name."""
+
+    @abc.abstractmethod
+    async def make_folder(self, name: str) -> Directory:
+        """mkdir(2) of a name that is free."""
+
+    @abc.abstractmethod
+    async def remove_folder(self, folder: Directory) -> None:
+        """rmdir(2). Raises `DirectoryNotEmpty`."""
+
+    @abc.abstractmethod
+    async def rename_folder(
+        self, folder: Directory, target: Directory | None, new_directory: OverlayDirectory, new_name: str
+    ) -> None:
+        """rename(2) of a folder over ``target``, which has to be empty. Raises `NameInvalid`, `DirectoryNotEmpty`."""
+
+    @abc.abstractmethod
+    async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
+        """rename(2) of a file that is not temporary, to what is not temporary either."""
+
+    async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
+        """rename(2) of a file that is not temporary to a temporary name. Raises `NotPermitted`."""
+        raise NotPermitted(f"{file.ident!r}: under the name {content.ident!r} it would not be stored", key=file.ident)
+
+    async def erase_file(self, file: StagedFile) -> None:
+        """unlink(2) of a file that is not temporary, and has lost its name already."""
+        await file.content.erase()
+
+    def creator(self, content: Content) -> Callable[[Buffer], Awaitable[None]] | None:
+        """What stores bytes as ``content`` for link(2) of a temporary file; None where that cannot be done."""
+        del content
+        return None
+
+    def emptied(self) -> None:
+        """A name in it is gone: it may have been the last one."""
+
+    # --- what is there ------------------------------------------------------------------------------------------------------
+
+    async def attributes(self) -> Attributes:
+        with self.entered():
+            stored_ns = await self.stored_mtime_ns()
+            mtime_ns = self._layers.times.mtime_ns_of(self.here, size=0, stored_ns=stored_ns)
+            return Attributes(True, mtime_ns=mtime_ns, writable=self.writable)
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        with self.entered():
+            for staged in self._staged().values():
+                # close(2) does not wait for the last RELEASE: a name that is being published now would change the time again.
+                async with staged.lock:
+                    pass
+            self._layers.times.keep(self.here, mtime_ns, size=0, stored_ns=await self.stored_mtime_ns())
+
+    async def lookup(self, name: str) -> Node:
+        with self.entered():
+            return (await self._look(name))[0]
+
+    async def lookup_with_attributes(self, name: str) -> tuple[Node, Attributes]:
+        with self.entered():
+            node, attributes = await self._look(name)
+        return node, attributes if attributes is not None else await node.attributes()
+
+    async def _look(self, name: str) -> tuple[Node, Attributes | None]:
+        temporary = self._layers.temporaries.get(self.here + name)
+        return (temporary, None) if temporary is not None else await self.look(name)
+
+    async def _find(self, name: str) -> Node | None:
+        try:
+            return (await self._look(name))[0]
+        except NoSuchEntry:
+            return None
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        self.check()
+        taken = set()
+        for entry in self._layers.temporaries.entries(self.here):
+            taken.add(entry[0])
+            yield entry
+        staged, times, here = self._staged(), self._layers.times, self.here
+        async for entry in self.stored_entries():
+            name, is_directory, size, mtime_ns, writable, *more = entry
+            if taken and name in taken:
+                continue
+            one = staged.pop(name, None) if staged and not is_directory else None
+            if one is not None:
+                size, mtime_ns = (one.size if one.size is not None else size), one.mtime_ns or mtime_ns
+            elif times:
+                ident = f"{here}{name}{'/' * is_directory}"
+                mtime_ns = times.mtime_ns_of(ident, size=size, stored_ns=mtime_ns)
+            else:
+                yield entry
+                continue
+            yield (
+                (name, is_directory, size, mtime_ns, writable, more[0]) if more else (name, is_directory, size, mtime_ns, writable)
+            )
+        for name, one in staged.items():
+            yield name, False, one.size or 0, one.mtime_ns, self.writable
+
+    def _staged(self) -> dict[str, Staged]:
+        """What is written to files directly in it, and not stored yet, by name."""
+        found = self._layers.staging.unpublished_in(self.here)
+        return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
+
+    # --- what is done in it -------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
+        with self.entered():
+            await self._require_free(name)
+            content = await self.content(name)
+            made: tuple[File, Handle]
+            if isinstance(content, TemporaryContent):
+                made = await self._layers.temporaries.create(content.ident, flags)
+            else:
+                file = self._file(content)
+                made = file, await file.create(flags)
+            self._touch()
+            return made
+
+    async def mkdir(self, name: str) -> Directory:
+        with self.entered():
+            await self._require_free(name)
+            made = await self.make_folder(name)
+            self._touch()
+            return made
+
+    async def link(self, file: File, new_name: str) -> File:
+        with self.entered():
+            if not isinstance(file, TemporaryFile):
+                return await super().link(file, new_name)
+            if not file.ident.startswith(f"{self.view}/"):
+                raise AcrossViews(f"{file.ident!r} is a file of another view", key=file.ident)
+            await self._require_free(new_name)
+            content = await self.content(new_name)
+            create = None if isinstance(content, TemporaryContent) else self.creator(content)
+            if create is None:
+                return await super().link(file, new_name)
+            await self._layers.temporaries.link(file, content, create)
+            self._touch()
+            return self._file(content)
+
+    async def unlink(self, name: str) -> None:
+        with self.entered():
+            self.require_writable()
+            node, _ = await self._look(name)
+            if isinstance(node, Directory):
+                raise IsADirectory(f"{name!r} is a folder", key=name)
+            if isinstance(node, TemporaryFile):
+                await self._layers.temporaries.unlink(node)
+            elif isinstance(node, StagedFile):
+                async with self._layers.staging.unnaming(node.ident):
+                    await self.erase_file(node)
+                self._layers.times.forget(node.ident)
+            else:
+                await super().unlink(name)
+            self._touch()
+            self.emptied()
+
+    async def rmdir(self, name: str) -> None:
+        with self.entered():
+            self.require_writable()
+            node, _ = await self._look(name)
+            if not isinstance(node, Directory):
+                raise NotADirectory(f"{name!r} is a file", key=name)
+            await self.remove_folder(node)
+            self._touch()
+            self.emptied()
+
+    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
+        if not isinstance(new_directory, OverlayDirectory) or new_directory.family is not self.family:
+            raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
+        new_directory.check()
+        with self.entered():
+            self.require_writable()
+            await new_directory.require_room(new_name)
+            node, _ = await self._look(name)
+            target = await find(new_directory, new_name)
+            if target is not None and not replace:
+                raise EntryExists(f"{new_name!r} is there already", key=new_directory.here + new_name)
+            if isinstance(node, Directory):
+                if target is not None and not isinstance(target, Directory):
+                    raise NotADirectory(f"{new_name!r} is a file", key=new_directory.here + new_name)
+                await self.rename_folder(node, target, new_directory, new_name)
+            elif isinstance(target, Directory):
+                raise IsADirectory(f"{new_name!r} is a folder", key=new_directory.here + new_name)
+            elif isinstance(node, StagedFile) and isinstance(target, StagedFile | None):
+                await self._rename_file(node, target, new_directory, new_name)
+            else:
+                raise NotPermitted(f"{name!r} cannot be renamed to {new_name!r}", key=self.here + name)
+            self._touch()
+            new_directory._touch()
+            self.emptied()
+
+    async def _rename_file(
+        self, file: StagedFile, target: StagedFile | None, new_directory: OverlayDirectory, new_name: str
+    ) -> None:
+        content = target.content if target is not None else await new_directory.content(new_name, file)
+        if file.ident == content.ident:
+            return
+        if isinstance(file, TemporaryFile):
+            await self._layers.temporaries.move(file, content)
+        elif isinstance(content, TemporaryContent):
+            await self.withdraw(file, content)
+        else:
+            await self.rename_file(file, content, target)
+
+    def require_writable(self) -> None:
+        """Raise `StoreReadOnly`, or `NotPermitted`, where nothing can be written."""
+        if not self._layers.writable:
+            raise StoreReadOnly("this mount is read-only")
+
+    async def _require_free(self, name: str) -> None:
+        """Raise `EntryExists` where there is something called ``name``, and whatever else keeps it from being made."""
+        self.require_writable()
+        await self.require_room(name)
+        if await self._find(name) is not None:
+            raise EntryExists(f"{name!r} is there already", key=self.here + name)
+
+    def _file(self, content: Content) -> StagedFile:
+        return StagedFile(self._layers.staging, content, writable=self.writable)
+
+    def _touch(self) -> None:
+        """A name in it is new, or gone, even where the store does not know of it."""
+        self._layers.times.touch(self.here, time.time_ns())

@@ -1,0 +1,263 @@
+"""The folders of ``raw/``: keys and prefixes of the store.
+
+Where keys ``a`` and ``a/b`` exist the folder wins and the shadowed key is reported in the log. Names that no directory entry can have
+are shown escaped (`zarrfs.vfs.names`). Any other name is a key: what is created here is a key of the store, except the temporary names
+of programs that write Zarr (`zarrfs.vfs.temporary`), which exist in the mount only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
+
+from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, StoreUnsupported
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import DirEntry
+from zarrfs.vfs import names
+from zarrfs.vfs.content import Content
+from zarrfs.vfs.file import StagedFile
+from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.overlay import OverlayDirectory
+from zarrfs.vfs.temporary import TemporaryContent, is_temporary
+from zarrfs.views.base import ViewContext
+from zarrfs.views.raw.bound import BoundFolders
+from zarrfs.views.raw.value import VIEW, RawValue, ident
+
+log = logging.getLogger(__name__)
+
+_LISTED_ONCE = 50_000
+
+Follow = Callable[[Prefix, Prefix], None]
+"""Called with the old and the new prefix of what was renamed in this mount alone."""
+
+
+class RawDirectory(OverlayDirectory):
+    """The keys and prefixes directly below one prefix."""
+
+    view = VIEW
+
+    def __init__(self, context: ViewContext, folders: BoundFolders, prefix: Prefix, follow: Follow) -> None:
+        super().__init__(context)
+        self._context = context
+        self._store = context.store
+        self._folders = folders
+        self._folder = folders.at(prefix)
+        self._follow = follow
+
+    @property
+    def prefix(self) -> Prefix:
+        """Where it is in the store."""
+        return self._folder.prefix
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._folder.is_outdated
+
+    @property
+    def here(self) -> str:
+        return ident(self.prefix)
+
+    @property
+    def family(self) -> object:
+        return self._folders
+
+    def check(self) -> None:
+        self._folder.check()
+
+    def entered(self) -> AbstractContextManager[None]:
+        return self._folder.entered()
+
+    # --- what is there ------------------------------------------------------------------------------------------------------
+
+    async def stored_mtime_ns(self) -> int | None:
+        return await self._store.prefix_mtime_ns(self.prefix)
+
+    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+        part = await self._part(name)
+        prefix = self.prefix.child(part)
+        await self._context.flush_queued(prefix)
+        if part:
+            content = RawValue(self._context, self.prefix.key(part))
+            if self._is_staged(content):
+                return self._file(content), None
+            snapshot = await content.snapshot()
+            if snapshot is not None and (self._store.hierarchical or not await self._store.prefix_exists(prefix)):
+                # Somebody may have begun to write it meanwhile.
+                return self._file(content), None if self._is_staged(content) else snapshot.attributes
+        if prefix in self._context.made_prefixes or await self._store.prefix_exists(prefix):
+            return self._at(prefix), None
+        raise no_such_entry(name)
+
+    async def listed_file(self, name: str) -> Node:
+        here = self.here + name
+        temporary = self._context.temporaries.get(here)
+        return temporary or self._file(RawValue(self._context, self.prefix.key(await self._part(name)), here))
+
+    async def extended_attributes_of(self, name: str) -> None:
+        """None, whatever it is: keys are bytes, and nothing is looked up."""
+
+    async def stored_entries(self) -> AsyncIterator[Entry]:
+        prefix, writable = self.prefix, self.writable
+        await self._context.flush_queued(prefix)
+        made = {each for each in self._context.made_prefixes if _is_directly_below(each, prefix)}
+        listing = self._store.list_dir(prefix)
+        if not self._store.hierarchical:
+            listing = self._without_shadowed(listing)
+        async for name, is_prefix, size, mtime_ns in listing:
+            if is_prefix and made:
+                made.discard(prefix.child(name))
+            yield names.name_of(name), is_prefix, size, mtime_ns, writable
+        for each in made:
+            yield names.name_of(each[len(prefix) : -1]), True, 0, None, writable
+
+    async def _part(self, name: str) -> str:
+        part = names.part_of(name)
+        if part is not None:
+            return part
+        async for each, *_ in self._store.list_dir(self.prefix):
+            if names.name_of(each) == name:
+                return each
+        raise no_such_entry(name)
+
+    async def _without_shadowed(self, listing: AsyncIterator[DirEntry]) -> AsyncIterator[DirEntry]:
+        entries: list[DirEntry] = []
+        folders: set[str] = set()
+        more = False
+        async for entry in listing:
+            if entry[1]:
+                folders.add(entry[0])
+            more = more or len(entries) == _LISTED_ONCE
+            if not more:
+                entries.append(entry)
+
+        def is_shown(entry: DirEntry) -> bool:
+            if entry[1] or entry[0] not in folders:
+                return True
+            log.warning("the key %r is hidden by the folder of the same name", f"{self.prefix}{entry[0]}")
+            return False
+
+        if not more:
+            for entry in filter(is_shown, entries):
+                yield entry
+            return
+        # So many are not held: they are listed a second time.
+        entries.clear()
+        async for entry in self._store.list_dir(self.prefix):
+            if is_shown(entry):
+                yield entry
+
+    # --- what is done in it -------------------------------------------------------------------------------------------------
+
+    async def require_room(self, name: str) -> None:
+        self._new_part(name)
+
+    async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
+        if is_temporary(name):
+            return self._context.temporaries.content(self.here + name)
+        return RawValue(self._context, self.prefix.key(self._new_part(name)))
+
+    def creator(self, content: Content) -> Callable[[Buffer], Awaitable[None]]:
+        assert isinstance(content, RawValue)
+        return content.create
+
+    async def make_folder(self, name: str) -> Directory:
+        prefix = self.prefix.child(self._new_part(name))
+        try:
+            await self._store.make_prefix(prefix)
+        except StoreUnsupported:
+            self._context.made_prefixes.add(prefix)
+        return self._at(prefix)
+
+    async def remove_folder(self, folder: Directory) -> None:
+        assert isinstance(folder, RawDirectory)
+        await folder._require_empty()
+        try:
+            await self._store.remove_prefix(folder.prefix)
+        except StoreUnsupported:
+            self._context.made_prefixes.discard(folder.prefix)
+        self._context.times.forget(folder.here)
+
+    async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
+        """What is staged is published first, so that the store sees one rename of one whole value."""
+        assert isinstance(content, RawValue)
+        staging = self._context.staging
+        staged = staging.get(file.ident)
+        if staged is not None:
+            await staged.publish_now()
+        old = file.content
+        assert isinstance(old, RawValue)
+        async with staging.renaming(file.ident, content), staging.unnaming(content.ident):
+            async with self._context.hierarchy.live.changing_document(old.key, content.key):
+                try:
+                    moved = await self._store.rename(old.key, content.key)
+                except StoreUnsupported:
+                    moved = await self._copy(old.key, content.key)
+            if not moved:
+                raise no_such_entry(old.key)
+            self._context.times.move(file.ident, content.ident)
+
+    async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
+        await self._context.temporaries.move(file, content)
+
+    async def rename_folder(
+        self, folder: Directory, target: Directory | None, new_directory: OverlayDirectory, new_name: str
+    ) -> None:
+        assert isinstance(folder, RawDirectory) and isinstance(new_directory, RawDirectory)
+        old, new = folder.prefix, new_directory.prefix.child(new_directory._new_part(new_name))
+        if old == new:
+            return
+        if new.startswith(old):
+            raise NameInvalid(f"{old!r} cannot be moved into itself", key=new)
+        if isinstance(target, RawDirectory):
+            await target._require_empty()
+        await self._context.staging.publish_below(folder.here)
+        await self._context.flush_queued(old)
+        try:
+            async with self._context.hierarchy.live.changing(old, new):
+                moved = await self._store.rename_prefix(old, new)
+        except StoreUnsupported as error:
+            raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
+        if not moved:
+            # There was nothing in the store, and nobody was told: what there is, is in this mount.
+            self._follow(old, new)
+
+    async def sync(self) -> None:
+        with self.entered():
+            await self._context.hierarchy.publish(self.prefix)
+            await self._store.sync([self.prefix])
+
+    def emptied(self) -> None:
+        # Where prefixes exist only through keys, a folder that loses its last key stays in this mount: its user made it.
+        if self.prefix and not self._store.hierarchical:
+            self._context.made_prefixes.add(self.prefix)
+
+    async def _copy(self, old: Key, new: Key) -> bool:
+        value = await self._store.get(old)
+        if value is None:
+            return False
+        await self._store.set(new, value)
+        await self._store.erase(old)
+        return True
+
+    async def _require_empty(self) -> None:
+        async for name, *_ in self.entries():
+            raise DirectoryNotEmpty(f"{self.prefix!r} is not empty: it holds {name!r}", key=self.prefix)
+
+    def _at(self, prefix: Prefix) -> RawDirectory:
+        return RawDirectory(self._context, self._folders, prefix, self._follow)
+
+    def _new_part(self, name: str) -> str:
+        part = names.part_of(name)
+        if not part:
+            raise NameInvalid(f"{name!r} cannot name a new key", key=name)
+        return part
+
+    def _is_staged(self, content: RawValue) -> bool:
+        """Whether the file is there although the store need not have it."""
+        staged = self._context.staging.get(content.ident)
+        return staged is not None and staged.unpublished
+
+
+def _is_directly_below(prefix: Prefix, parent: Prefix) -> bool:
+    return prefix != parent and prefix.startswith(parent) and "/" not in prefix[len(parent) : -1]
