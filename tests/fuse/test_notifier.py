@@ -70,8 +70,8 @@ def test_a_notice_that_waits_stands_for_later_ones(kernel: Kernel) -> None:
             for number in range(3):
                 notifier.entry(number, "a")
                 notifier.inode(number)
-        # One more round than waits may be with the thread already.
-        assert len(notifier) <= 12
+        # Six are different: they wait, are being given, or come after one that takes long.
+        assert len(notifier) <= 18
         kernel.open.set()
         await notifier.drained()
         notifier.stop()
