@@ -50,6 +50,7 @@ from zarrfs.transformers.noted import NotedStore
 from zarrfs.transformers.observed import ObservedStore
 from zarrfs.transformers.read_only import ReadOnlyStore
 from zarrfs.transformers.without_apart import WithoutApart
+from zarrfs.vfs.changed_entry import ChangedEntry
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary_names import TemporaryNames
@@ -69,10 +70,10 @@ whoever has them open. What it returns does the work, a little at each step."""
 
 
 class Entries(Protocol):
-    """Called with (path in the mount, may have lost its name, readers know what is in it, is another file for whoever has it open);
-    ``behind``: it is another file too where nobody has it open. What it returns does the work, an entry at each step."""
+    """Called with what is different now; ``behind``: it is another file too where nobody has it open. What it returns does the work, an
+    entry at each step."""
 
-    def __call__(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> Iterator[None]: ...
+    def __call__(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> Iterator[None]: ...
 
 
 class MountTree:
@@ -252,7 +253,7 @@ class MountTree:
         self.losses.unpublished(self.staging, ident, error)
         if self.on_affected is not None:
             # What was staged is gone, and the kernel has pages of it.
-            self.slices.run(self.on_affected([(self.path_of(ident), True, False, False)]))
+            self.slices.run(self.on_affected([ChangedEntry(path=self.path_of(ident), gone=True)]))
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
@@ -314,14 +315,14 @@ class MountTree:
         self.hierarchy.live.erased(place)
         for ident in self._idents(change, ()) if place else ():
             self._context.lose_names(f"{ident}/")
-            self._tell([(self.path_of(ident), True, False, True)])
+            self._tell([ChangedEntry(path=self.path_of(ident), gone=True, superseded=True)])
         if (path := path_of(place)) is not None:
             self.hierarchy.live.removed(path)
 
     def _on_waiting(self, change: Change, prefix: Prefix, coords: Sequence[Coords]) -> None:
         self._tell(self._affected(change, self.hierarchy.chunks_changed(prefix, coords)))
 
-    def _tell(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> None:
+    def _tell(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> None:
         # What was done behind the mount comes in its order; what this mount does is told before the call that did it returns, however
         # much is still to be told of others.
         told: Work = self.on_affected(entries, behind=behind) if self.on_affected is not None else iter(entries)
@@ -374,21 +375,22 @@ class MountTree:
         finally:
             self._is_looking = False
 
-    def _affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterator[tuple[str, bool, bool, bool]]:
+    def _affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterator[ChangedEntry]:
         for name, view in self._views.items():
             for affected in view.affected(change, nodes):
                 below = "/".join(affected.names)
                 ident = f"{name}/{below}"
                 path = self.path_of(ident)
                 if not change.behind and (published := self.staging.publishing(ident)) is not None:
-                    yield path, affected.gone, published.verbatim, False
+                    yield ChangedEntry(path=path, gone=affected.gone, known=published.verbatim)
                 elif affected.content:
                     # What was renamed is what it was, for whoever has it open.
-                    yield path, affected.gone, False, not change.of_move and self.staging.replaced(ident, gone=affected.gone)
+                    superseded = not change.of_move and self.staging.replaced(ident, gone=affected.gone)
+                    yield ChangedEntry(path=path, gone=affected.gone, superseded=superseded)
                 else:
                     # A new time makes another generation, by which open readers check what they read.
                     self.staging.changed(ident)
-                    yield path, affected.gone, True, False
+                    yield ChangedEntry(path=path, gone=affected.gone, known=True)
 
     def path_of(self, ident: str) -> str:
         """Where in the mount the file called ``ident`` is."""

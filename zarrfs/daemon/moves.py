@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from zarrfs.keys import Prefix
+from zarrfs.vfs.changed_entry import ChangedEntry, MovedEntry
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.views.base import View
 
-Entry = tuple[str, bool, bool, bool]
-Moved = Callable[[Iterable[tuple[str, str, bool]]], None]
-"""Called with the paths in the mount that an entry had and has now, and whether it is a folder."""
+Moved = Callable[[Iterable[MovedEntry]], None]
+"""Called with what has another name now."""
 
 
 class Moves:
@@ -21,7 +21,7 @@ class Moves:
         self._staging = staging
         self._path_of = path_of
 
-    def follow(self, old: Prefix, new: Prefix) -> list[tuple[str, str, bool]]:
+    def follow(self, old: Prefix, new: Prefix) -> list[MovedEntry]:
         """Everything below ``old`` lies below ``new`` now: let every view know, and say which entries have another name by that."""
         self._staging.follow()
         moved = []
@@ -31,17 +31,18 @@ class Moves:
             for names, is_folder in view.names_of(old):
                 was = self._ident(name, names)
                 if is_folder in there and self._is_free(was, is_folder):
-                    moved.append((self._path_of(was), self._path_of(self._ident(name, there[is_folder])), is_folder))
+                    now = self._path_of(self._ident(name, there[is_folder]))
+                    moved.append(MovedEntry(old=self._path_of(was), new=now, is_folder=is_folder))
         return moved
 
-    def lost(self, place: Prefix) -> list[Entry]:
+    def lost(self, place: Prefix) -> list[ChangedEntry]:
         """The node whose folder this was is gone: the entries whose names are nobody's, or another's, by that."""
         gone = []
         for name, view in self._views.items():
             for names, is_folder in view.lost(place):
                 ident = self._ident(name, names)
                 if self._is_free(ident, is_folder):
-                    gone.append((self._path_of(ident), True, False, True))
+                    gone.append(ChangedEntry(path=self._path_of(ident), gone=True, superseded=True))
         return gone
 
     def _is_free(self, ident: str, is_folder: bool) -> bool:

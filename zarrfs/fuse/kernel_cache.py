@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 from zarrfs.fuse.inodes import Inode, InodeTable
 from zarrfs.fuse.notifier import Notifier
+from zarrfs.vfs.changed_entry import ChangedEntry, MovedEntry
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Directory, File, Node
 
@@ -37,13 +38,12 @@ class KernelCache:
             return self._timeout, max(self._timeout, TOLD_SECONDS)
         return self._timeout, self._timeout
 
-    def changed(self, entries: Iterable[tuple[str, bool, bool, bool]], *, behind: bool = False) -> Iterator[None]:
-        """Entries (path, may have lost its name, known, superseded) are different now: the kernel is told what it has to forget, while
-        the caller goes on with what this returns. From now on no answer that was begun before is kept for long.
+    def changed(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> Iterator[None]:
+        """Entries are different now: the kernel is told what it has to forget, while the caller goes on with what this returns. From now
+        on no answer that was begun before is kept for long.
 
-        ``known``: it was written through this very file, so its pages are right and only its attributes are not. ``superseded``:
-        whoever has it open keeps the old value, whose pages stay with this inode; the name is another file's from now on. ``behind``:
-        it was changed behind the mount, so that a value that nobody has open is another file as well.
+        Of an entry that is ``known`` the pages are right; those of a ``superseded`` one stay with its inode. ``behind``: it was changed
+        behind the mount, so that a value that nobody has open is another file as well.
         """
         self.epoch += 1
         return self._changing(entries, behind)
@@ -54,11 +54,12 @@ class KernelCache:
         self.epoch += 1
         return self._forgetting(path, superseded)
 
-    def moved(self, entries: Iterable[tuple[str, str, bool]]) -> None:
-        """Entries (old path, new path, is a folder) have other names now, through another view: the kernel finds the same files and
-        folders there, and whoever has them open, or stands in them, goes on."""
+    def moved(self, entries: Iterable[MovedEntry]) -> None:
+        """Entries have other names now, through another view: the kernel finds the same files and folders there, and whoever has them
+        open, or stands in them, goes on."""
         self.epoch += 1
-        for old, new, is_folder in entries:
+        for entry in entries:
+            old, new, is_folder = entry.old, entry.new, entry.is_folder
             inode = self._inodes.find(old)
             if inode is None or inode.parent is None or (inode.node is not None and isinstance(inode.node, Directory) != is_folder):
                 continue
@@ -70,23 +71,24 @@ class KernelCache:
             folder, _, name = new.rpartition("/")
             self._inodes.move(inode, self._inodes.at(folder), name)
 
-    def _changing(self, entries: Iterable[tuple[str, bool, bool, bool]], behind: bool) -> Iterator[None]:
-        for path, gone, known, superseded in entries:
+    def _changing(self, entries: Iterable[ChangedEntry], behind: bool) -> Iterator[None]:
+        for entry in entries:
             yield
-            inode = self._inodes.find(path)
+            inode = self._inodes.find(entry.path)
             if inode is None:
                 continue
             inode.stamp = 0
-            superseded = superseded or (behind and not known and not inode.open_handles and _is_one_value(inode.node))
-            if (gone or superseded) and inode.parent is not None:
+            unheard = behind and not entry.known and not inode.open_handles and _is_one_value(inode.node)
+            superseded = entry.superseded or unheard
+            if (entry.gone or superseded) and inode.parent is not None:
                 self.names_changed = True
                 self._notifier.entry(inode.parent.ino, inode.name)
             if superseded:
                 self._inodes.vanished(inode)
             elif inode.node is None or isinstance(inode.node, File):
                 # Until the kernel has heard of it, who opens the file would have the size of the old value with the bytes of the new one.
-                inode.doubtful = inode.doubtful or not known
-                self._notifier.inode(inode.ino, attributes_only=known)
+                inode.doubtful = inode.doubtful or not entry.known
+                self._notifier.inode(inode.ino, attributes_only=entry.known)
 
     def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
         top = self._inodes.find(path)
