@@ -253,6 +253,20 @@ class DialectConformance:
         documents |= layout.copies_without(path if path != ROOT else group, documents)
         assert copied(layout, group, documents) is None
 
+    @pytest.mark.parametrize("prefix", [Prefix(""), Prefix("some/where/")])
+    def test_a_new_copy_is_empty(self, dialect: Dialect, prefix: Prefix) -> None:
+        layout = dialect.create(prefix)
+        documents = group_said(layout, GroupNode(path=ROOT, dialect=dialect.name))
+        made = layout.new_copy(ROOT, documents)
+        if emptily_consolidated(layout) is None:
+            assert made == {} and layout.copy_key(ROOT) is None
+            return
+        opened = dialect.open(prefix, layout.entry_documents() | documents | made)
+        assert opened is not None and opened.consolidated_names(ROOT) == set()
+        node = parsed(opened, ROOT, documents | made)
+        assert isinstance(node, GroupNode) and node.has_copy == (layout.copy_key(ROOT) is None)
+        assert layout.copies_with([ROOT], documents | made) == layout.copies_with([ROOT], documents | made | made)
+
     @unhurried
     @given(path=PATHS, data=st.data())
     def test_a_copy_that_cannot_be_read_is_left_alone(self, dialect: Dialect, path: NodePath, data: st.DataObject) -> None:
@@ -274,7 +288,7 @@ class DialectConformance:
         for key in layout.document_keys(path):
             assert layout.node_of_document(key) == path
         for key in layout.consolidated_keys(path):
-            assert layout.node_of_document(key) in (ROOT, *path.ancestors())
+            assert layout.node_of_document(key) in (ROOT, *path.ancestors(), path)
 
     @unhurried
     @given(prefix=PREFIXES, path=PATHS, encoding=st.sampled_from(KEY_ENCODINGS), coords=st.lists(st.integers(0, 99), max_size=3))

@@ -696,12 +696,32 @@ def test_names_for_no_new_node(name: str) -> None:
         layout().check_name(name)
 
 
+def test_a_group_below_the_root_has_a_copy_of_its_own() -> None:
+    here, array, group = layout(), NodePath("/g/a"), NodePath("/g")
+    made = {Key("g/.zgroup"): b'{"zarr_format": 2}', Key("g/a/.zgroup"): b'{"zarr_format": 2}'}
+    made |= {Key(".zmetadata"): b'{"zarr_consolidated_format": 1, "metadata": {}}'}
+    made |= here.new_copy(group, made)
+    assert here.copy_key(group) == "g/.zmetadata" == here.consolidated_keys(group)[-1]
+    made |= here.copies_with([group, array], made)
+    made |= here.amend(array, made, Edit(attributes={"x": 1}))
+    members = [json.loads(made[Key(key)])["metadata"] for key in (".zmetadata", "g/.zmetadata")]
+    inside = {"a/.zgroup": {"zarr_format": 2}, "a/.zattrs": {"x": 1}}
+    assert members == [
+        {"g/.zgroup": {"zarr_format": 2}} | {f"g/{name}": each for name, each in inside.items()},
+        {".zgroup": {"zarr_format": 2}} | inside,
+    ]
+    made |= here.copies_without(array, made)
+    assert json.loads(made[Key("g/.zmetadata")])["metadata"] == {".zgroup": {"zarr_format": 2}}
+    # What lies in the group that goes goes with it.
+    assert here.copies_without(group, made).keys() == {".zmetadata"}
+
+
 def test_a_document_and_its_node() -> None:
     here = PLUGIN.create(Prefix("x/"))
     assert here.node_of_document(Key("x/a/b/.zattrs")) == "/a/b"
     assert here.node_of_document(Key("x/.zmetadata")) == "/"
+    assert here.node_of_document(Key("x/a/.zmetadata")) == "/a"
     for key in (
-        "x/a/.zmetadata",
         ".zgroup",
         "x/a/0.0",
         "x/a\\..\\b/.zarray",

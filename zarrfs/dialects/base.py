@@ -207,6 +207,18 @@ class Layout(abc.ABC):
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Keys of consolidated copies that a change of the node at ``path`` must be written to as well."""
 
+    def copy_key(self, path: NodePath) -> Key | None:
+        """The key of the consolidated copy in the group at ``path``; None where the layout has none there, or keeps it in the group's own
+        document (`GroupNode.has_copy`)."""
+        return None
+
+    def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        """An empty consolidated copy in the group at ``path``, for `copies_with`; nothing where the layout can have none there.
+
+        ``documents``: those found under `document_keys`.
+        """
+        return {}
+
     @abc.abstractmethod
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         """The documents that ``edit`` changes, patched: what it does not name (unknown members, extensions, hidden filters) stays.

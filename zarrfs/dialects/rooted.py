@@ -75,6 +75,12 @@ class RootedLayout(Layout):
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
         return self.inner.consolidated_keys(self._inside(path))
 
+    def copy_key(self, path: NodePath) -> Key | None:
+        return self.inner.copy_key(self._inside(path))
+
+    def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        return self.inner.new_copy(self._inside(path), documents)
+
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         return self.inner.amend(self._inside(path), documents, edit)
 

@@ -37,6 +37,27 @@ class ConsolidatedCopies:
             whole |= await self._hierarchy.documents((*layout.document_keys(each), *layout.consolidated_keys(each)))
         await self.store_changed(whole, layout.copies_with, paths, whole)
 
+    async def is_in(self, group: GroupNode) -> bool:
+        """Whether the store has one in ``group``, be it one that cannot be read."""
+        if group.has_copy:
+            return True
+        layouts = await self._hierarchy.layouts(group.path)
+        keys = [layout.copy_key(group.path) for layout in layouts if layout.dialect.name == group.dialect]
+        return any([key is not None and await self._store.stat(key) is not None for key in keys])
+
+    async def make(self, layout: Layout, path: NodePath) -> bool:
+        """Let the group at ``path`` have one, of itself and all below it; False where its layout has no such thing."""
+        documents = await self._hierarchy.documents((*layout.document_keys(path), *layout.consolidated_keys(path)))
+        made = layout.new_copy(path, documents)
+        paths = [each async for each in self._explicit_from(path)] if made else []
+        for each in paths:
+            documents |= await self._hierarchy.documents(layout.document_keys(each))
+        documents |= made
+        made |= await threads.cpu(weight(documents), layout.copies_with, paths, documents)
+        for key, value in made.items():
+            await self._store.set(key, value)
+        return bool(made)
+
     async def store_changed(self, documents: dict[Key, bytes], change: Callable[..., dict[Key, bytes]], *arguments: object) -> None:
         """Store what ``change(*arguments)`` makes of the ``documents``."""
         for key, value in (await changed(documents, change, *arguments)).items():

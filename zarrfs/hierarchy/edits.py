@@ -184,6 +184,16 @@ class NodeEditor:
             with _presupposing(of):
                 await self._amend(layout, path, edit)
 
+    async def has_copy(self, group: GroupNode) -> bool:
+        """See `ConsolidatedCopies.is_in`."""
+        return await self._copies.is_in(group)
+
+    async def consolidate(self, path: NodePath) -> bool:
+        """See `ConsolidatedCopies.make`."""
+        layout = await self._new.layout_for(path)
+        async with self._editing(layout):
+            return await self._copies.make(layout, path)
+
     async def resize(self, path: NodePath, shape: Shape, *, erase_outside: bool, of: LiveNode | None = None) -> None:
         """Give the array at ``path`` another shape. Stored chunks that lie whole outside of it are erased, after the document says so;
         unless ``erase_outside``, `ContentInvalid` is raised where there are some, and nothing is changed.

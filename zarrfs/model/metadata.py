@@ -112,13 +112,15 @@ def check_chunk_nbytes(chunk_shape: Shape, data_type: DataType) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNode:
-    """A group; ``explicit`` is False where no document says so and only its children imply it. ``quirks``: as of an `ArrayNode`."""
+    """A group; ``explicit`` is False where no document says so and only its children imply it. ``quirks``: as of an `ArrayNode`.
+    ``has_copy``: whether its document holds a consolidated copy of those below."""
 
     path: NodePath
     dialect: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
     explicit: bool = True
     quirks: tuple[str, ...] = ()
+    has_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

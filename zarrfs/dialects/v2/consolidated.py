@@ -1,6 +1,7 @@
 """The consolidated copy ``.zmetadata``: every document of a hierarchy under one key, for stores that cannot list.
 
-The v2 text does not know it; zarr-python 2 (`zarr.consolidate_metadata`), GDAL and netCDF-C write it at the root of the hierarchy:
+The v2 text does not know it; zarr-python 2 (`zarr.consolidate_metadata`), GDAL and netCDF-C write it at the root of the hierarchy,
+zarr-python 3 in any group:
 
     {"zarr_consolidated_format": 1, "metadata": {".zgroup": {"zarr_format": 2}, "a/.zarray": {...}, "a/.zattrs": {...}}}
 
@@ -40,10 +41,6 @@ class ConsolidatedCopy:
             members = documents.mapping(documents.member(document, "metadata"), "metadata")
         kept = {name: each for name, each in members.items() if documents.is_object(each)}
         return cls(kept, _children(kept))
-
-    def knows(self, path: NodePath) -> bool:
-        """Whether the copy has an array or a group at ``path``."""
-        return any(path.prefix + name in self.documents for name in NODE_DOCUMENTS)
 
 
 def _children(members: Mapping[str, Any]) -> dict[NodePath, frozenset[str]]:

@@ -18,7 +18,7 @@ What the text leaves open, and what we do:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE, Quirks
 from zarrfs.dialects.v2.array import check_format, format_array, parse_array
 from zarrfs.dialects.v2.consolidated import NODE_DOCUMENTS, ConsolidatedCopy
 from zarrfs.errors import MetadataError, NameInvalid
-from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.model.unparsed import Unparsed
@@ -137,7 +137,7 @@ class V2Layout(Layout):
         if not key.startswith(self.prefix):
             return None
         parent, slash, name = key[len(self.prefix) :].rpartition("/")
-        if name not in _NAMES and (name != ZMETADATA or slash):
+        if name not in (*_NAMES, ZMETADATA):
             return None
         if "\\" in parent or (slash and not parent):
             return None
@@ -161,7 +161,14 @@ class V2Layout(Layout):
         return tuple(path.ancestors())
 
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
-        return (self.prefix.key(ZMETADATA),)
+        # A group below the root may be one that was a store of its own, and has a copy by that.
+        return tuple(self._copy_key(each) for each in (*path.ancestors(), path))
+
+    def copy_key(self, path: NodePath) -> Key | None:
+        return self._copy_key(path)
+
+    def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        return {self._copy_key(path): dump({"metadata": {}, "zarr_consolidated_format": 1}, indent=_INDENT, sort_keys=True)}
 
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         node = self.parse(path, documents)
@@ -185,27 +192,32 @@ class V2Layout(Layout):
             key = base.key(ZARRAY)
             if key in documents:
                 amended[key] = patched(key, documents[key], ["shape"], list(edit.shape))
-        return amended | self._amended_copy(path, documents, members)
+        return amended | dict(self._amended_copies(path, documents, members))
 
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
-        key = self.prefix.key(ZMETADATA)
-        copy = self._copy_in(documents)
-        changes: dict[str, Any] = {}
-        gone: list[str] = []
-        for path in paths if copy is not None else ():
-            for name in _NAMES:
-                own = self.chunk_prefix(path).key(name)
-                if own in documents:
-                    changes[path.prefix + name] = parse_object(own, documents[own], MEMBERS if name == ZATTRS else ())
-                else:
-                    gone.append(path.prefix + name)
-        return {key: merged(key, documents[key], ["metadata"], changes, gone)} if changes or gone else {}
+        changes: dict[NodePath, dict[str, Any]] = {}
+        gone: dict[NodePath, list[str]] = {}
+        for path in paths:
+            own = {name: key for name in _NAMES if (key := self.chunk_prefix(path).key(name)) in documents}
+            read = {name: parse_object(key, documents[key], MEMBERS if name == ZATTRS else ()) for name, key in own.items()}
+            for group in (*path.ancestors(), path):
+                place = _place(path, group)
+                changes.setdefault(group, {}).update({place + name: document for name, document in read.items()})
+                gone.setdefault(group, []).extend(place + name for name in _NAMES if name not in read)
+        return {
+            key: merged(key, documents[key], ["metadata"], changes[group], gone[group])
+            for group in changes
+            if (key := self._copy_key(group)) in documents and self._copy_in(group, documents) is not None
+        }
 
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
-        key = self.prefix.key(ZMETADATA)
-        copy = self._copy_in(documents)
-        gone = [name for name in copy.documents if name.startswith(path.prefix)] if copy is not None else []
-        return {key: merged(key, documents[key], ["metadata"], {}, gone)} if gone else {}
+        found = {}
+        for group in path.ancestors() if path != ROOT else (ROOT,):
+            key, copy = self._copy_key(group), self._copy_in(group, documents)
+            gone = [name for name in copy.documents if name.startswith(_place(path, group))] if copy is not None else []
+            if gone:
+                found[key] = merged(key, documents[key], ["metadata"], {}, gone)
+        return found
 
     def check_name(self, name: str) -> None:
         if not name.isascii() or not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
@@ -228,23 +240,29 @@ class V2Layout(Layout):
         }
         return copied | own
 
-    def _amended_copy(self, path: NodePath, documents: Documents, members: Mapping[tuple[str, ...], Any]) -> dict[Key, bytes]:
-        """``.zmetadata`` with the members of a node's documents changed; nothing when there is no copy, or none of this node."""
-        key = self.prefix.key(ZMETADATA)
-        copy = self._copy_in(documents)
-        if copy is None:
-            return {}
-        data = documents[key]
-        for (name, *rest), value in members.items():
-            member = path.prefix + name
-            # No attributes, nowhere written: that is how an absent .zattrs stays absent.
-            if member in copy.documents or (name == ZATTRS and value and copy.knows(path)):
-                data = patched(key, data, ["metadata", member, *rest], value)
-        return {key: data} if data != documents[key] else {}
+    def _amended_copies(
+        self, path: NodePath, documents: Documents, members: Mapping[tuple[str, ...], Any]
+    ) -> Iterator[tuple[Key, bytes]]:
+        """Each ``.zmetadata`` that has the node, with the members of its documents changed."""
+        for group in (*path.ancestors(), path):
+            key, place, copy = self._copy_key(group), _place(path, group), self._copy_in(group, documents)
+            if copy is None:
+                continue
+            data = documents[key]
+            knows = any(place + name in copy.documents for name in NODE_DOCUMENTS)
+            for (name, *rest), value in members.items():
+                # No attributes, nowhere written: that is how an absent .zattrs stays absent.
+                if place + name in copy.documents or (name == ZATTRS and value and knows):
+                    data = patched(key, data, ["metadata", place + name, *rest], value)
+            if data != documents[key]:
+                yield key, data
 
-    def _copy_in(self, documents: Documents) -> ConsolidatedCopy | None:
-        """The consolidated copy among ``documents``, if there is one and it can be read."""
-        key = self.prefix.key(ZMETADATA)
+    def _copy_key(self, group: NodePath) -> Key:
+        return self.chunk_prefix(group).key(ZMETADATA)
+
+    def _copy_in(self, group: NodePath, documents: Documents) -> ConsolidatedCopy | None:
+        """The consolidated copy of ``group`` among ``documents``, if there is one and it can be read."""
+        key = self._copy_key(group)
         try:
             return ConsolidatedCopy.parse(key, documents[key])
         except (KeyError, MetadataError):
@@ -260,6 +278,11 @@ class _Source:
 
     def read(self, loose: Collection[tuple[str, ...]] = ()) -> dict[str, Any]:
         return parse_object(self.key, self.value, loose) if isinstance(self.value, bytes) else parsed(self.key, self.value, loose)
+
+
+def _place(path: NodePath, group: NodePath) -> str:
+    """What the names of the documents of a node begin with in the copy of ``group``."""
+    return path.prefix[len(group.prefix) :]
 
 
 def _attributes(sources: Mapping[str, _Source]) -> dict[str, Any]:

@@ -154,6 +154,11 @@ class V3Layout(Layout):
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
         return tuple(self._key(ancestor) for ancestor in path.ancestors())
 
+    def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        key = self._key(path)
+        empty = {"kind": "inline", "must_understand": False, "metadata": {}}
+        return {key: patched(key, documents[key], [MEMBER], empty)} if key in documents else {}
+
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         key, members = self._key(path), _members(edit)
         if not members:
@@ -231,8 +236,8 @@ class V3Layout(Layout):
         match node_type:
             case "group":
                 check_members(document, _GROUP_MEMBERS, "the group's document")
-                copied_documents(document)
-                return GroupNode(path=path, dialect=PLUGIN.name, attributes=attributes)
+                has_copy = copied_documents(document) is not None
+                return GroupNode(path=path, dialect=PLUGIN.name, attributes=attributes, has_copy=has_copy)
             case "array":
                 metadata, quirks = parse_array(document, self.dialect.chosen)
                 return ArrayNode(

@@ -198,6 +198,17 @@ class V3Draft2022Layout(Layout):
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
         return (copy_key(self.prefix),) if self.form.software else ()
 
+    def copy_key(self, path: NodePath) -> Key | None:
+        return copy_key(self.prefix) if path == ROOT and self.form.software else None
+
+    def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        key = self.copy_key(path)
+        if key is None:
+            return {}
+        # The group comes last: without the copy it would be a node.
+        made = {key: {"metadata": {}, "zarr_consolidated_format": 1}, self.keys.document(GROUP, "group"): {"attributes": {}}}
+        return {each: dump(document, indent=_INDENT) for each, document in made.items()}
+
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         key = next((key for key in self.document_keys(path) if key in documents), None)
         node = self.parse(path, documents)
