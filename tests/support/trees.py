@@ -16,7 +16,7 @@ from zarrfs.errors import IsADirectory, NotADirectory
 from zarrfs.options.config import resolve
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
-from zarrfs.vfs.node import Directory, Entry, File, Node, OpenFlags
+from zarrfs.vfs.node import SIZE_UNKNOWN, Directory, Entry, File, Node, OpenFlags
 
 READ_ONLY = OpenFlags()
 _READ_NBYTES = 128 * 1024
@@ -68,6 +68,9 @@ async def listing(tree: MountTree | Directory, path: str = "") -> dict[str, Entr
         assert name not in found, f"{name!r} is listed twice in {path!r}"
         found[name] = entry
         attributes = await (await folder.lookup(name)).attributes()
+        if size == SIZE_UNKNOWN:
+            assert name in (".zmetadata", "zarr.json"), f"{path}/{name}"
+            size = attributes.size
         assert (attributes.is_directory, attributes.size, attributes.writable) == (is_directory, size, writable), f"{path}/{name}"
         assert attributes.allocated == (allocated[0] if allocated else None), f"{path}/{name}"
     return found

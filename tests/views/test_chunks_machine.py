@@ -229,15 +229,24 @@ def test_any_edits(dialect: int, kind: str, consolidated: bool, actions: list[tu
                 described = model.described()
                 assert everything(now, use_consolidated=False) == described, action
                 assert everything(now) == described, action
-                await shown_as(tree, model)
+                await shown_as(tree, model, consolidated)
 
     with tempfile.TemporaryDirectory() as folder:
         trio.run(main, Path(folder))
 
 
-async def shown_as(tree: MountTree, model: Model) -> None:
+async def shown_as(tree: MountTree, model: Model, consolidated: bool) -> None:
+    documents = {}
     for path, node in model.nodes.items():
-        found = await names(tree, f"chunks/{path}") - {".zattrs"}
+        listed = await names(tree, f"chunks/{path}")
+        documents |= {
+            place: json.loads(await read(tree, f"chunks/{place}"))
+            for name in listed & {".zattrs", ".zgroup", ".zarray"}
+            if (place := f"{path}/{name}".lstrip("/"))
+        }
         below = {each.rpartition("/")[2] for each in model.nodes if each and parent_of(each) == path}
         chunks = {str(index) for index in {**node.chunks, **node.waiting}}
-        assert found == {".zgroup" if node.shape is None else ".zarray"} | below | chunks
+        copy = {".zmetadata"} if consolidated and not path else set()
+        assert listed - {".zattrs"} == {".zgroup" if node.shape is None else ".zarray"} | below | chunks | copy
+    if consolidated:
+        assert json.loads(await read(tree, "chunks/.zmetadata")) == {"metadata": documents, "zarr_consolidated_format": 1}

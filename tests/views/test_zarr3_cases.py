@@ -71,7 +71,9 @@ async def test_it_is_a_v3_store_of_the_same_arrays(case: Case) -> None:
     for node in case.nodes():
         if node["kind"] == "group" or node in arrays(case, files):
             found = document(files, node)
-            assert "consolidated_metadata" not in found
+            copied = found.get("consolidated_metadata", {"metadata": {}})["metadata"]
+            inside = f"{node['path'].strip('/')}/".lstrip("/")
+            assert copied == {place: document(files, {"path": inside + place}) for place in copied}
             assert "sharding_indexed" not in json.dumps(found)
             if node["kind"] == "array":
                 assert found["attributes"] == node.get("attributes", {})

@@ -174,13 +174,16 @@ class View:
 
 
 @pytest.mark.logs("could not be stored and is lost")
-@pytest.mark.parametrize(("dialect", "kind"), [(2, "memory"), (3, "memory"), (2, "folder"), (3, "folder")])
+@pytest.mark.parametrize(
+    ("dialect", "kind", "consolidated"),
+    [(2, "memory", False), (3, "memory", True), (2, "folder", True), (3, "folder", False)],
+)
 @tries(40)
 @given(actions=st.lists(ACTIONS, min_size=3, max_size=14))
-def test_any_edits(dialect: int, kind: str, actions: list[tuple[Any, ...]]) -> None:
+def test_any_edits(dialect: int, kind: str, consolidated: bool, actions: list[tuple[Any, ...]]) -> None:
     async def main(folder: Path) -> None:
         model = Model()
-        values = written(dialect, lambda root: None)
+        values = written(dialect, lambda root: None, consolidated=consolidated)
         async with store_of_kind(kind, folder, values) as store, tree_over(store, resize_erases=True) as tree:
             view = View(tree)
             described = {"": ModelNode().described()}
@@ -202,6 +205,7 @@ def test_any_edits(dialect: int, kind: str, actions: list[tuple[Any, ...]]) -> N
                 assert everything(await contents(store), use_consolidated=False) == described, action
             shown = {path.removeprefix("zarr3/"): await read(tree, path) async for path in every_file(tree, "zarr3")}
             assert everything(shown) == described
+            assert ("consolidated_metadata" in json.loads(shown["zarr.json"])) == consolidated
             chunks = {f"{path}/c/{index}" for path, node in model.nodes.items() for index in node.chunks}
             assert {path for path in shown if not path.endswith("zarr.json")} == chunks
 

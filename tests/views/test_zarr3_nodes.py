@@ -171,14 +171,18 @@ async def test_names_of_dimensions_in_a_v2_store_are_those_of_the_attribute(tmp_
 
 
 @trio_test
-async def test_a_consolidated_copy_that_is_written_is_dropped(tmp_path: Path) -> None:
+async def test_of_a_consolidated_copy_that_is_written_only_that_there_is_one_counts(tmp_path: Path) -> None:
     async with scene(3, "memory", tmp_path, view="zarr3") as s:
         before = await contents(s.store)
         document = await s.json("zarr.json")
         copy = {"kind": "inline", "must_understand": False, "metadata": {"g": group(stale=1)}}
         await s.write("zarr.json", document | {"consolidated_metadata": copy})
-        assert await contents(s.store) == before
-        assert await s.json("zarr.json") == document
+        stored = await contents(s.store)
+        assert {key for key in stored if stored[key] != before.get(key)} == {"zarr.json"}
+        shown = await s.json("zarr.json")
+        copied = shown.pop("consolidated_metadata")["metadata"]
+        assert shown == document and copied.pop("g") == await s.json("g/zarr.json")
+        assert copied == {place: await s.json(f"{place}/zarr.json") for place in copied}
 
 
 # --- making ---------------------------------------------------------------------------------------------------------------------

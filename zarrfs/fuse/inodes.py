@@ -24,6 +24,8 @@ _RESERVED = 16
 NAMELESS = "\0"
 _SEEN_BITS = 30
 _SEEN = (1 << _SEEN_BITS) - 1
+UNKNOWN_FILE = 1 << 31
+"""For `InodeTable.listed`: the stamp of a file of which the kernel is told nothing."""
 _NODES_KEPT = 20_000
 _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 
@@ -200,10 +202,11 @@ class InodeTable:
         return inode
 
     def listed(self, parent: Inode, name: str, *, stamp: int) -> int:
-        """As `refer`, for an entry of a listing: its number. Folders have the stamp 0 there, and files another."""
+        """As `refer`, for an entry of a listing: its number. Folders have the stamp 0 there, and files another: `UNKNOWN_FILE` where that
+        does not matter."""
         ino = _digest(parent.ino, name)
         if ino in self._inodes or (parent.ino, name) in self._displaced:
-            return self.refer(parent, name, stamp=stamp, is_folder=not stamp).ino
+            return self.refer(parent, name, stamp=stamp % UNKNOWN_FILE, is_folder=not stamp).ino
         self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
 
@@ -309,8 +312,8 @@ class InodeTable:
 
     def _promoted(self, ino: int, listed: _Listed, parent: Inode) -> Inode:
         inode = self._added(ino, parent, os.fsdecode(listed[_NAME_AT:]))
-        inode.stamp = int.from_bytes(listed[_INO_NBYTES:_NAME_AT], "little")
-        inode.is_folder = not inode.stamp
+        stamp = int.from_bytes(listed[_INO_NBYTES:_NAME_AT], "little")
+        inode.stamp, inode.is_folder = stamp % UNKNOWN_FILE, not stamp
         inode.lookups = 1
         return inode
 

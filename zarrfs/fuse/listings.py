@@ -6,10 +6,10 @@ import pyfuse3
 import trio
 
 from zarrfs.fuse.handles import OpenDirectory
-from zarrfs.fuse.inodes import Inode, stamp_of
+from zarrfs.fuse.inodes import UNKNOWN_FILE, Inode, stamp_of
 from zarrfs.fuse.session import Session
 from zarrfs.fuse.translation import Attributor, name_of
-from zarrfs.vfs.node import Attributes
+from zarrfs.vfs.node import SIZE_UNKNOWN, Attributes
 
 _DOTS = (pyfuse3.FileNameT(b"."), pyfuse3.FileNameT(b".."))
 # How long an answer may take that could be given in parts.
@@ -47,11 +47,15 @@ class Listings:
             if entry is None:
                 return
             name, is_directory, size, mtime_ns, writable, *more = entry
-            attributes = Attributes(is_directory, size, mtime_ns, writable, allocated=more[0] if more else None)
+            attributes = Attributes(is_directory, max(size, 0), mtime_ns, writable, allocated=more[0] if more else None)
             # The reference is the kernel's only if the entry fits: it is taken back when it does not.
-            ino = self._session.inodes.listed(listing.inode, name, stamp=stamp_of(attributes))
+            stamp = stamp_of(attributes) if size != SIZE_UNKNOWN else UNKNOWN_FILE
+            ino = self._session.inodes.listed(listing.inode, name, stamp=stamp)
             position += 1
             shown = self._attributor.entry(ino, attributes, listing.epoch)
+            if size == SIZE_UNKNOWN:
+                # Who asks for it has the file made.
+                shown.attr_timeout = 0
             if not pyfuse3.readdir_reply(token, name_of(name), shown, position + len(_DOTS)):
                 self._session.inodes.forget(ino, 1)
                 return

@@ -9,19 +9,26 @@ _FEW = 1000
 
 
 class Forgotten:
-    """``now``: counts the times that something was forgotten; to be kept beside what is learnt."""
+    """``now``: counts the times that places were forgotten; to be kept beside what is learnt. ``epoch``: counts the times that anything
+    was, a single node too."""
 
     def __init__(self) -> None:
-        self.now = 0
+        self.now = self.epoch = 0
         self._below: dict[NodePath, int] = {}
 
     def add(self, path: NodePath) -> None:
         """Forget what was learnt of ``path`` and of what lies below it."""
         self.now += 1
+        self.epoch += 1
         if path == ROOT or len(self._below) >= _FEW:
             path = ROOT
             self._below.clear()
         self._below[path] = self.now
+
+    def one(self) -> float:
+        """Forget one node: the time from which what was learnt of it does not count."""
+        self.epoch += 1
+        return float("-inf")
 
     def counts(self, path: NodePath, learnt: int) -> bool:
         """Whether what was learnt of ``path`` when `now` was ``learnt`` still counts."""

@@ -45,8 +45,7 @@ from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
 
-_WIDTH = 16
-_LOOKS = 8
+_WIDTH, _LOOKS = 16, 8
 # More chunks than these are forgotten with all others of their array, and those of more arrays with all others.
 _FEW_CHUNKS, _FEW_ARRAYS = 64, 64
 
@@ -70,10 +69,10 @@ class Hierarchy:
         self._chunk_store = chunk_store if chunk_store is not None else store
         self._readers = readers
         self._counters = counters
-        self._ttl = ttl
+        self.ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
         self._known = KnownNodes()
-        self._forgotten = Forgotten()
+        self.forgotten = Forgotten()
         self._underway: dict[NodePath, Flight] = {}
         self._stored = StoredDocuments(store)
         self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored, ttl=ttl)
@@ -333,6 +332,7 @@ class Hierarchy:
             opened.reader.discard()
 
     def _expire(self, path: NodePath) -> None:
+        self.forgotten.epoch += 1
         if (known := self._known.get(path)) is not None:
             known.expires = float("-inf")
         if path == ROOT:
@@ -341,14 +341,14 @@ class Hierarchy:
 
     def _expire_below(self, path: NodePath) -> None:
         """Nothing that was learnt of what is at ``path`` and below it counts any more. However much that is, it is not touched."""
-        self._forgotten.add(path)
+        self.forgotten.add(path)
 
     def _expire_implied(self, prefix: Prefix) -> None:
         """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
         for path in self._roots.groups_at(prefix):
             known = self._known.get(path)
             if known is not None and (known.node is None or (isinstance(known.node, GroupNode) and not known.node.explicit)):
-                known.expires = float("-inf")
+                known.expires = self.forgotten.one()
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
@@ -371,7 +371,7 @@ class Hierarchy:
                 del self._underway[path]
 
     def _counts(self, path: NodePath, known: KnownNode) -> bool:
-        return known.expires > trio.current_time() and self._forgotten.counts(path, known.learnt)
+        return known.expires > trio.current_time() and self.forgotten.counts(path, known.learnt)
 
     async def _learn(self, path: NodePath) -> KnownNode:
         for _ in range(_LOOKS):
@@ -384,12 +384,12 @@ class Hierarchy:
         if self.live.is_underway(path):
             return KnownNode(node, digest, float("-inf"), said=said)
         # A change that came while the documents were read: what was read counts for this caller, and is not remembered.
-        expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
+        expires = trio.current_time() + self.ttl if epoch == self._epoch else float("-inf")
         live = self.live.at(path)
         is_same = before is not None and before.digest == digest and type(before.node) is type(node)
         # What is not there may be on its way, or gone: that is found out each time.
         if before is not None and is_same and (live is None or isinstance(node, ArrayNode)):
-            before.expires, before.learnt = expires, self._forgotten.now
+            before.expires, before.learnt = expires, self.forgotten.now
             before.documents_ns, before.said = documents_ns, said
             if live is not None:
                 self.live.say(live, said)
@@ -399,7 +399,7 @@ class Hierarchy:
         chunks_ns = before.chunks_ns if before is not None else None
         opened = await self.live.learnt(path, node, said, before.node if before is not None else None)
         known = KnownNode(
-            node, digest, expires, self._forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns, said=said
+            node, digest, expires, self.forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns, said=said
         )
         self._known.put(path, known)
         return known

@@ -20,9 +20,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 Entry = tuple[str, bool, int, int | None, bool] | tuple[str, bool, int, int | None, bool, int]
-"""One directory entry: name, whether it is a directory, size in bytes, mtime_ns (None where it is not known), whether it is writable;
-`Attributes.allocated`, where that is not the size. What its `Attributes` would say, so that ``ls -l`` needs no lookup. A plain tuple:
-there may be a hundred thousand."""
+"""One directory entry: name, whether it is a directory, size in bytes (`SIZE_UNKNOWN` where the file has yet to be made, and
+`Node.attributes` alone tells it), mtime_ns (None where it is not known), whether it is writable; `Attributes.allocated`, where that is
+not the size. What its `Attributes` would say, so that ``ls -l`` needs no lookup. A plain tuple: there may be a hundred thousand."""
+SIZE_UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)

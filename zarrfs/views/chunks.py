@@ -23,6 +23,7 @@ from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.dialects.documents import MEMBERS, parse_object
+from zarrfs.dialects.v2.consolidated import ConsolidatedCopy
 from zarrfs.dialects.v2.dialect import PLUGIN as V2
 from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP, ZMETADATA
 from zarrfs.dialects.v3.chain import plain_codecs
@@ -38,6 +39,7 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.views.base import ViewPlugin
 from zarrfs.views.nodes.chunk import DecodedChunk, decoded_size
 from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_only_shape_differs, parsed
+from zarrfs.views.nodes.shown_copies import named_nodes
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
 from zarrfs.views.shown_dimensions import DIMENSIONS, has_names, names_from, shown_names
@@ -69,6 +71,7 @@ class ChunksFormat(ViewFormat):
     documents = DOCUMENTS
     array_document = ZARRAY
     group_document = ZGROUP
+    copy_document = ZMETADATA
     ignored = frozenset({ZMETADATA})
 
     def fills(self, node: ArrayNode) -> bool:
@@ -80,6 +83,12 @@ class ChunksFormat(ViewFormat):
     def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         return documents_of(node)
 
+    def member_of_copy(self, place: str, document: str) -> str:
+        return place + document
+
+    def with_copy(self, plain: bytes | None, members: bytes) -> bytes:
+        return b'{\n    "metadata": ' + members + b',\n    "zarr_consolidated_format": 1\n}'
+
     def keys(self, node: ArrayNode) -> ChunkKeyEncoding:
         return KEYS
 
@@ -89,8 +98,8 @@ class ChunksFormat(ViewFormat):
     def looks_like_chunk(self, key: str) -> bool:
         return _NUMBERS.fullmatch(key) is not None
 
-    def document(self, path: NodePath, name: str) -> ChunksDocument:
-        return ChunksDocument(self, path, name)
+    def document(self, path: NodePath, name: str) -> NodeDocument:
+        return (CopyDocument if name == ZMETADATA else ChunksDocument)(self, path, name)
 
     def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> DecodedChunk:
         return DecodedChunk(self, opened, coords, path)
@@ -183,6 +192,24 @@ class ChunksDocument(NodeDocument):
         if not node.explicit:
             layout = await self._context.editor.layout_for(self.path)
             await self._context.editor.create(GroupNode(path=self.path, dialect=layout.dialect.name, attributes=node.attributes))
+
+
+class CopyDocument(NodeDocument):
+    """``.zmetadata`` of a group (`zarrfs.views.nodes.shown_copies`)."""
+
+    async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
+        await self._form.copies.written(self.path, await threads.cpu(len(data), arrays_in_copy, self.path, self.ident, data))
+
+    def says_the_same(self, made: bytes | None, written: bytes) -> bool:
+        return False
+
+    async def erase(self) -> None:
+        """unlink(2): the name goes, and no more."""
+        self._state.hide(self.ident, b"")
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        await self._shown()
+        self._form.copies.set_mtime(self.path, mtime_ns)
 
 
 # --- what the documents say of a node of any dialect, and what it means that somebody wrote them ----------------------------
@@ -293,6 +320,15 @@ def _metadata(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
             key=ident,
         )
     return replace(metadata, chunk_key_encoding=KEYS)
+
+
+def arrays_in_copy(path: NodePath, ident: str, data: bytes) -> set[NodePath]:
+    """The arrays that ``data``, written as ``.zmetadata`` of the group at ``path``, knows. Raises `ContentInvalid`."""
+    try:
+        copy = ConsolidatedCopy.parse(ident, data)
+    except MetadataError as error:
+        raise ContentInvalid(f"{ident}: {error}", key=ident) from error
+    return named_nodes(path, (name.removesuffix(f"/{ZARRAY}") for name in copy.documents if name.endswith(f"/{ZARRAY}")))
 
 
 def check_group(ident: str, data: bytes) -> None:

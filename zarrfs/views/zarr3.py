@@ -24,9 +24,10 @@ from typing import Any
 from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit, Layout
-from zarrfs.dialects.documents import dump
+from zarrfs.dialects.documents import ATTRIBUTES, dump, is_object, patched
+from zarrfs.dialects.documents import parsed as parsed_member
 from zarrfs.dialects.v3.chain import filters_last, final_codecs, plain_codecs
-from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER
+from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, copied_documents
 from zarrfs.dialects.v3.dialect import PLUGIN as V3
 from zarrfs.dialects.v3.names import DOCUMENT
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
@@ -37,10 +38,11 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
 from zarrfs.model.shards import ShardSpec
-from zarrfs.model.unparsed import are_large
+from zarrfs.model.unparsed import Unparsed, are_large
 from zarrfs.views.base import ViewContext, ViewPlugin
 from zarrfs.views.nodes.chunk import ChunkFile, DecodedChunk, EncodedChunk, decoded_size
 from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_only_shape_differs, parsed
+from zarrfs.views.nodes.shown_copies import named_nodes
 from zarrfs.views.nodes.undecided import groups_from_undecided
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
@@ -65,6 +67,7 @@ class Zarr3Format(ViewFormat):
     documents = (DOCUMENT,)
     array_document = DOCUMENT
     group_document = DOCUMENT
+    copy_document = DOCUMENT
     folders = True
 
     def __init__(self, context: ViewContext) -> None:
@@ -80,6 +83,14 @@ class Zarr3Format(ViewFormat):
             return {DOCUMENT: zarr3_group(node)}
         known = self._shown.get(node.path)
         return {DOCUMENT: (known[1] if known is not None and known[0] is node else self._look(node)).document}
+
+    def member_of_copy(self, place: str, document: str) -> str | None:
+        return place.rstrip("/") or None
+
+    def with_copy(self, plain: bytes | None, members: bytes) -> bytes:
+        assert plain is not None
+        copy = {"kind": "inline", "must_understand": False, "metadata": Unparsed(members)}
+        return patched(DOCUMENT, plain, [MEMBER], copy)
 
     def keys(self, node: ArrayNode) -> ChunkKeyEncoding:
         return self._as_shown(node).metadata.chunk_key_encoding
@@ -149,6 +160,8 @@ class Zarr3Document(NodeDocument):
         await threads.cpu(len(data), check_attributes, self.ident, node.attributes, written.attributes)
         if isinstance(written, GroupNode):
             await self._change_group(node, written)
+            if (arrays := await threads.cpu(len(data), arrays_in_copy, self.path, self.ident, data)) is not None:
+                await self._form.copies.written(self.path, arrays)
         elif isinstance(node, ArrayNode):
             await self._change_array(node, written)
         else:
@@ -264,6 +277,16 @@ def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNo
             f"{ident}: arrays are shown without shards here, and made without: leave out sharding_indexed", key=ident
         )
     return replace(node, path=path, metadata=replace(metadata, codecs=codecs, fill_value=metadata.fill_bytes))
+
+
+def arrays_in_copy(path: NodePath, ident: str, data: bytes) -> set[NodePath] | None:
+    """The arrays that the consolidated copy knows which ``data``, a ``zarr.json`` of the group at ``path``, holds; None without one."""
+    copied = copied_documents(parsed(ident, data, LOOSE))
+    return None if copied is None else named_nodes(path, (name for name, each in copied.items() if _is_array(ident, each)))
+
+
+def _is_array(ident: str, copied: Any) -> bool:
+    return is_object(copied) and parsed_member(ident, copied, ATTRIBUTES).get("node_type") == "array"
 
 
 def check_array(ident: str, node: ArrayNode, written: ArrayNode) -> None:

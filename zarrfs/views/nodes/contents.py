@@ -21,7 +21,7 @@ from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
 from zarrfs.views.group_directory import Child, GroupChildren, unsupported_child
-from zarrfs.views.nodes.document import document_children
+from zarrfs.views.nodes.document import document_children, staged_in
 from zarrfs.views.nodes.missing_chunks import MissingChunks
 from zarrfs.views.nodes.view_format import ViewFormat
 
@@ -69,10 +69,31 @@ class GroupContents(GroupChildren, FolderContents):
         return await document_children(self._form, self.node)
 
     async def lookup(self, name: str) -> Node:
+        if name == self._form.copy_document and name not in self._form.documents and await self._copy() is not None:
+            return StagedFile(self.context.staging, self._form.document(self.path, name), writable=self.context.writable)
         path = self._waiting_called(name)
         return self._folder(path) if path is not None else await super().lookup(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
+        copy = await self._copy()
+        if copy is not None and copy[0] not in self._form.documents:
+            yield copy
+        async for entry in self._entries():
+            yield copy if copy is not None and entry[0] == copy[0] else entry
+
+    def left(self) -> AsyncIterator[Entry]:
+        return self._entries()
+
+    async def _copy(self) -> Entry | None:
+        """The entry of the document with the consolidated copy, where there is one, or one is being written."""
+        form, name = self._form, self._form.copy_document
+        staged = staged_in(form, self.path).get(name)
+        if staged is not None and staged.size is not None:
+            return name, False, staged.size, staged.mtime_ns, self.context.writable
+        return await form.copies.entry(self.node)
+
+    async def _entries(self) -> AsyncIterator[Entry]:
+        """All but a document that is there for a consolidated copy alone; of one that holds a copy as well, the size is without."""
         waiting = {path.name for path in self._form.state.waiting_in(self.path)}
         async for entry in super().entries():
             waiting.discard(entry[0])
@@ -89,7 +110,7 @@ class GroupContents(GroupChildren, FolderContents):
         return Child(name, True, lambda: self._folder(path), writable=self.context.writable)
 
     async def content(self, name: str) -> Content | None:
-        if name not in self._form.documents:
+        if name not in (*self._form.documents, self._form.copy_document):
             return None
         return self._form.document(self.path, name)
 

@@ -79,6 +79,9 @@ class NodeDocument(DocumentContent):
                 self._state.wrote(self.ident, made, written)
         if self.name == self._form.array_document:
             await chunks_from_undecided(self._form, self.path)
+        await self._form.copies.came(self.path)
+        if self.name == self._form.copy_document and isinstance(group := await self._found(), GroupNode):
+            await self._form.copies.spelled(group, written)
 
     async def erase(self) -> None:
         """unlink(2): the name goes, and no more (`zarrfs.views.nodes.mount_only`)."""
@@ -90,6 +93,10 @@ class NodeDocument(DocumentContent):
         await self._context.store.sync(keys)
 
     async def set_mtime(self, mtime_ns: int) -> None:
+        if self.name == self._form.copy_document:
+            # What it says is known by then: who sets a time has looked at the file.
+            await self._shown()
+            self._form.copies.set_mtime(self.path, mtime_ns)
         self._state.set_mtime(self.ident, await self._made(), mtime_ns)
         layout = await self._context.editor.layout_for(self.path)
         for key in await self._context.hierarchy.documents(layout.document_keys(self.path)):
@@ -143,11 +150,10 @@ class NodeDocument(DocumentContent):
 
     async def _shown(self) -> tuple[bytes, int] | None:
         node = await self._found()
-        return (
-            None
-            if node is None
-            else _shown_document(self._form, node, self.name, (await self._form.documents_of(node)).get(self.name))
-        )
+        if node is None:
+            return None
+        plain = self._form.shown(node, self.name, (await self._form.documents_of(node)).get(self.name))
+        return await self._form.copies.shown(node, self.name, plain)
 
     async def _made(self) -> bytes | None:
         node = await self._found()
@@ -155,14 +161,11 @@ class NodeDocument(DocumentContent):
 
 
 async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> list[Child]:
-    """The documents of a node that have a name now: made from it, or just created and not yet published."""
+    """The documents of a node that have a name now: made from it, or just created and not yet published. Their sizes are without a
+    consolidated copy."""
     context, path = form.context, node.path
-    sizes: dict[str, tuple[int, int | None]] = {}
-    made = await form.documents_of(node)
-    for name in form.documents:
-        shown = _shown_document(form, node, name, made.get(name))
-        if shown is not None:
-            sizes[name] = len(shown[0]), shown[1]
+    shown = await form.shown_documents(node)
+    sizes: dict[str, tuple[int, int | None]] = {name: (len(text), mtime_ns) for name, (text, mtime_ns) in shown.items()}
     for name, one in staged_in(form, path).items():
         if name in form.documents and one.size is not None:
             sizes[name] = one.size, one.mtime_ns
@@ -207,18 +210,6 @@ def check_attributes(ident: str, before: Mapping[str, Any], after: Mapping[str, 
         check_bare_tokens(dict(before), dict(after))
     except MetadataError as error:
         raise ContentInvalid(f"{ident}: {error}", key=ident) from error
-
-
-def _shown_document(form: ViewFormat, node: ArrayNode | GroupNode, name: str, made: bytes | None) -> tuple[bytes, int] | None:
-    """A document of ``node`` as it is shown, and its mtime_ns; None where it has no such name (now). ``made``: what the form makes."""
-    state, document = form.state, form.ident(node.path, name)
-    text = state.text(document, made)
-    if text is None or state.is_hidden(document, made):
-        return None
-    if name == form.group_document and isinstance(node, GroupNode) and state.is_new(node.path):
-        return None
-    context = form.context
-    return text, state.mtime_ns(document, made) or context.hierarchy.documents_mtime_ns(node.path) or context.mounted_ns
 
 
 class _TextSnapshot(Snapshot):

@@ -101,7 +101,7 @@ class NodeFolder(OverlayDirectory):
         if self._context.temporaries.get(self.ident(name)) is not None:
             return BECOMING
         kind = await self._kind()
-        if isinstance(kind, GroupContents) and name not in self.form.documents:
+        if isinstance(kind, GroupContents) and name not in (*self.form.documents, self.form.copy_document):
             return await (await kind.lookup(name)).extended_attributes()
         return self._described(kind)
 
@@ -201,7 +201,7 @@ class NodeFolder(OverlayDirectory):
 
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
         temporary = self._context.temporaries.content(self.ident(name))
-        if is_temporary(name) or name in self.form.ignored:
+        if is_temporary(name):
             return temporary
         if name in self.form.documents:
             await node_from_undecided(self.form, self.path)
@@ -211,7 +211,7 @@ class NodeFolder(OverlayDirectory):
         content = await kind.content(name)
         if content is not None:
             return content
-        if name in self._context.temporary_names or await self._may_wait(kind, name):
+        if name in self.form.ignored or name in self._context.temporary_names or await self._may_wait(kind, name):
             return temporary
         raise NameInvalid(
             f"{self.ident(name)}: in {self.form.view}/ a file is a document, a chunk of an array, or has a temporary name",

@@ -41,10 +41,11 @@ class _Written:
 
 class MountOnly:
     """See the module's text. Documents are known by their idents; ``made`` is what the view makes of the node for one, None where it
-    makes none."""
+    makes none. ``changes``: counts names of documents that came or went."""
 
     def __init__(self, view: str) -> None:
         self._view = view
+        self.changes = 0
         self.became_chunks: set[str] = set()
         self._new: set[NodePath] = set()
         self._unwritten: set[NodePath] = set()
@@ -71,12 +72,14 @@ class MountOnly:
 
     def made_folder(self, path: NodePath) -> None:
         """mkdir(2) made a group."""
+        self.changes += 1
         self._new.add(path)
         self._unwritten.add(path)
 
     def listed(self, path: NodePath) -> None:
         """A folder is listed: neither it nor one in it is new any more."""
         if self._new:
+            self.changes += 1
             self._new = {each for each in self._new if each != path and each.parent != path}
         if self._unlisted:
             self._unlisted = {each for each in self._unlisted if each != path and each.parent != path}
@@ -88,6 +91,7 @@ class MountOnly:
 
     def filled(self, path: NodePath) -> None:
         """Somebody wrote the document of the node."""
+        self.changes += 1
         self._new.discard(path)
         self._unwritten.discard(path)
 
@@ -155,12 +159,14 @@ class MountOnly:
 
     def hide(self, document: str, made: bytes | None) -> None:
         """Take the name of a document away, until it is written again or says something else than now."""
+        self.changes += 1
         self._written.pop(document, None)
         if made is not None:
             self._hidden[document] = made
 
     def show(self, document: str) -> None:
         """Give it back."""
+        self.changes += 1
         self._hidden.pop(document, None)
         self._hidden_until_listed.discard(document)
 

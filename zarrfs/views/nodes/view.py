@@ -26,6 +26,7 @@ class NodeView(View):
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         form = self._form
         forgotten = None
+        copies: set[NodePath] = set()
         for node in nodes:
             folder = _names(node.path)
             if node.coords is not None:
@@ -42,21 +43,28 @@ class NodeView(View):
                     ident = form.ident(node.path, "")
                     if forgotten is None or not ident.startswith(forgotten):
                         form.state.forget_below(ident)
+                        form.copies.forget_below(node.path)
                         forgotten = ident
                 yield Affected(folder, gone=True)
-                for document in form.documents:
+                for document in dict.fromkeys((*form.documents, form.copy_document)):
                     yield Affected((*folder, document), gone=True, content=change.kind != "times")
+                # Each once: they are the same for all nodes in a group.
+                for group in [each for each in form.copies.at_and_above(node.path) if each not in copies]:
+                    copies.add(group)
+                    yield Affected((*_names(group), form.copy_document), content=change.kind != "times")
 
     def follow(self, old: Prefix, new: Prefix) -> None:
         before, after = path_of(old), path_of(new)
         if before is not None and after is not None:
             self._form.context.follow_names(self._form.ident(before, ""), self._form.ident(after, ""))
             self._form.state.moved(before, after)
+            self._form.copies.moved(before, after)
 
     def lost(self, place: Prefix) -> Iterable[NamedEntry]:
         if (path := path_of(place)) is not None:
             self._form.context.lose_names(self._form.ident(path, ""))
             self._form.state.forget_below(self._form.ident(path, ""))
+            self._form.copies.forget_below(path)
         return self.names_of(place)
 
     def names_of(self, place: Prefix) -> Iterable[NamedEntry]:

@@ -22,6 +22,7 @@ from zarrfs.model.unparsed import are_large, nbytes_of
 from zarrfs.vfs.content import WholeContent
 from zarrfs.views.base import ViewContext
 from zarrfs.views.nodes.mount_only import MountOnly
+from zarrfs.views.nodes.shown_copies import DocumentsForm, Shown, ShownCopies
 
 
 class NodeContent(WholeContent):
@@ -39,16 +40,15 @@ class DocumentContent(NodeContent):
         """The same, for a rename to what is no document: the new name gets what it says, the node keeps it, the old name is away."""
 
 
-class ViewFormat(abc.ABC):
+class ViewFormat(DocumentsForm):
     """See the module's text. One for each view of a mount.
 
     ``view``: the view's name. ``documents``: names of documents; ``array_document`` makes a group an array, ``group_document`` comes
-    with the folder of a group and goes with it. ``ignored``: names of documents that are kept as temporary files and never missed.
-    ``folders``: whether chunk keys may have slashes.
+    with the folder of a group and goes with it; ``copy_document`` holds its consolidated copy. ``ignored``: names of documents that are
+    kept as temporary files, where they are no documents, and never missed. ``folders``: whether chunk keys may have slashes.
     """
 
     view: ClassVar[str]
-    documents: ClassVar[tuple[str, ...]]
     array_document: ClassVar[str]
     group_document: ClassVar[str]
     ignored: ClassVar[frozenset[str]] = frozenset()
@@ -57,9 +57,9 @@ class ViewFormat(abc.ABC):
     def __init__(self, context: ViewContext) -> None:
         self.context = context
         self.state = MountOnly(self.view)
+        self.copies = ShownCopies(self)
 
     def ident(self, path: NodePath, name: str) -> str:
-        """`File.ident` of the entry ``name`` in the folder of ``path``; with an empty name, what those of all entries begin with."""
         return self.state.ident(path, name)
 
     @abc.abstractmethod
@@ -101,6 +101,21 @@ class ViewFormat(abc.ABC):
     async def documents_of(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         """As `made`, beside the event loop where that takes long."""
         return await threads.cpu(nbytes_of(node.attributes), self.made, node) if are_large(node.attributes) else self.made(node)
+
+    def shown(self, node: ArrayNode | GroupNode, name: str, made: bytes | None) -> Shown | None:
+        """A document of ``node`` as it is shown, without a consolidated copy, and its mtime_ns; None where it has no such name (now).
+        ``made``: what `made` has."""
+        state, context, document = self.state, self.context, self.ident(node.path, name)
+        text = state.text(document, made)
+        if text is None or state.is_hidden(document, made):
+            return None
+        if name == self.group_document and isinstance(node, GroupNode) and state.is_new(node.path):
+            return None
+        return text, state.mtime_ns(document, made) or context.hierarchy.documents_mtime_ns(node.path) or context.mounted_ns
+
+    async def shown_documents(self, node: ArrayNode | GroupNode) -> dict[str, Shown]:
+        made = await self.documents_of(node)
+        return {name: shown for name in self.documents if (shown := self.shown(node, name, made.get(name))) is not None}
 
     def is_hollow(self, node: GroupNode) -> bool:
         """Whether a folder with nothing but its ``group_document`` holds nothing that somebody put there."""
