@@ -212,7 +212,7 @@ def test_nodes_are_erased(dialect: int, consolidated: bool, tmp_path: Path) -> N
     with scene(dialect, tmp_path, consolidated=consolidated) as mount:
         chunks = mount.path / "chunks"
         check_erasing(chunks, mount)
-        assert sorted(os.listdir(chunks)) == [".zattrs", ".zgroup"]
+        assert sorted(os.listdir(chunks)) == [".zattrs", ".zgroup", *([".zmetadata"] if consolidated else ())]
         run("mkdir", chunks / "g")
         assert sorted(os.listdir(chunks / "g")) == [".zgroup"]
 

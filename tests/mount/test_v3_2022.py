@@ -159,6 +159,9 @@ def test_a_group_is_copied_within_a_view(form: str, group: str, view: str, tmp_p
         assert again.astype(elements.dtype).tobytes() == elements.tobytes(), path
         # zarr3/ says the filters where the final v3 has words for them; else the copy has none.
         assert attributes_again.get("filters") in (None, attributes.get("filters"))
+        if not elements.ndim:
+            # Names for no dimensions, which zarr3/ gives to new arrays.
+            attributes_again.pop("_ARRAY_DIMENSIONS", None)
         assert attributes_again | {"filters": 0} == attributes | {"filters": 0}
 
 

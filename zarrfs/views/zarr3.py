@@ -7,7 +7,8 @@ are made are groups; one that gets the document of an array is an array with the
 (docs/design/009-zarr3.md).
 
 Source: Zarr v3 core, version 3.1. The document is that of a plain, unsharded hierarchy: one key for each inner chunk, the codecs those
-of the inner chunks, no consolidated metadata. What of a node it has no words for stays in the node's own documents.
+of the inner chunks; a group's holds a consolidated copy where the store has one (`zarrfs.views.nodes.shown_copies`). What of a node it
+has no words for stays in the node's own documents.
 
 Of a dialect without names of dimensions, those in the attribute ``_ARRAY_DIMENSIONS`` (xarray's convention) are shown as the names that
 they are, and names that somebody gives are stored there.
@@ -252,7 +253,7 @@ def zarr3_group(node: GroupNode) -> bytes:
 
 
 def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNode:
-    """What ``data``, written as ``zarr.json``, says of the node at ``path``; a consolidated copy in it is passed over.
+    """What ``data``, written as ``zarr.json``, says of the node at ``path``; what a consolidated copy in it says is passed over.
 
     Of an array, the chain is complete, and an undefined fill value defined, as `zarr3_array` has them. Raises `ContentInvalid`, also for
     what the view cannot show.
@@ -303,12 +304,12 @@ def check_array(ident: str, node: ArrayNode, written: ArrayNode) -> None:
 
 def stored_attributes(dialect: str, written: ArrayNode, before: ArrayNode | None = None) -> Mapping[str, Any]:
     """The attributes that an array of ``dialect`` is to have when ``written`` is written, in the place of ``before``. Names of dimensions
-    that are left out stay."""
+    that are left out stay; a new array without dimensions has no names, which xarray wants said."""
     names = written.metadata.dimension_names
     if dialect == V3.name or DIMENSIONS in written.attributes:
         return written.attributes
-    if names is None and before is not None:
-        names = _dimension_names(before)
+    if names is None:
+        names = _dimension_names(before) if before is not None else None if written.metadata.ndim else ()
     return written.attributes if names is None else {**written.attributes, DIMENSIONS: list(names)}
 
 
@@ -344,13 +345,14 @@ def new_array(layout: Layout, ident: str, written: ArrayNode, shards: tuple[Shar
 
 
 def says_the_same(path: NodePath, made: bytes | None, data: bytes) -> bool:
-    """Whether a document that was written says what the view would write. One with a consolidated copy does not: the copy is not kept."""
+    """Whether a document that was written says what the view would write. One with a consolidated copy is not compared here."""
     if made is None or MEMBER in parsed(DOCUMENT, data):
         return False
     node, written = written_node(path, DOCUMENT, made), written_node(path, DOCUMENT, data)
     if isinstance(node, ArrayNode) and isinstance(written, ArrayNode):
         with_names = {**written.attributes, DIMENSIONS: list(written.metadata.dimension_names or ())}
-        return node.metadata == written.metadata and node.attributes in (written.attributes, with_names)
+        metadata = node.metadata if node.metadata.ndim else replace(node.metadata, dimension_names=written.metadata.dimension_names)
+        return metadata == written.metadata and node.attributes in (written.attributes, with_names)
     return isinstance(node, GroupNode) and isinstance(written, GroupNode) and node.attributes == written.attributes
 
 

@@ -80,8 +80,8 @@ class NodeDocument(DocumentContent):
         if self.name == self._form.array_document:
             await chunks_from_undecided(self._form, self.path)
         await self._form.copies.came(self.path)
-        if self.name == self._form.copy_document and isinstance(group := await self._found(), GroupNode):
-            await self._form.copies.spelled(group, written)
+        if self.name == self._form.copy_document and b"consolidated" in written and isinstance(node, GroupNode):
+            await self._form.copies.spelled(await self._node(), written)
 
     async def erase(self) -> None:
         """unlink(2): the name goes, and no more (`zarrfs.views.nodes.mount_only`)."""
@@ -93,7 +93,7 @@ class NodeDocument(DocumentContent):
         await self._context.store.sync(keys)
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        if self.name == self._form.copy_document:
+        if self.name == self._form.copy_document and self.live is None:
             # What it says is known by then: who sets a time has looked at the file.
             await self._shown()
             self._form.copies.set_mtime(self.path, mtime_ns)

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 _WIDTH = 16
 _REMEMBERED_NBYTES = 16 << 20
 _SPELLED_NBYTES = 64 << 10
+_LOOKED_AT = 10_000
 
 Shown = tuple[bytes, int]
 """A document and its mtime_ns."""
@@ -95,6 +96,7 @@ class ShownCopies:
         self._hierarchy = form.context.hierarchy
         self._made: OrderedDict[NodePath, _Copy] = OrderedDict()
         self._making = trio.Lock()
+        self._looked: dict[NodePath, tuple[int, float, bool]] = {}
         self._shown: set[NodePath] = set()
         self._in_mount: set[NodePath] = set()
         self._missing: dict[NodePath, set[NodePath]] = {}
@@ -157,9 +159,9 @@ class ShownCopies:
                 except ZarrfsError as error:
                     log.warning("%s: no consolidated copy is stored: %s", group, error)
 
-    async def spelled(self, group: GroupNode, written: bytes) -> None:
+    async def spelled(self, group: ArrayNode | GroupNode, written: bytes) -> None:
         """``written`` is read back as it is, as long as it says what is shown."""
-        if len(written) > _SPELLED_NBYTES:
+        if len(written) > _SPELLED_NBYTES or not isinstance(group, GroupNode):
             return
         name = self._form.copy_document
         shown = await self.shown(group, name, (await self._form.shown_documents(group)).get(name))
@@ -202,7 +204,15 @@ class ShownCopies:
         return self._form.copy_document not in self._form.documents and self._form.state.is_hidden(document, b"")
 
     async def _is_in(self, group: GroupNode) -> bool:
-        return group.path in self._in_mount or await self._form.context.editor.has_copy(group)
+        if group.has_copy or group.path in self._in_mount:
+            return True
+        known, epoch = self._looked.get(group.path), self._hierarchy.forgotten.epoch
+        if known is None or known[0] != epoch or known[1] <= trio.current_time():
+            found = await self._form.context.editor.has_copy(group)
+            if len(self._looked) >= _LOOKED_AT:
+                self._looked.clear()
+            known = self._looked[group.path] = epoch, trio.current_time() + self._hierarchy.ttl, found
+        return known[2]
 
     def _known(self, path: NodePath) -> _Copy | None:
         copy = self._made.get(path)
