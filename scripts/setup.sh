@@ -68,19 +68,32 @@ fi
 python=$(find_python) || die "no Python 3.11 or newer that can make a virtual environment and has its headers. \
 Install one (Debian 12, Ubuntu 24.04: python3 python3-dev python3-venv) or name one: PYTHON=/path/to/python3 make ..."
 
-# --- the virtual environment
+# --- the virtual environments
 
-# Made for this place, these packages and this Python; anything else is made again.
-wanted="$PWD/$venv $("$python" -V) ${groups[*]} $(sha256sum <pyproject.toml)"
-if [ -x "$venv/bin/python" ] && "$venv/bin/python" -c '' && [ "$(cat "$venv/.wanted" 2>/dev/null)" = "$wanted" ]; then
-    exit 0
+# venv_with VENV WANTED PIP_ARGUMENT...: a virtual environment with what pip installs. Made for this place, these packages and this
+# Python; anything else is made again.
+venv_with() {
+    local venv=$1 wanted=$2
+    shift 2
+    wanted="$PWD/$venv $("$python" -V) $wanted $(sha256sum <pyproject.toml)"
+    if [ -x "$venv/bin/python" ] && "$venv/bin/python" -c '' && [ "$(cat "$venv/.wanted" 2>/dev/null)" = "$wanted" ]; then
+        return
+    fi
+    say "installing ${*//--group=/} into $venv ($("$python" -V))"
+    rm -f "$venv/.wanted"
+    "$python" -m venv --clear "$venv"
+    local pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+    # pip installs dependency groups since 25.1; Debian 12 has 23.
+    "${pip[@]}" install --quiet --upgrade 'pip >= 25.1'
+    "${pip[@]}" install --quiet "$@"
+    echo "$wanted" >"$venv/.wanted"
+}
+
+# Libraries of Zarr 2, for tests that ask what these read of a mount (tests/mount/test_judges.py). Beside one Python they are enough.
+judges=
+if [ "${ZARRFS_REQUIRE_FUSE:-}" = 1 ] && [ "$venv" = .venv ]; then
+    venv_with .venv-zarr2 zarr2 --group=zarr2 &
+    judges=$!
 fi
-
-say "installing zarrfs and its dependencies into $venv ($("$python" -V))"
-rm -f "$venv/.wanted"
-"$python" -m venv --clear "$venv"
-pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-# pip installs dependency groups since 25.1; Debian 12 has 23.
-"${pip[@]}" install --quiet --upgrade 'pip >= 25.1'
-"${pip[@]}" install --quiet --editable . "${groups[@]/#/--group=}"
-echo "$wanted" >"$venv/.wanted"
+venv_with "$venv" "${groups[*]}" --editable . "${groups[@]/#/--group=}"
+[ -z "$judges" ] || wait "$judges" || die "the virtual environment .venv-zarr2 could not be made"

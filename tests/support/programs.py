@@ -30,6 +30,14 @@ def cannot(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def zarr2_python() -> Path:
+    """A Python with zarr 2.18 and xarray of its time (the dependency group "zarr2"). scripts/setup.sh makes it where all is demanded."""
+    python = Path(__file__).parents[2] / ".venv-zarr2/bin/python"
+    if not python.exists():
+        cannot("no virtual environment with zarr 2 (ZARRFS_REQUIRE_FUSE=1 scripts/setup.sh makes .venv-zarr2)")
+    return python
+
+
 def type_into(command: Sequence[str | Path], keys: bytes, *, ready: bytes, environment: Mapping[str, str] | None = None) -> str:
     """Run a program on a terminal of its own; once it has shown ``ready``, type ``keys``. What it showed; its exit code has to be 0."""
     pid, terminal = pty.fork()

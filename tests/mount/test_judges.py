@@ -1,0 +1,257 @@
+"""What libraries and programs find in `chunks/` and `zarr3/` of a final v3 store: the numbers and masks of the store itself.
+
+Judges: xarray of today and of 2024 (on zarr 2), zarr-python 3 and 2.18, tensorstore, GDAL's programs, netCDF-C.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import judge
+from tests.support.mounting import Mounted, mounted, run
+from tests.support.programs import demand, zarr2_python
+
+xr = pytest.importorskip("xarray")
+zarr = pytest.importorskip("zarr")
+
+pytestmark = [pytest.mark.fuse, pytest.mark.filterwarnings("ignore")]
+
+SPARSE: list[tuple[str, str, Any, Any]] = [
+    ("f4", "f4", 7, 0),
+    ("nan", "f8", np.nan, 0),
+    ("i4", "i4", -9999, 0),
+    ("flag", "bool", True, False),
+    ("u1", "u1", 255, 0),
+    ("complex", "c16", 1 + 2j, 0),
+    ("zero", "i8", 0, 5),
+    ("f2", "f2", -1.5, 0),
+    ("text", "str", "none", "ab"),
+    ("time", "M8[ns]", np.datetime64("2001-01-01", "ns"), np.datetime64("2002-01-01", "ns")),
+]
+NO_V2_NUMBERS = {"text", "sparse/text", "sparse/time"}
+"""Whose type tensorstore and GDAL have no word for in Zarr v2."""
+
+
+def by_zarr2(*arguments: str | Path) -> Any:
+    """What judge.py says of zarr 2 and the xarray of 2024; None where it says nothing."""
+    said = run(zarr2_python(), Path(judge.__file__), *arguments).stdout
+    return json.loads(said) if said else None
+
+
+def by_xarray(path: Path, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return judge.of_xarray(str(path), options)
+
+
+def example(path: Path, consolidated: bool) -> None:
+    """A dataset, and a group of arrays with missing chunks: of six elements the two in the middle are stored."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        judge.dataset().to_zarr(str(path), zarr_format=3, consolidated=False)
+        sparse = zarr.open_group(str(path), mode="a", use_consolidated=False).create_group("sparse")
+        for name, data_type, fill_value, value in SPARSE:
+            array = sparse.create_array(
+                name, shape=(6,), chunks=(2,), dtype=data_type, fill_value=fill_value, dimension_names=["w"]
+            )
+            array[2:4] = value
+        edge = sparse.create_array("edge", shape=(3, 5), chunks=(2, 2), dtype="i2", fill_value=3, dimension_names=["v", "u"])
+        edge[:2, :2] = [[0, 1], [2, 3]]
+        sparse.create_array("scalar", shape=(), chunks=(), dtype="i2", fill_value=3)
+        sharded = sparse.create_array(
+            "sharded", shape=(8,), chunks=(2,), shards=(4,), dtype="i4", fill_value=-1, dimension_names=["s"]
+        )
+        sharded[2:4] = 0
+        if consolidated:
+            zarr.consolidate_metadata(str(path))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "consolidated"])
+def mount(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    store = tmp_path_factory.mktemp("judged") / "store"
+    example(store, request.param)
+    with mounted(store) as mount:
+        yield mount
+
+
+@pytest.fixture(scope="module")
+def copy(mount: Mounted, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("copied") / "copy"
+    run("cp", "-r", mount.path / "chunks", copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def numbers(mount: Mounted) -> dict[str, Any]:
+    """By zarr-python 3, of the store itself."""
+    found = judge.of_zarr(str(mount.store))
+    assert len(found) == len(judge.dataset().variables) + len(SPARSE) + 3
+    assert found["sparse/f4"] == ["7.0", "7.0", "0.0", "0.0", "7.0", "7.0"]
+    return found
+
+
+# --- the same numbers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+def test_zarr_3(view: str, mount: Mounted, numbers: dict[str, Any]) -> None:
+    assert judge.of_zarr(str(mount.path / view)) == numbers
+
+
+def test_zarr_2(mount: Mounted, copy: Path, numbers: dict[str, Any]) -> None:
+    assert by_zarr2("zarr", mount.path / "chunks") == numbers
+    assert by_zarr2("zarr", copy) == numbers
+
+
+@pytest.mark.parametrize(("view", "driver"), [("chunks", "zarr"), ("zarr3", "zarr3")])
+def test_tensorstore(view: str, driver: str, mount: Mounted, numbers: dict[str, Any]) -> None:
+    ts = pytest.importorskip("tensorstore")
+    for name in numbers.keys() - NO_V2_NUMBERS:
+        store = {"driver": "file", "path": str(mount.path / view / name)}
+        found = ts.open({"driver": driver, "kvstore": store}).result().read().result()
+        assert judge.said(found) == numbers[name], name
+
+
+def test_gdal(mount: Mounted, numbers: dict[str, Any]) -> None:
+    demand("gdalmdiminfo", "gdal_translate")
+    root = gdal_arrays(mount.path / "chunks")
+    assert numbers.keys() - root.keys() <= NO_V2_NUMBERS
+    for name, found in root.items():
+        assert as_gdal(found["values"]) == as_gdal(numbers[name]), name
+    masks = {name: as_gdal(each["nodata_value"]) for name, each in root.items() if "nodata_value" in each}
+    # NaN is missing data without a word.
+    assert {name: value for name, value in masks.items() if value != "nan"} == {"marked": -9999, "masked": -9999, "scaled": -1}
+    assert root["scaled"]["scale"] == 0.1
+
+
+def test_gdal_translates_a_raster(mount: Mounted, tmp_path: Path) -> None:
+    demand("gdal_translate")
+    run("gdal_translate", "-q", "-of", "AAIGrid", f'ZARR:"{mount.path}/chunks":/marked', tmp_path / "marked.asc")
+    text = (tmp_path / "marked.asc").read_text().split()
+    assert float(text[text.index("NODATA_value") + 1]) == -9999
+    # North is up.
+    assert [float(each) for each in text[-6:]] == [2, 5, 0, 0, 1.5, -9999]
+
+
+def gdal_arrays(path: Path) -> dict[str, Any]:
+    """Each array that GDAL can open, as ``gdalmdiminfo`` describes it."""
+    group = json.loads(run("gdalmdiminfo", "-detailed", f'ZARR:"{path}"').stdout)
+    arrays = dict(group["arrays"])
+    for name, below in group.get("groups", {}).items():
+        arrays |= {f"{name}/{each}": array for each, array in below["arrays"].items()}
+    return arrays
+
+
+def as_gdal(value: Any) -> Any:
+    """Numbers as GDAL and judge.py both say them: floats are floats, truth is 0 and 1, text is text."""
+    match value:
+        case list():
+            return [as_gdal(each) for each in value]
+        case {"real": real, "imag": imaginary}:
+            return [float(real), float(imaginary)]
+        case bool():
+            return float(value)
+        case str():
+            try:
+                number = complex(value)
+            except ValueError:
+                return value
+            return [number.real, number.imag] if "j" in value else "nan" if number != number else number.real
+        case None:
+            return None
+    return float(value)
+
+
+NETCDF = """
+import json, sys, netCDF4
+with netCDF4.Dataset(f"file://{sys.argv[1]}#mode=zarr,file") as file:
+    read = {name: file[name] for name in sys.argv[2:]}
+    for each in read.values():
+        each.set_auto_maskandscale(False)
+    print(json.dumps({name: [repr(number) for number in each[...].ravel().tolist()] for name, each in read.items()}))
+"""
+
+
+def test_netcdf(mount: Mounted, copy: Path, numbers: dict[str, Any]) -> None:
+    pytest.importorskip("netCDF4")
+    names = ["f4", "nan", "i4", "u1", "zero", "edge", "sharded"]
+    for name in (each.name for each in (copy / "sparse").iterdir() if each.is_dir() and each.name not in names):
+        # NCZarr fails where there is a type that it does not know, and on scalars.
+        shutil.rmtree(copy / "sparse" / name)
+    (copy / ".zmetadata").unlink(missing_ok=True)
+    done = subprocess.run([sys.executable, "-c", NETCDF, str(copy / "sparse"), *names], capture_output=True, text=True, check=False)
+    if "NetCDF: Attempt to use feature that was not turned on" in done.stderr or "Unknown file format" in done.stderr:
+        pytest.skip("this netCDF-C was built without Zarr")
+    assert done.returncode == 0, done.stderr
+    for name, found in json.loads(done.stdout).items():
+        assert found == [str(each) for each in np.array(numbers[f"sparse/{name}"]).ravel().tolist()], name
+
+
+# --- the same datasets ------------------------------------------------------------------------------------------------------------
+
+
+def test_xarray(mount: Mounted, copy: Path) -> None:
+    expected = by_xarray(mount.store)
+    assert expected["variables"]["masked"]["values"] == ["nan", "0.0"]
+    assert expected["variables"]["times"]["values"][1] == "NaT"
+    for path in (mount.path / "chunks", mount.path / "zarr3", copy):
+        for consolidated in (None, False):
+            assert by_xarray(path, consolidated=consolidated) == expected, path
+
+
+def test_xarray_of_2024(mount: Mounted, copy: Path) -> None:
+    expected = by_xarray(mount.store)
+    for path in (mount.path / "chunks", copy):
+        for options in ("{}", '{"consolidated": false}'):
+            assert by_zarr2("xarray", path, options) == expected, path
+
+
+# --- written ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_what_xarray_of_2024_writes_is_found_in_all_views(zarr_format: int, tmp_path: Path) -> None:
+    zarr.create_group(str(tmp_path / "store"), zarr_format=zarr_format)
+    by_zarr2("write", tmp_path / "alone")
+    expected = by_xarray(tmp_path / "alone")
+    with mounted(tmp_path / "store") as mount:
+        by_zarr2("write", mount.path / "chunks/new")
+        assert by_zarr2("xarray", mount.path / "chunks/new") == expected
+        for view in ("chunks", "zarr3", "raw") if zarr_format == 3 else ("chunks", "raw"):
+            # zarr3/ shows no fill value of v2 as missing data.
+            assert by_xarray(mount.path / view / "new") == expected, view
+        assert mount.errors() == []
+    assert by_xarray(tmp_path / "store/new") == expected
+    with mounted(tmp_path / "store") as mount:
+        assert by_zarr2("xarray", mount.path / "chunks/new") == expected
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_what_zarr_2_creates_is_found_in_all_views(zarr_format: int, tmp_path: Path) -> None:
+    zarr.create_group(str(tmp_path / "store"), zarr_format=zarr_format)
+    by_zarr2("create", tmp_path / "alone")
+    expected = judge.of_zarr(str(tmp_path / "alone"))
+    # zarr 2 leaves what was there in memory, zarr 3 has zeros.
+    assert expected["null"] == [0, 0, 5, 5, 0, 0]
+    with mounted(tmp_path / "store") as mount:
+        by_zarr2("create", mount.path / "chunks/new")
+        for view in ("chunks", "zarr3", "raw"):
+            assert judge.of_zarr(str(mount.path / view / "new")) == expected, view
+        for name, dtype, *_ in judge.FILLS:
+            if dtype != "text":
+                assert judge.said(np.load(mount.path / f"npy/new/{name}.npy")) == expected[name]
+        again = by_zarr2("zarr", mount.path / "chunks/new")
+        assert {**again, "null": expected["null"]} == expected and again["null"][2:4] == [5, 5]
+        assert mount.errors() == []
+    with mounted(tmp_path / "store") as mount:
+        assert judge.of_zarr(str(mount.path / "chunks/new")) == expected
