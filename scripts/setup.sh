@@ -70,30 +70,28 @@ Install one (Debian 12, Ubuntu 24.04: python3 python3-dev python3-venv) or name 
 
 # --- the virtual environments
 
-# venv_with VENV WANTED PIP_ARGUMENT...: a virtual environment with what pip installs. Made for this place, these packages and this
-# Python; anything else is made again.
-venv_with() {
-    local venv=$1 wanted=$2
-    shift 2
-    wanted="$PWD/$venv $("$python" -V) $wanted $(sha256sum <pyproject.toml)"
-    if [ -x "$venv/bin/python" ] && "$venv/bin/python" -c '' && [ "$(cat "$venv/.wanted" 2>/dev/null)" = "$wanted" ]; then
-        return
-    fi
-    say "installing ${*//--group=/} into $venv ($("$python" -V))"
-    rm -f "$venv/.wanted"
-    "$python" -m venv --clear "$venv"
-    local pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-    # pip installs dependency groups since 25.1; Debian 12 has 23.
-    "${pip[@]}" install --quiet --upgrade 'pip >= 25.1'
-    "${pip[@]}" install --quiet "$@"
-    echo "$wanted" >"$venv/.wanted"
+# as_wanted VENV WHAT: whether it is there, made for this place, these packages and this Python; anything else is made again.
+as_wanted() {
+    wanted="$PWD/$1 $("$python" -V) $2 $(sha256sum <pyproject.toml)"
+    [ -x "$1/bin/python" ] && "$1/bin/python" -c '' && [ "$(cat "$1/.wanted" 2>/dev/null)" = "$wanted" ]
 }
 
-# Libraries of Zarr 2, for tests that ask what these read of a mount (tests/mount/test_judges.py). Beside one Python they are enough.
-judges=
-if [ "${ZARRFS_REQUIRE_FUSE:-}" = 1 ] && [ "$venv" = .venv ]; then
-    venv_with .venv-zarr2 zarr2 --group=zarr2 &
-    judges=$!
+if ! as_wanted "$venv" "${groups[*]}"; then
+    say "installing zarrfs and its dependencies into $venv ($("$python" -V))"
+    rm -f "$venv/.wanted"
+    "$python" -m venv --clear "$venv"
+    pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+    # pip installs dependency groups since 25.1; Debian 12 has 23.
+    "${pip[@]}" install --quiet --upgrade 'pip >= 25.1'
+    "${pip[@]}" install --quiet --editable . "${groups[@]/#/--group=}"
+    echo "$wanted" >"$venv/.wanted"
 fi
-venv_with "$venv" "${groups[*]}" --editable . "${groups[@]/#/--group=}"
-[ -z "$judges" ] || wait "$judges" || die "the virtual environment .venv-zarr2 could not be made"
+
+# Libraries of Zarr 2, for tests that ask what these read of a mount (tests/mount/test_judges.py). Ten seconds, without a pip of its own.
+if [ "${ZARRFS_REQUIRE_FUSE:-}" = 1 ] && [ "$venv" = .venv ] && ! as_wanted .venv-zarr2 zarr2; then
+    say "installing libraries of Zarr 2 into .venv-zarr2"
+    rm -f .venv-zarr2/.wanted
+    "$python" -m venv --clear --without-pip .venv-zarr2
+    .venv/bin/python -m pip --disable-pip-version-check --python .venv-zarr2/bin/python install --quiet --no-compile --group=zarr2
+    echo "$wanted" >.venv-zarr2/.wanted
+fi
