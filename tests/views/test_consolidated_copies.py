@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import trio_test
+from trio.testing import MockClock, trio_test
 
 from tests.support.scenes import Scene, example
 from tests.support.small_stores import array_document
@@ -210,6 +210,27 @@ async def test_its_time_is_that_of_the_newest_document(dialect: int) -> None:
         newest = (await (await walk(s.tree, changed)).attributes()).mtime_ns
         assert before is not None and newest is not None and newest > before
         assert (await (await walk(s.tree, "chunks/.zmetadata")).attributes()).mtime_ns == newest
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_where_every_change_is_told_it_counts_until_there_is_one(told: bool) -> None:
+    clock = MockClock()
+
+    async def main() -> None:
+        async with over(written(2, example, consolidated=True), metadata_ttl="10") as s:
+            s.tree.watched = told
+            await s.read(".zmetadata")
+            before = gets(s.tree)
+            await s.read(".zmetadata")
+            assert gets(s.tree) == before
+            clock.jump(100)
+            await s.read(".zmetadata")
+            # Who opens the file looks at its group in any case.
+            assert (gets(s.tree) - before < 5) == told
+            await s.write("g/a/.zattrs", {"units": "km"})
+            await agrees(s.tree)
+
+    trio.run(main, clock=clock)
 
 
 # --- written ----------------------------------------------------------------------------------------------------------------------

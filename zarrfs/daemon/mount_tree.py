@@ -152,6 +152,7 @@ class MountTree:
             fill=config.fill,
             resize_erases=config.resize_erases,
             mounted_ns=self.mounted_ns,
+            told=lambda: self.watched,
             temporary_names=TemporaryNames(config.temporary_names),
         )
         made = [(plugin, *view) for plugin in _chosen(config) if (view := _made(plugin, context)) is not None]

@@ -37,7 +37,8 @@ class ViewContext:
     store has no such thing. ``mounted_ns``: the time that stands in for times that are not known. ``resize_erases``: a smaller shape
     erases the chunks outside of it. ``new_arrays``: what new arrays are stored as. ``start_soon``: begins a task of the mount.
     ``temporaries``: files that exist in this mount only. ``temporary_names``: their names, in views that cannot hold every name.
-    ``times``: those that the store does not keep. ``node_attributes``: the extended attributes of nodes.
+    ``times``: those that the store does not keep. ``node_attributes``: the extended attributes of nodes. ``told()``: whether every change
+    of the store is told now.
     """
 
     store: Store
@@ -50,6 +51,7 @@ class ViewContext:
     fill: bool = False
     resize_erases: bool = False
     mounted_ns: int = 0
+    told: Callable[[], bool] = lambda: False
     made_prefixes: set[Prefix] = field(default_factory=set)
     times: KeptTimes = field(default_factory=KeptTimes)
     node_attributes: NodeAttributes = field(default_factory=NodeAttributes)

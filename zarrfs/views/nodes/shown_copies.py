@@ -2,7 +2,7 @@
 
 Where the store has one in a group, in its own layout, the view shows one in its own form, made of the documents that it shows of the
 nodes there: never the stored bytes. It is made when its size or its bytes are asked for, from nodes that are known or looked up, and
-counts until a node changes, at most as long as what is known of nodes.
+counts until a node changes; where a change by another program is not told, at most as long as what is known of nodes.
 
 A copy that a program writes makes one in the store, once all arrays that it names are there (``cp -r`` copies in any order); until then,
 and for good where the store's layout has no such thing, this mount alone shows one.
@@ -41,6 +41,8 @@ _WIDTH = 16
 _REMEMBERED_NBYTES = 16 << 20
 _SPELLED_NBYTES = 64 << 10
 _LOOKED_AT = 10_000
+# Seconds for which one counts where every change is told.
+_TOLD_TTL = 300.0
 
 Shown = tuple[bytes, int]
 """A document and its mtime_ns."""
@@ -74,18 +76,14 @@ class DocumentsForm(abc.ABC):
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """The document with the copy; ``text`` is None where it would be larger than a document may be. It counts while ``epoch`` is what it
-    was, until ``expires``."""
+    """The document with the copy; ``text`` is None where it would be larger than a document may be. ``digest`` tells one text from
+    another. It counts while ``epoch`` is what it was, until ``expires``."""
 
     text: bytes | None
+    digest: bytes
     mtime_ns: int
     epoch: tuple[int, int]
     expires: float
-
-    @property
-    def digest(self) -> bytes:
-        """Tells one text from another."""
-        return hashlib.blake2b(self.text or b"", digest_size=16).digest()
 
 
 class ShownCopies:
@@ -111,11 +109,9 @@ class ShownCopies:
         copy = await self._of(node, plain[0] if plain is not None else None)
         if copy.text is None:
             return plain
-        digest = copy.digest
-        text = form.state.text(_spelled(document), digest)
-        return copy.text if text is None or text == digest else text, form.state.mtime_ns(
-            _spelled(document), digest
-        ) or copy.mtime_ns
+        text = form.state.text(_spelled(document), copy.digest)
+        mtime_ns = form.state.mtime_ns(_spelled(document), copy.digest) or copy.mtime_ns
+        return copy.text if text is None or text == copy.digest else text, mtime_ns
 
     async def entry(self, group: GroupNode) -> Entry | None:
         """The entry of the document that holds the copy in ``group``, whose size is `SIZE_UNKNOWN` where it was not made yet; None where
@@ -211,7 +207,7 @@ class ShownCopies:
             found = await self._form.context.editor.has_copy(group)
             if len(self._looked) >= _LOOKED_AT:
                 self._looked.clear()
-            known = self._looked[group.path] = epoch, trio.current_time() + self._hierarchy.ttl, found
+            known = self._looked[group.path] = epoch, trio.current_time() + self._ttl(), found
         return known[2]
 
     def _known(self, path: NodePath) -> _Copy | None:
@@ -221,6 +217,10 @@ class ShownCopies:
     def _epoch(self) -> tuple[int, int]:
         return self._hierarchy.forgotten.epoch, self._form.state.changes
 
+    def _ttl(self) -> float:
+        ttl = self._hierarchy.ttl
+        return max(ttl, _TOLD_TTL) if ttl and self._form.context.told() else ttl
+
     async def _of(self, group: GroupNode, plain: bytes | None) -> _Copy:
         async with self._making:
             copy = self._known(group.path)
@@ -229,7 +229,8 @@ class ShownCopies:
                 self._shown.add(group.path)
                 epoch = self._epoch()
                 text, mtime_ns = await self._make(group, plain)
-                copy = _Copy(text, mtime_ns, epoch, trio.current_time() + self._hierarchy.ttl)
+                digest = await threads.cpu(len(text or b""), _digest, text or b"")
+                copy = _Copy(text, digest, mtime_ns, epoch, trio.current_time() + self._ttl())
                 self._made.pop(group.path, None)
                 self._made[group.path] = copy
                 while sum(len(each.text or b"") for each in self._made.values()) > _REMEMBERED_NBYTES and len(self._made) > 1:
@@ -283,6 +284,10 @@ class ShownCopies:
                     yield here, documents
                     if is_group:
                         pending.append((path.child(name), here))
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def _spelled(document: str) -> str:
