@@ -106,6 +106,22 @@ def replace(path: Path, text: str) -> None:
     (path.parent / ".new").rename(path)
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_it_goes_with_its_group(view: str, tmp_path: Path) -> None:
+    save(dataset(), tmp_path / "store/a", 3)
+    with mounted(tmp_path / "store") as mount:
+        assert opened(mount.path / view / "a")["t"].attrs["units"] == "K"
+        run("mv", mount.path / view / "a", mount.path / view / "b")
+        assert opened(mount.path / view / "b")["t"].attrs["units"] == "K"
+        attributes = json.loads((mount.path / "chunks/b/t/.zattrs").read_bytes())
+        (mount.path / "chunks/b/t/.zattrs").write_text(json.dumps(attributes | {"units": "m"}))
+        assert opened(mount.path / view / "b")["t"].attrs["units"] == "m"
+        run("mv", mount.path / view / "b/n", mount.path / view / "b/m")
+        assert "m" in opened(mount.path / view / "b") and "n" not in opened(mount.path / view / "b")
+        run("rm", "-r", mount.path / view / "b")
+        assert os.listdir(tmp_path / "store") in ([], ["zarr.json"])
+
+
 @FORMATS
 def test_each_document_is_read_once_for_both_views(store: Path) -> None:
     with mounted(store, "--metadata-ttl", "600") as mount:

@@ -186,9 +186,11 @@ class ShownCopies:
 
     def moved(self, old: NodePath, new: NodePath) -> None:
         """The group at ``old`` is at ``new`` now."""
-        self._in_mount = {
-            NodePath(new + each[len(old) :]) if each == old or each.startswith(f"{old}/") else each for each in self._in_mount
-        }
+
+        def now(path: NodePath) -> NodePath:
+            return NodePath(new + path[len(old) :]) if path == old or path.startswith(f"{old}/") else path
+
+        self._in_mount, self._shown = set(map(now, self._in_mount)), set(map(now, self._shown))
         # Arrays that are still to come have another path, too.
         self._missing.clear()
         self.forget()
