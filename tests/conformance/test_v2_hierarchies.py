@@ -281,6 +281,16 @@ def _() -> None:
     assert document(after, ".zmetadata")["metadata"]["a/.zattrs"] == document(after, "a/.zattrs") == {"y": 2}
 
 
+@TEXT.rule(
+    "(no statement) .zmetadata in a group below the root", "as one at the root: an edit changes the copy of each group above"
+)
+def _() -> None:
+    copies = {".zmetadata": {**COPY, "metadata": {"g/a/.zarray": zarray()}}, "g/.zmetadata": COPY}
+    after = amended({**copies, "g/.zgroup": GROUP, "g/a/.zarray": zarray()}, "/g/a", attributes={"y": 2})
+    assert document(after, ".zmetadata")["metadata"]["g/a/.zattrs"] == {"y": 2}
+    assert document(after, "g/.zmetadata")["metadata"]["a/.zattrs"] == {"y": 2}
+
+
 @TEXT.own
 def test_statement(statement: Statement) -> None:
     statement.check()  # type: ignore[operator]
