@@ -93,6 +93,17 @@ def test_an_array_is_renamed_over_another(mount: Mounted) -> None:
     assert values(mount.store) == moved(kept, "g/a", "h/keep")
 
 
+def test_an_array_that_was_renamed_over_another_is_found_at_once(mount: Mounted) -> None:
+    """Both names are the kernel's before: it asks for nothing but the inode."""
+    np.save(mount.path / "npy/h/keep.npy", np.zeros(3))
+    with (mount.path / "chunks/g/a/0.0").open("rb"):
+        os.replace(mount.path / "npy/g/a.npy", mount.path / "npy/h/keep.npy")
+        assert os.stat(mount.path / "npy/h/keep.npy").st_size == 128 + ELEMENTS.nbytes
+        np.testing.assert_array_equal(np.load(mount.path / "npy/h/keep.npy"), ELEMENTS)
+        np.save(mount.path / "npy/h/keep.npy", ELEMENTS + 1)
+    np.testing.assert_array_equal(np.load(mount.path / "npy/h/keep.npy"), ELEMENTS + 1)
+
+
 def test_a_name_changes_its_case(mount: Mounted) -> None:
     before = values(mount.store)
     run("mv", mount.path / "npy/g/a.npy", mount.path / "npy/g/A.npy")

@@ -179,7 +179,10 @@ class LiveNodes:
         # Taken out of the way it was moved, or erased; errors and saved chunks name its last path.
         node.move(path, chunk_prefix)
         node.erased_here, node.replaced_here = False, True
-        self._end(node, why := "was replaced by another array")
+        why = "was replaced by another array"
+        if node.why_gone is None:
+            self._end(node, why)
+        # Else it ended when it was taken out of the way, and what has its path by now goes on.
         node.why_gone = why
 
     def removed(self, path: NodePath, why: str = "was erased") -> None:
