@@ -170,6 +170,23 @@ def test_what_cannot_be_stored_at_the_end_is_told(tmp_path: Path) -> None:
     assert shards_in(store)["c/0"] == whole["c/0"][:-1] + b"?"
 
 
+@pytest.mark.parametrize("folder", ["chunks", "chunks/g", "chunks/g/a", "zarr3/g", "npy", "npy/g", "raw"])
+@pytest.mark.parametrize("dialect", ["v3", "v3_2022"])
+def test_fsync_of_any_folder_above_stores_what_waits(tmp_path: Path, dialect: str, folder: str) -> None:
+    (store := tmp_path / "store").mkdir()
+    options = ("--new-dialect", dialect, "--new-shards", "8", "--new-chunks", "4")
+    with mounted(store, *options, "--shard-delay", "600", ends_with=None) as mount:
+        (mount.path / "npy/g").mkdir()
+        np.save(mount.path / "npy/g/a.npy", np.arange(20, dtype="<i4"))
+        (mount.path / "chunks/g/a/1").write_bytes(np.full(4, -1, "<i4").tobytes())
+        fd = os.open(mount.path / folder, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(fd)
+        os.close(fd)
+        os.kill(mount.pid, signal.SIGKILL)
+    with mounted(store, "--read-only") as mount:
+        assert np.load(mount.path / "npy/g/a.npy")[3:9].tolist() == [3, -1, -1, -1, -1, 8]
+
+
 @pytest.mark.parametrize("delay", ["0", "0.05"])
 def test_two_mounts_that_write_chunks_of_one_shard_lose_nothing(tmp_path: Path, delay: str) -> None:
     store = tmp_path / "store"

@@ -12,13 +12,17 @@ from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.errors import StoreTimeout
-from zarrfs.keys import Key
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.base import Buffer
 
 RETRY_SECONDS = (5.0, 300.0)
 """How long a publish that failed waits to be tried again: at first, and at most."""
+
+
+Place = Key | Prefix | NodePath | LiveNode
+"""Where shards wait: see `QueuedShard.is_at`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +54,14 @@ class QueuedShard:
     def key(self) -> Key:
         """The key that it will be stored under, as things are."""
         return self.chunks.keys(self.some)[0]
+
+    def is_at(self, place: Place) -> bool:
+        """Whether it is of that array, or of the node there or one below it, or has that key, or one below that prefix."""
+        if isinstance(place, LiveNode):
+            return self.node is place
+        if isinstance(place, NodePath):
+            return self.node.path.prefix.startswith(place.prefix)
+        return self.key == place or (isinstance(place, Prefix) and self.key.startswith(place))
 
     def get(self, coords: Coords) -> Written | None:
         return self.written.get(coords) or self.publishing.get(coords)

@@ -21,7 +21,7 @@ import trio
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation, split
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.live_node import LiveNode
-from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard, changed
+from zarrfs.arrays.queued_shard import RETRY_SECONDS, Place, QueuedShard, changed
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.errors import StaleEntry, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.keys import Key, Prefix
@@ -81,7 +81,7 @@ class ShardQueue:
         self._on_loss = on_loss
         self._shards: dict[tuple[LiveNode, Coords], QueuedShard] = {}
         # What was lost while nobody waited for it, for who asks next.
-        self._untold: dict[Key, Exception] = {}
+        self._untold: dict[QueuedShard, Exception] = {}
         self._running = False
         self._news = trio.Event()
         self._slots = trio.Semaphore(_AT_ONCE)
@@ -118,22 +118,18 @@ class ShardQueue:
             await self._publish(shard)
             node.check()
 
-    async def publish(self, place: Key | Prefix) -> None:
-        """Publish what waits for a key, or for those below a prefix; raises the first failure, after trying all. What was lost before,
-        while nobody waited for it, is raised once."""
-
-        def concerns(key: Key) -> bool:
-            return key == place or (isinstance(place, Prefix) and key.startswith(place))
-
+    async def publish(self, place: Place) -> None:
+        """Publish what waits there; raises the first failure, after trying all. What was lost before, while nobody waited for it, is
+        raised once."""
         first: Exception | None = None
-        for shard in [each for each in self._shards.values() if concerns(each.key)]:
+        for shard in [each for each in self._shards.values() if each.is_at(place)]:
             try:
                 await self._publish(shard)
             except ZarrfsError as error:
                 first = first or error
-        for key in [each for each in self._untold if concerns(each)]:
-            first = first or self._untold[key]
-            del self._untold[key]
+        for shard in [each for each in self._untold if each.is_at(place)]:
+            first = first or self._untold[shard]
+            del self._untold[shard]
         if first is not None:
             raise first
 
@@ -427,7 +423,7 @@ class ShardQueue:
             if shard.written:
                 self._failed(shard, error)
             elif len(self._untold) < _MOST_UNTOLD:
-                self._untold[shard.key] = error
+                self._untold[shard] = error
         finally:
             shard.underway = False
             if shard.written:

@@ -22,7 +22,7 @@ from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
-from zarrfs.arrays.queued_shard import QueuedShard
+from zarrfs.arrays.queued_shard import Place, QueuedShard
 from zarrfs.arrays.reader import ArrayReader, ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.dialects.base import Dialect, Layout
@@ -163,8 +163,8 @@ class Hierarchy:
         """Whether anything that was written to chunks waits for its shard."""
         return bool(self._layers.pending)
 
-    async def publish(self, place: Key | Prefix) -> None:
-        """Store what was written to chunks and waits for the shard ``place``, or for those below it. Raises the first failure."""
+    async def publish(self, place: Place) -> None:
+        """Store what was written to chunks and waits there for its shards. Raises the first failure."""
         if self._layers.pending is not None:
             await self._layers.pending.publish(place)
 

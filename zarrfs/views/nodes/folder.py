@@ -191,9 +191,8 @@ class NodeFolder(OverlayDirectory):
         await self._context.editor.rename(folder.path, path)
 
     async def sync(self) -> None:
-        folder = self._context.hierarchy.folder_of(self.path)
-        await self._context.hierarchy.publish(folder)
-        await self._context.store.sync([folder])
+        self.check()
+        await self._context.sync_node(self.path)
 
     def ident(self, name: str) -> str:
         """`File.ident` of the entry called ``name``."""

@@ -237,6 +237,10 @@ class WholeArrayGroup(OverlayDirectory):
         await folder._require_empty()
         await self.context.editor.erase(folder.path)
 
+    async def sync(self) -> None:
+        self.check()
+        await self.context.sync_node(self.path)
+
     async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
         """What is staged is stored first; an array that is replaced goes before the other takes its place."""
         old = file.content
