@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -185,6 +186,20 @@ def test_fsync_of_any_folder_above_stores_what_waits(tmp_path: Path, dialect: st
         os.kill(mount.pid, signal.SIGKILL)
     with mounted(store, "--read-only") as mount:
         assert np.load(mount.path / "npy/g/a.npy")[3:9].tolist() == [3, -1, -1, -1, -1, 8]
+
+
+def test_an_array_is_resized_whatever_waited_for_the_one_that_it_replaced(tmp_path: Path) -> None:
+    (store := tmp_path / "store").mkdir()
+    options = ("--new-shards", "8", "--new-chunks", "4", "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"))
+    with mounted(store, *options, ends_with=7) as mount:
+        for name, length in (("a", 20), ("b", 30)):
+            np.save(mount.path / f"npy/{name}.npy", np.arange(length, dtype="<i4"))
+        (mount.path / "chunks/b/1").write_bytes(np.full(4, -1, "<i4").tobytes())
+        os.rename(mount.path / "npy/a.npy", mount.path / "npy/b.npy")
+        document = json.loads((mount.path / "chunks/b/.zarray").read_text())
+        (mount.path / "chunks/b/.zarray").write_text(json.dumps(document | {"shape": [22]}))
+        assert np.load(mount.path / "npy/b.npy").tolist() == [*range(20), 0, 0]
+    assert len(list((tmp_path / "cache/rescued").iterdir())) == 1
 
 
 @pytest.mark.parametrize("delay", ["0", "0.05"])

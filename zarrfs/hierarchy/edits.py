@@ -208,7 +208,9 @@ class NodeEditor:
                 raise NoSuchEntry(f"there is no array at {path}", key=path)
             if len(shape) != node.metadata.ndim:
                 raise ContentInvalid(f"{path} has {node.metadata.ndim} dimensions, which a new shape cannot change", key=path)
-            await self._hierarchy.publish(node.chunk_prefix)
+            if (live := self._hierarchy.live.at(path)) is not None:
+                # Not what waits for one that was there before: that is not told to who resizes another.
+                await self._hierarchy.publish(live)
             async with self._hierarchy.live.changing(*layout.document_keys(path)):
                 if of is not None:
                     # Whoever published was waited for.
