@@ -188,7 +188,7 @@ def test_fsync_of_any_folder_above_stores_what_waits(tmp_path: Path, dialect: st
         assert np.load(mount.path / "npy/g/a.npy")[3:9].tolist() == [3, -1, -1, -1, -1, 8]
 
 
-def test_an_array_is_resized_whatever_waited_for_the_one_that_it_replaced(tmp_path: Path) -> None:
+def test_an_array_is_resized_and_renamed_whatever_waited_for_the_one_that_it_replaced(tmp_path: Path) -> None:
     (store := tmp_path / "store").mkdir()
     options = ("--new-shards", "8", "--new-chunks", "4", "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"))
     with mounted(store, *options, ends_with=7) as mount:
@@ -199,6 +199,9 @@ def test_an_array_is_resized_whatever_waited_for_the_one_that_it_replaced(tmp_pa
         document = json.loads((mount.path / "chunks/b/.zarray").read_text())
         (mount.path / "chunks/b/.zarray").write_text(json.dumps(document | {"shape": [22]}))
         assert np.load(mount.path / "npy/b.npy").tolist() == [*range(20), 0, 0]
+        before = (mount.path / ".zarrfs/errors.jsonl").read_text()
+        os.rename(mount.path / "npy/b.npy", mount.path / "npy/c.npy")
+        assert (mount.path / ".zarrfs/errors.jsonl").read_text() == before
     assert len(list((tmp_path / "cache/rescued").iterdir())) == 1
 
 
