@@ -31,6 +31,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,11 @@ class Write:
     begin: int
     end: int | None = None
     acknowledged: bool = False
+
+    @cached_property
+    def chunks(self) -> frozenset[int]:
+        """The chunks that it changed."""
+        return frozenset(index // CHUNK for index in self.values)
 
 
 @dataclass
@@ -204,9 +210,7 @@ class Model:
             return
         if not self.demands_news and asked < self.ended:
             return
-        if any(
-            (write.end or 1 << 62) > asked and index // CHUNK in {each // CHUNK for each in write.values} for write in life.writes
-        ):
+        if any((write.end or 1 << 62) > asked and index // CHUNK in write.chunks for write in life.writes):
             # Somebody has this chunk open with changes: who reads the same file sees what he began with.
             return
         later = [
