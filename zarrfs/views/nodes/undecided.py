@@ -3,7 +3,9 @@ parts of chunk keys, or groups."""
 
 from __future__ import annotations
 
-from zarrfs.errors import ContentInvalid, ZarrfsError
+from contextlib import suppress
+
+from zarrfs.errors import ContentInvalid, EntryExists, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import GroupNode
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
@@ -47,7 +49,9 @@ async def groups_from_undecided(form: ViewFormat, path: NodePath) -> None:
     await node_from_undecided(form, path)
     form.state.holds_nodes(path)
     for each in form.state.waiting_in(path):
-        await make_group(form, each)
+        # Another task may have made the same of it, or an array.
+        with suppress(EntryExists):
+            await make_group(form, each)
         form.state.done_waiting(each)
 
 
