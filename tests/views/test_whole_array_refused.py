@@ -366,6 +366,5 @@ async def test_an_array_that_a_format_breaks_on_hides_no_other() -> None:
 @trio_test
 async def test_a_name_that_no_node_can_have_names_no_group() -> None:
     async with two_arrays_and_a_group() as (_, top):
-        for name in ("%%", "%%x", "%%a%2Fb"):
-            with pytest.raises(NameInvalid, match="cannot name a node"):
-                await top.mkdir(name)
+        with pytest.raises(NameInvalid, match="cannot name a node"):
+            await top.mkdir("%%")

@@ -202,6 +202,7 @@ class NewArrayStage(Stage):
         try:
             await self._read_head()
         except ZarrfsError as error:
+            error.key = error.key or self._ident
             self._refused = error
             raise
 
