@@ -16,6 +16,7 @@ from zarrfs.stores.anchor import Anchor, Nowhere
 from zarrfs.stores.base import Generation
 from zarrfs.stores.folder.calls import Closing, lstat
 from zarrfs.stores.folder.names import Parts, generation_of, parts_of, path_of
+from zarrfs.stores.folder.presupposed import HeldFolder
 from zarrfs.stores.folder.tree import FolderTree
 
 _MOST = 1024
@@ -140,7 +141,7 @@ def _name_of(fd: int) -> str | None:
         return None
 
 
-class FolderAnchor(Anchor):
+class FolderAnchor(HeldFolder):
     """Held open for as long as there is this object."""
 
     def __init__(self, anchors: Anchors, number: int) -> None:
@@ -149,7 +150,6 @@ class FolderAnchor(Anchor):
         self.tree = anchors.tree
 
     def opened(self) -> int | None:
-        """See `HeldFolder`."""
         return self._anchors.opened(self._number)
 
     @property

@@ -3,25 +3,26 @@ what lies in it is looked up from there."""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+import abc
 
 from zarrfs.errors import StaleEntry
 from zarrfs.keys import Prefix
+from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import presupposed
 from zarrfs.stores.folder.names import Parts, parts_of
 
 
-@runtime_checkable
-class HeldFolder(Protocol):
-    """A folder that is held by a descriptor."""
+class HeldFolder(Anchor):
+    """A folder that is held by a descriptor. ``tree``: the store that it is of."""
 
     tree: object
-    """The store that it is of."""
 
+    @abc.abstractmethod
     def opened(self) -> int | None:
         """Another descriptor of it, for the caller to close; None where it was given up."""
 
     @property
+    @abc.abstractmethod
     def is_erased(self) -> bool:
         """Whether it has no name any more."""
 
