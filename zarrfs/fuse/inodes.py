@@ -86,7 +86,8 @@ class Inode:
     @property
     def is_outdated(self) -> bool:
         """Whether it stands for a folder in whose place another one is by now."""
-        return isinstance(self.node, Directory) and self.node.is_outdated
+        node = self.node
+        return isinstance(node, Directory) and node.is_outdated
 
     @property
     def path(self) -> str:
