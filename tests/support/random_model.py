@@ -380,6 +380,8 @@ class Model:
             document = json.loads(text)
         except ValueError as error:
             raise OSError(errno.ESTALE, "somebody is writing it") from error
+        if "shape" not in document:
+            raise FileNotFoundError(errno.ENOENT, "no array: its folder is still, or again, there")
         (length,) = document["shape"]
         # A .zarray does not have attributes: by its length an array is known that nobody has resized.
         number = document.get("attributes", {}).get("life", (length - SHORTEST) / 2)
@@ -550,7 +552,8 @@ except (OSError, ValueError) as error:
 
 def ended_with(code: int, path: Path) -> OSError:
     """What a process that mapped a file met."""
-    number = errno.ESTALE if code == -signal.SIGBUS else code
+    # A file that is replaced faster than it is opened has no pages, and cannot be mapped.
+    number = errno.ESTALE if code in (-signal.SIGBUS, errno.ENODEV) else code
     return OSError(number, os.strerror(max(0, number)), str(path))
 
 

@@ -343,6 +343,9 @@ async def test_what_is_written_while_an_array_is_renamed_goes_along(
     store = MemoryStore()
     await fill(store, zarr_python.written(3, make))
     async with tree_over(store, shard_delay="600", cache_dir=str(tmp_path)) as tree:
+        async with opened(tree, "chunks/a/0") as handle:
+            await handle.write(0, bytes(16))
+            await handle.flush()
         publish = Hierarchy.publish
 
         async def and_then_written(hierarchy: Hierarchy, place: Key | Prefix) -> None:
