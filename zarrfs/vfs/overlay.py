@@ -18,7 +18,7 @@ from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, find
 from zarrfs.vfs.staging import Staged, StagingArea
-from zarrfs.vfs.temporary import Temporaries, TemporaryContent, TemporaryFile
+from zarrfs.vfs.temporary import Temporaries, TemporaryContent, TemporaryFile, staged_in
 from zarrfs.vfs.times import KeptTimes
 
 
@@ -186,8 +186,7 @@ class OverlayDirectory(Directory):
 
     def _staged(self) -> dict[str, Staged]:
         """What is written to files directly in it, and not stored yet, by name."""
-        found = self._layers.staging.unpublished_in(self.here)
-        return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
+        return staged_in(self._layers.staging, self.here)
 
     # --- what is done in it -------------------------------------------------------------------------------------------------
 

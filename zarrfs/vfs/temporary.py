@@ -28,7 +28,7 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Buffer, Entry, Handle, OpenFlags
 from zarrfs.vfs.spill_buffer import SpillBuffer
 from zarrfs.vfs.stage import Stage, StagingRoom
-from zarrfs.vfs.staging import StagingArea
+from zarrfs.vfs.staging import Staged, StagingArea
 
 _EVERYWHERE = re.compile(r".*(\.[0-9a-f]{32}\.partial|\.__lock)", re.DOTALL)
 _PIECE_NBYTES = 1 << 20
@@ -38,6 +38,13 @@ _ZEROS = bytes(_PIECE_NBYTES)
 def is_temporary(name: str) -> bool:
     """Whether a file of this name is temporary in every view."""
     return _EVERYWHERE.fullmatch(name) is not None
+
+
+def staged_in(staging: StagingArea, folder: str) -> dict[str, Staged]:
+    """What is written to files directly in a folder and not stored yet, by name, but for temporary ones; ``folder``: what their idents
+    begin with, with the trailing slash."""
+    found = staging.unpublished_in(folder)
+    return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
 
 
 class Temporaries:

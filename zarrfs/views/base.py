@@ -80,6 +80,10 @@ class ViewContext:
         self.temporaries.remove_below(prefix)
         self.times.forget_below(prefix)
 
+    async def folder_mtime_ns(self, path: NodePath) -> int | None:
+        """When names in the folder of the node at ``path`` last changed, as the store has it."""
+        return await self.store.prefix_mtime_ns(self.hierarchy.folder_of(path))
+
     async def sync_node(self, path: NodePath) -> None:
         """fsync(2) of the folder of a node: what was written to chunks in it waits no longer, wherever their keys lie."""
         await self.hierarchy.publish(path)

@@ -134,7 +134,7 @@ class GroupChildren:
                 index += 1
                 shown = await self._show(names.name_of(name), node)
                 if shown.is_directory:
-                    shown.mtime_ns = await self.context.store.prefix_mtime_ns(hierarchy.folder_of(node.path))
+                    shown.mtime_ns = await self.context.folder_mtime_ns(node.path)
                 elif siblings is None:
                     siblings = await hierarchy.child_names(self.path)
                 yield (await self._free(shown, documents, siblings)).entry

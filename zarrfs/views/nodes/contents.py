@@ -19,9 +19,9 @@ from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
 from zarrfs.vfs.staging import Staged
-from zarrfs.vfs.temporary import TemporaryContent
+from zarrfs.vfs.temporary import TemporaryContent, staged_in
 from zarrfs.views.group_directory import Child, GroupChildren, unsupported_child
-from zarrfs.views.nodes.document import document_children, staged_in
+from zarrfs.views.nodes.document import document_children
 from zarrfs.views.nodes.missing_chunks import MissingChunks
 from zarrfs.views.nodes.view_format import ViewFormat
 
@@ -87,7 +87,7 @@ class GroupContents(GroupChildren, FolderContents):
     async def _copy(self) -> Entry | None:
         """The entry of the document with the consolidated copy, where there is one, or one is being written."""
         form, name = self._form, self._form.copy_document
-        staged = staged_in(form, self.path).get(name)
+        staged = staged_in(self.context.staging, form.ident(self.path, "")).get(name)
         if staged is not None and staged.size is not None:
             return name, False, staged.size, staged.mtime_ns, self.context.writable
         return await form.copies.entry(self.node)
@@ -345,11 +345,6 @@ class UnsupportedContents(FolderContents):
         raise NotPermitted(f"files cannot be created here: {name!r}", key=name)
 
 
-async def folder_mtime_ns(form: ViewFormat, path: NodePath) -> int | None:
-    """The time that the store has of the folder at ``path``."""
-    return await form.context.store.prefix_mtime_ns(form.context.hierarchy.folder_of(path))
-
-
 async def folder_entry(form: ViewFormat, path: NodePath) -> Entry:
     """The entry of the folder at ``path`` in a listing."""
-    return names.name_of(path.name), True, 0, await folder_mtime_ns(form, path), form.context.writable
+    return names.name_of(path.name), True, 0, await form.context.folder_mtime_ns(path), form.context.writable

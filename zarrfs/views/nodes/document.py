@@ -16,8 +16,7 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Buffer
-from zarrfs.vfs.staging import Staged
-from zarrfs.vfs.temporary import TemporaryContent
+from zarrfs.vfs.temporary import staged_in
 from zarrfs.views.group_directory import Child
 from zarrfs.views.nodes.undecided import chunks_from_undecided
 from zarrfs.views.nodes.view_format import DocumentContent, ViewFormat
@@ -166,7 +165,7 @@ async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> li
     context, path = form.context, node.path
     shown = await form.shown_documents(node)
     sizes: dict[str, tuple[int, int | None]] = {name: (len(text), mtime_ns) for name, (text, mtime_ns) in shown.items()}
-    for name, one in staged_in(form, path).items():
+    for name, one in staged_in(context.staging, form.ident(path, "")).items():
         if name in form.documents and one.size is not None:
             sizes[name] = one.size, one.mtime_ns
     return [
@@ -180,12 +179,6 @@ async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> li
         )
         for name, (size, changed_ns) in sorted(sizes.items())
     ]
-
-
-def staged_in(form: ViewFormat, path: NodePath) -> dict[str, Staged]:
-    """What is staged for chunks and documents directly in a folder, by name."""
-    found = form.context.staging.unpublished_in(form.ident(path, ""))
-    return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
 
 
 def check_only_shape_differs(ident: str, before: ArrayMetadata, after: ArrayMetadata, names: dict[str, str]) -> None:

@@ -42,7 +42,6 @@ from zarrfs.views.nodes.contents import (
     GroupContents,
     UndecidedContents,
     UnsupportedContents,
-    folder_mtime_ns,
 )
 from zarrfs.views.nodes.undecided import groups_from_undecided, make_group, node_from_undecided
 from zarrfs.views.nodes.view_format import DocumentContent, NodeContent, ViewFormat
@@ -88,7 +87,7 @@ class NodeFolder(OverlayDirectory):
         return await super().attributes()
 
     async def stored_mtime_ns(self) -> int | None:
-        return await folder_mtime_ns(self.form, self.path)
+        return await self._context.folder_mtime_ns(self.path)
 
     async def look(self, name: str) -> tuple[Node, Attributes | None]:
         return await (await self._kind()).look(name)

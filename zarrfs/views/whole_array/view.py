@@ -177,7 +177,7 @@ class WholeArrayGroup(OverlayDirectory):
     # --- what is there ------------------------------------------------------------------------------------------------------
 
     async def stored_mtime_ns(self) -> int | None:
-        return await self.context.store.prefix_mtime_ns(self.context.hierarchy.folder_of(self.path))
+        return await self.context.folder_mtime_ns(self.path)
 
     async def look(self, name: str) -> tuple[Node, Attributes | None]:
         array = await self._files.array(name)
