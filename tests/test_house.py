@@ -25,11 +25,11 @@ HOUSE = """
     lifecycle       options own_files
     options         own_files
     fuse            vfs in_flight memory
-    views           vfs hierarchy arrays containers dialects model stores.base stores.anchor memory threads registry
+    views           vfs hierarchy arrays containers dialects model stores.base memory threads registry
     vfs             memory threads durability
-    hierarchy       arrays dialects codecs model stores.base stores.anchor stores.moving threads fences registry
-    transformers    arrays model stores.base stores.anchor stores.locks stores.moving fences in_flight
-    arrays          codecs model stores.base stores.anchor stores.locks memory threads
+    hierarchy       arrays dialects codecs model stores.base stores.moving threads fences registry
+    transformers    arrays model stores.base stores.locks stores.moving fences in_flight
+    arrays          codecs model stores.base stores.locks memory threads
     stores          memory threads durability registry
     containers      model
     dialects        codecs model
@@ -43,6 +43,8 @@ HOUSE = """
     fences          -
     own_files       -
 """
+# Who may use the interface of stores may use what its operations take and return.
+STORE_INTERFACE = {"stores.anchor", "stores.change", "stores.presupposing", "stores.values"}
 EVERYWHERE = {"", "errors", "keys", "printable"}
 # Packages of plug-ins, each of which is one module or one package in them.
 PLUGGED = ("codecs", "containers", "dialects", "stores", "views")
@@ -56,6 +58,9 @@ def layers(text: str) -> dict[str, set[str]]:
     for unit, *below in rows:
         if below == ["everything", "below"]:
             house[unit] = set(units[units.index(unit) + 1 :])
+    for below in house.values():
+        if "stores.base" in below:
+            below |= STORE_INTERFACE
     return house | {unit: set() for unit in EVERYWHERE}
 
 

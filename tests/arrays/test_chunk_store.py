@@ -23,8 +23,9 @@ from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.shards import ShardSpec
-from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 

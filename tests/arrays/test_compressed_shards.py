@@ -16,8 +16,9 @@ from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, Meta
 from zarrfs.keys import ByteRange, Key
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.shards import ShardSpec
-from zarrfs.stores.base import Buffer, KeyStat, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 

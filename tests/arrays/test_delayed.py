@@ -21,8 +21,9 @@ from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.model.shards import ShardSpec
-from zarrfs.stores.base import Buffer, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer
 from zarrfs.transformers.observed import ObservedStore
 
 ARRAY = node((8,), ShardSpec((4,)))

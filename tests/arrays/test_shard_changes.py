@@ -14,8 +14,8 @@ from zarrfs.arrays.chunk_store import Lasting, Written
 from zarrfs.errors import GenerationMismatch
 from zarrfs.keys import Key
 from zarrfs.model.shards import ShardSpec
-from zarrfs.stores.base import Buffer
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer
 
 ARRAY = node((4,), ShardSpec((4,), index_codecs=CHECKED))
 

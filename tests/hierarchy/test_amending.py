@@ -17,9 +17,10 @@ from tests.support.stores import contents, fill
 from tests.support.trees import read, tree_over, write
 from zarrfs.errors import StoreFull, ZarrfsError
 from zarrfs.keys import Key
-from zarrfs.stores.base import Buffer, Generation, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 
 ZARRAY = json.loads(array_document((4,), (2,), "|u1"))

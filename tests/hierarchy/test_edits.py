@@ -39,7 +39,8 @@ from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import from_name
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
-from zarrfs.stores.base import Change, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.change import Change
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import open_store
 from zarrfs.transformers.observed import ObservedStore

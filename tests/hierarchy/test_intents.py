@@ -16,8 +16,9 @@ from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, StoreAccessD
 from zarrfs.hierarchy.intents import VERSION, Intent, Intents, Record, copy_into_place, settle
 from zarrfs.hierarchy.recovery import Recovered, demand_known, recover
 from zarrfs.keys import APART, Key, NodePath, Prefix
-from zarrfs.stores.base import Buffer, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer
 from zarrfs.transformers.forwarding import ForwardingStore
 
 PATH, PLACE, SOURCE, DOCUMENT = NodePath("/a"), Prefix("data/a/"), Prefix("data/b/"), Key("meta/a.array")

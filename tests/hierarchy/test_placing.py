@@ -39,8 +39,8 @@ from zarrfs.hierarchy.placing import Placing
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.model.data_type import from_name
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.base import Buffer, Generation
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 

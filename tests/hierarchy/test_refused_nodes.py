@@ -11,13 +11,13 @@ import pytest
 import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
-from tests.hierarchy.test_roots import DRAFT_ARRAY, MIXED, V2_ARRAY, V2_GROUP, V3_GROUP, draft_2019, element, over
+from tests.hierarchy.test_roots import MIXED, V2_ARRAY, V2_GROUP, V3_GROUP, draft_2019, element, over
 from tests.support.arrays import Example, reading, store_of
 from tests.support.small_shards import UnlistableStore
 from tests.support.stores import InterruptedStore, WaitingStore, contents, fill
 from zarrfs.dialects.v3_2019 import dialect as v3_2019
 from zarrfs.errors import EntryExists, HiddenKeys, MetadataError, MetadataUnsupported, StoreTimeout
-from zarrfs.hierarchy import nodes, stored_documents
+from zarrfs.hierarchy import nodes
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.new_arrays import NewArrays
@@ -25,9 +25,10 @@ from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.data_type import from_name
 from zarrfs.model.metadata import UnsupportedNode
-from zarrfs.stores.base import Buffer, Generation, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Answer, Got
 from zarrfs.transformers.forwarding import ForwardingStore
 
 A = Example((4,), (2,))
@@ -203,35 +204,22 @@ async def test_the_entry_points_of_a_store_are_read_once_however_many_ask() -> N
 
 
 class Replaced(ForwardingStore):
-    """Somebody stores each document again just before the rest of it is compared."""
+    """Somebody stores each array's document again just after it was read."""
 
-    replaces = True
-
-    async def get_partial_values(
-        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
-    ) -> list[Buffer | None]:
-        key, each = key_ranges[0]
-        if self.replaces and if_generation is not None and each.resolve(1000)[0] and key.endswith((".zarray", ".array")):
-            value = await self.inner.get(key)
-            assert value is not None
-            await self.inner.set(key, value)
-        return await super().get_partial_values(key_ranges, if_generation=if_generation)
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        answers = await self.inner.get_many(key_ranges)
+        for (key, _), answer in zip(key_ranges, answers, strict=True):
+            if isinstance(answer, Got) and key.endswith((".zarray", ".array")):
+                await self.inner.set(key, answer.value)
+        return answers
 
 
 @pytest.mark.parametrize("values", [{".zgroup": V2_GROUP, "x/.zarray": V2_ARRAY}, draft_2019("", "x")], ids=["v2", "v3_2019"])
 @trio_test
-async def test_a_large_document_is_known_by_its_generation_if_it_is_that_to_its_last_byte(
-    values: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stored_documents, "_COMPARED_NBYTES", len(DRAFT_ARRAY) // 3)
+async def test_an_array_is_known_by_the_generation_of_the_document_that_was_read(values: dict[str, bytes]) -> None:
     inner = MemoryStore()
     await fill(inner, values)
-    store = Replaced(inner)
-    opened = await reading(store).array("x")
-    # It may be another's.
-    assert opened.live.document is not None and opened.live.generation is None
-    store.replaces = False
-    opened = await reading(store).array("x")
-    assert opened.live.document is not None
-    stat = await inner.stat(opened.live.document)
-    assert stat is not None and opened.live.generation == stat.generation
+    key = Key(next(key for key in values if key.endswith((".zarray", ".array"))))
+    before = await inner.stat(key)
+    opened = await reading(Replaced(inner)).array("x")
+    assert before is not None and (opened.live.document, opened.live.generation) == (key, before.generation)

@@ -22,8 +22,8 @@ from tests.support.trees import load, names, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import AcrossViews, StoreFull, StoreUnsupported, ZarrfsError
 from zarrfs.keys import APART, Key, Prefix
-from zarrfs.stores.base import Buffer, Generation
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.values import Buffer, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory
 

@@ -24,8 +24,8 @@ from tests.support.length import FULL
 from tests.support.trees import READ_ONLY, tree_of, tree_over, walk
 from zarrfs.errors import StaleEntry, ZarrfsError
 from zarrfs.keys import ByteRange, Key
-from zarrfs.stores.base import Buffer, Generation, KeyStat
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.values import Answer, Buffer, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Directory, OpenFlags
@@ -66,6 +66,9 @@ class Interposed(ForwardingStore):
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return await self._then(self.inner.get_with_stat(key, byte_range))
+
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        return await self._then(self.inner.get_many(key_ranges))
 
     async def stat(self, key: Key) -> KeyStat | None:
         return await self._then(self.inner.stat(key))

@@ -32,7 +32,7 @@ from tests.support.small_stores import array_document, write
 from zarrfs.keys import Prefix
 from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.options.config import MountConfig
-from zarrfs.stores.base import Change
+from zarrfs.stores.change import Change
 from zarrfs.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.fuse

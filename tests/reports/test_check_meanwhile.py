@@ -21,8 +21,9 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ByteRange, Key, NodePath
 from zarrfs.options.config import MountConfig
 from zarrfs.reports import check, check_grid, check_shards
-from zarrfs.stores.base import Buffer, Generation, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 
 SHARDED = {"a/zarr.json": document(64, 16, sharding(4)), **{f"a/c/{number}": shard(4, CHUNKS) for number in range(4)}}

@@ -21,8 +21,9 @@ from zarrfs.options.config import MountConfig
 from zarrfs.reports import check_text, offline
 from zarrfs.reports.check import check
 from zarrfs.reports.findings import Finding, Report
-from zarrfs.stores.base import Buffer, KeyStat, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 
 CHUNKS = {0: b"abcd", 1: b"efgh", 3: b"mnop"}

@@ -279,7 +279,8 @@ def test_what_cannot_be_read_is_told_and_hides_nothing_else(
     place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     inner = MemoryStore()
-    trio.run(fill, inner, SMALL | {"g/.zgroup": SMALL[".zgroup"], "g/b/.zarray": SMALL["a/.zarray"]})
+    there = {place: b"{}"} if place == "a/meta" else {}
+    trio.run(fill, inner, SMALL | {"g/.zgroup": SMALL[".zgroup"], "g/b/.zarray": SMALL["a/.zarray"]} | there)
 
     async def open_it(url: str, read_only: bool = False) -> Store:
         return BadPlace(inner, place)

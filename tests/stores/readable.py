@@ -16,6 +16,7 @@ from tests.support.stores import contents, names
 from zarrfs.errors import GenerationMismatch, KeyUnusable
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
+from zarrfs.stores.values import MISSING, Got
 
 Filled = Callable[[Mapping[str, bytes]], AbstractAsyncContextManager[Store]]
 
@@ -88,6 +89,31 @@ class ReadableConformance:
             for byte_range, part in ((WHOLE, b"0123456789"), (ByteRange.suffix(3), b"789"), (ByteRange(2, 3), b"234")):
                 found = await store.get_with_stat(A, byte_range)
                 assert found is not None and (bytes(found[0]), found[1]) == (part, stat)
+
+    @trio_test
+    async def test_a_batch_answers_for_each_key_with_what_stat_returns(self, filled: Filled) -> None:
+        values = {f"n/{number}": b"%d" % number for number in range(40)}
+        async with filled({A: b"0123456789", C: b"", **values}) as store:
+            stat = await store.stat(A)
+            assert stat is not None
+            wanted = [(B, WHOLE), (A, ByteRange(2, 3)), (C, WHOLE), (A, ByteRange(8, 99)), (Key("d"), WHOLE)]
+            missing, part, empty, end, prefix = await store.get_many(wanted)
+            assert missing is prefix is MISSING
+            assert isinstance(part, Got) and (bytes(part.value), part.stat) == (b"234", stat)
+            assert isinstance(end, Got) and (bytes(end.value), end.stat) == (b"89", stat)
+            assert isinstance(empty, Got) and (bytes(empty.value), empty.stat.size) == (b"", 0)
+            answers = await store.get_many([(Key(key), WHOLE) for key in values])
+            assert [bytes(each.value) for each in answers if isinstance(each, Got)] == list(values.values())
+            assert await store.get_many([]) == []
+
+    @trio_test
+    async def test_a_look_at_a_prefix_ends_after_some_names(self, filled: Filled) -> None:
+        async with filled({"a/b": b"1", "a/c/d": b"22", **{f"n/{number}": b"" for number in range(300)}}) as store:
+            found = await store.peek(Prefix("a/"), 10)
+            assert found is not None and sorted(found)[0][:3] == ("b", False, 1) and sorted(found)[1][:2] == ("c", True)
+            assert len(await store.peek(Prefix("n/"), 7) or ()) == 7
+            assert len(await store.peek(Prefix("n/"), 300) or ()) == len(await store.peek(Prefix("n/"), 400) or ()) == 300
+            assert await store.peek(Prefix("a/b/"), 10) is await store.peek(Prefix("x/"), 10) is None
 
     @trio_test
     async def test_the_examples_of_the_specification(self, filled: Filled) -> None:

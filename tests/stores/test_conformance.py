@@ -33,7 +33,9 @@ def test_one_new_file_is_a_new_store_under_the_whole_suite(tmp_path: Path) -> No
         textwrap.dedent(
             '''
             """A store in a dictionary."""
-            from zarrfs.stores.base import KeyStat, Store, StorePlugin
+            from zarrfs.stores.base import Store
+            from zarrfs.stores.values import KeyStat
+            from zarrfs.stores.base import StorePlugin
 
             class ShelfStore(Store):
                 def __init__(self, read_only):

@@ -10,7 +10,8 @@ from trio.testing import trio_test
 from tests.support.stores import contents
 from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
 
 
 class LeastStore(Store):

@@ -9,8 +9,8 @@ import pytest
 from trio.testing import trio_test
 
 from zarrfs.keys import ByteRange, Key
-from zarrfs.stores.base import Buffer
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer
 
 A = Key("a")
 

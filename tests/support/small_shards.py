@@ -11,7 +11,8 @@ import google_crc32c
 
 from zarrfs.errors import StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 
 EMPTY = 2**64 - 1

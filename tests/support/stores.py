@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 import trio
 
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 
 
@@ -62,6 +63,11 @@ class InterruptedStore(ForwardingStore):
         await self.interrupt("get_partial_values", key)
         return await super().get_with_stat(key, byte_range)
 
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        for key, _ in key_ranges:
+            await self.interrupt("get_partial_values", key)
+        return await super().get_many(key_ranges)
+
     async def stat(self, key: Key) -> KeyStat | None:
         await self.interrupt("stat", key)
         return await super().stat(key)
@@ -82,6 +88,10 @@ class InterruptedStore(ForwardingStore):
         await self.interrupt("list_dir", prefix)
         async for entry in super().list_dir(prefix):
             yield entry
+
+    async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
+        await self.interrupt("list_dir", prefix)
+        return await super().peek(prefix, most)
 
 
 class FailingStore(InterruptedStore):

@@ -58,5 +58,6 @@ def test_a_forwarding_store_forwards_every_operation() -> None:
         "list",
         "get_partial_values_now",
         "get_with_stat_now",
+        "get_many_now",
         "stat_now",
     }

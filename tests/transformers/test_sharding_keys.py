@@ -13,7 +13,7 @@ from zarrfs.keys import Key, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardSpec
-from zarrfs.stores.base import Change
+from zarrfs.stores.change import Change
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.grid_keys import GridKeys

@@ -15,9 +15,10 @@ from zarrfs.errors import GenerationMismatch, StoreTimeout
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardSpec
-from zarrfs.stores.base import Buffer, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore

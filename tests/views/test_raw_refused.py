@@ -23,7 +23,8 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import Change, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.change import Change
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory, OpenFlags

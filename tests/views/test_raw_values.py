@@ -12,8 +12,9 @@ from tests.support.trees import READ_ONLY, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, Change, Generation
+from zarrfs.stores.change import Change
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Buffer, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 from zarrfs.vfs.temporary import TemporaryFile

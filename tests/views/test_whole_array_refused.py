@@ -33,7 +33,7 @@ from zarrfs.errors import (
 )
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.metadata import ArrayMetadata
-from zarrfs.stores.base import Change
+from zarrfs.stores.change import Change
 from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
 from zarrfs.views.whole_array.view import WholeArrayRoot
 

@@ -26,7 +26,7 @@ from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.model.variable_fill import element
-from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Buffer, Generation, KeyStat
 
 Elements = np.ndarray[Any, np.dtype[Any]]
 

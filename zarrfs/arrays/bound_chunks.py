@@ -17,7 +17,7 @@ from zarrfs.arrays.live_node import LiveNode
 from zarrfs.errors import ChunkError, LayoutChanged, NodeMoving, StaleEntry, ZarrfsError
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Buffer, Generation, KeyStat
 
 T = TypeVar("T")
 

@@ -19,7 +19,8 @@ from zarrfs.errors import ChunkError, GenerationMismatch, StoreAccessDenied, Sto
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
-from zarrfs.stores.base import Buffer, Generation, KeyStat, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.values import Buffer, Generation, KeyStat
 
 StoredChunk = tuple[Coords, int, int | None]
 """Coordinates, stored bytes, mtime_ns (None where the store keeps none)."""

@@ -21,7 +21,7 @@ from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.memory.spill import in_memory
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.codec_spec import CodecSpec
-from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Buffer, Generation, KeyStat
 
 # Readers go through the shards of an array one after the other. What is large lies in files.
 _REMEMBERED = 8

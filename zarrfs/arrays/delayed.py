@@ -17,7 +17,7 @@ from zarrfs.errors import ChunkError, GenerationMismatch
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Buffer, Generation, KeyStat
 
 T = TypeVar("T")
 

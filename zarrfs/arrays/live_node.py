@@ -19,8 +19,8 @@ from zarrfs.errors import NodeInDoubt, NodeMoving, StaleEntry, StoreTimeout
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.anchor import Anchor
-from zarrfs.stores.base import presupposing
 from zarrfs.stores.locks import LockTable
+from zarrfs.stores.presupposing import presupposing
 
 _FENCED_SECONDS = 1.0
 _CONFIRMATIONS = 64

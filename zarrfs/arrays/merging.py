@@ -21,7 +21,7 @@ from zarrfs.arrays.padding import is_padding
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.memory import spill
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.values import Buffer
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 

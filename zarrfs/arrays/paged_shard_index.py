@@ -16,7 +16,7 @@ from zarrfs.errors import ShardIndexInvalid, TooLarge
 from zarrfs.keys import ByteRange
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.shards import EMPTY, Pairs, ShardSpec, are_there, with_plain_holes
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.values import Buffer
 
 HELD_NBYTES = 4 << 20
 """An index of up to so many bytes is held whole, and a shard with such an index can be written."""

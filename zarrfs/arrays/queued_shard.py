@@ -15,7 +15,7 @@ from zarrfs.errors import StoreTimeout
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.values import Buffer
 
 RETRY_SECONDS = (5.0, 300.0)
 """How long a publish that failed waits to be tried again: at first, and at most."""

@@ -37,7 +37,7 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.slab import SlabGrid
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)

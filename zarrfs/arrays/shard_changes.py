@@ -13,7 +13,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import Pairs, ShardSpec, assemble
-from zarrfs.stores.base import Buffer, KeyStat
+from zarrfs.stores.values import Buffer, KeyStat
 
 UNSEEN = KnownShard(KeyStat(0, None, ""), FoundPairs({}), ("", None))
 """A shard that is replaced whole, so that nobody has looked what was there."""

@@ -13,7 +13,7 @@ from zarrfs.arrays.turns import Turns
 from zarrfs.errors import ShardIndexInvalid
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import ShardIndex
-from zarrfs.stores.base import Generation, KeyStat
+from zarrfs.stores.values import Generation, KeyStat
 
 # What is known of a shard beside the pairs of its index.
 _ENTRY_NBYTES = 1024

@@ -21,7 +21,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, with_plain_holes
-from zarrfs.stores.base import Buffer, KeyStat
+from zarrfs.stores.values import Buffer, KeyStat
 
 TRIES = 8
 """A shard that others replace so often while it is being read is not read."""

@@ -28,7 +28,8 @@ from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.base import Buffer, Change
+from zarrfs.stores.change import Change
+from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec
-from zarrfs.stores.base import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Buffer, Generation, KeyStat
 
 WIDTH = 16
 """Shards that are looked at at once."""

@@ -23,7 +23,7 @@ from zarrfs.errors import TooLarge, ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.memory.spill import Buffers, array
 from zarrfs.model.chunk_grid import Coords, Shape
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 _WIDTH = CPU_THREADS + 1

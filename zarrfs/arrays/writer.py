@@ -33,7 +33,7 @@ from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, RegularGrid, Shape
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection
 from zarrfs.model.chunk_runs import ChunkRun, runs
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)

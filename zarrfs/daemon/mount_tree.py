@@ -44,7 +44,8 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.options.cache_directory import cache_directory
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
-from zarrfs.stores.base import Change, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.change import Change
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.noted import NotedStore
 from zarrfs.transformers.observed import ObservedStore

@@ -27,8 +27,9 @@ from zarrfs.hierarchy.roots import dialects
 from zarrfs.keys import Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.base import Buffer, Store
+from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.values import Buffer
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.node import no_such_entry
 from zarrfs.vfs.staging import Staged

@@ -65,6 +65,9 @@ class ArraysOnlyLayout(Layout):
         folder = self.listing_prefix(path)
         return folder.key(self.array_name), folder.key(self.attributes_name)
 
+    def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return self.document_keys(path)[:1]
+
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         key, attributes_key = self.document_keys(path)
         if key not in documents or (document := self.read_array(key, documents)) is None:

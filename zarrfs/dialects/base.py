@@ -129,6 +129,10 @@ class Layout(abc.ABC):
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Keys that may hold the documents of the node at ``path``, all of which `parse` wants to see."""
 
+    def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
+        """Those of `document_keys` of which one has a value where there is a node: the others are asked for when one of these has."""
+        return self.document_keys(path)
+
     def group_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Those of `document_keys` that make a group of the node where no array's document is at the same path; none where one document
         says what a node is."""

@@ -33,6 +33,9 @@ class RootedLayout(Layout):
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         return self.inner.document_keys(self._inside(path))
 
+    def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return self.inner.deciding_keys(self._inside(path))
+
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         node = self.inner.parse(self._inside(path), documents)
         return replace(node, path=path) if node is not None else None

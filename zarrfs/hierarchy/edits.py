@@ -36,8 +36,8 @@ from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps, st
 from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, place_of
+from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.renaming import Renaming
-from zarrfs.hierarchy.stored_documents import holds_only_chunks
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node

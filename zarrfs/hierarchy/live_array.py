@@ -10,7 +10,7 @@ from zarrfs.arrays.live_node import Confirm, LiveNode
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayMetadata
-from zarrfs.stores.base import Generation
+from zarrfs.stores.values import Generation
 
 Said = tuple[Key | None, Generation | None]
 """The document that says what a node is, and its generation; None for a node without one."""

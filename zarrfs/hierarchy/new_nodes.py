@@ -12,7 +12,7 @@ from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.intents import erase_in_steps
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.stored_documents import holds_only_chunks
+from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.stores.base import Store

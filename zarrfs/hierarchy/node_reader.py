@@ -11,8 +11,9 @@ from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.hierarchy.live_array import Said
+from zarrfs.hierarchy.probe import Probe
 from zarrfs.hierarchy.roots import Roots
-from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight, with_stored_scalar
+from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight, with_stored_scalar
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
@@ -44,31 +45,26 @@ class NodeReader:
         self.uses_copies = not store.listable
         """Whether a node may have been read from a consolidated copy."""
 
-    async def read(
-        self, path: NodePath, layouts: Sequence[Layout], expected: str | None
-    ) -> tuple[Found | None, dict[Key, bytes | None]]:
-        """What is found at ``path``, None where there are no documents of a node, and those that were read. ``expected``: the dialect
-        that is asked first."""
-        read: dict[Key, bytes | None] = {}
+    async def read(self, path: NodePath, layouts: Sequence[Layout], expected: str | None) -> tuple[Found | None, Probe]:
+        """What is found at ``path``, None where there are no documents of a node, and the look at it. ``expected``: the dialect that is
+        asked first."""
         try:
-            return await self._read(path, layouts, read, expected, self._stored.get_small), read
+            probe = self._stored.probe(path, layouts, expected, self._stored.get_small)
+            return await self._read(path, probe), probe
         except LargeDocument:
             async with self._stored.turn:
-                found = await self._read(path, layouts, read, expected, self._stored.get)
+                probe = self._stored.probe(path, layouts, expected, self._stored.get)
+                found = await self._read(path, probe)
                 # Whoever needs one of them again gets it again: they are held by one task at a time.
-                return found, {key: value for key, value in read.items() if value is None or len(value) <= SMALL_NBYTES}
+                for key in [key for key, each in probe.read.items() if each is not None and len(each.content) > SMALL_NBYTES]:
+                    del probe.read[key]
+                return found, probe
 
-    async def _read(
-        self,
-        path: NodePath,
-        layouts: Sequence[Layout],
-        read: dict[Key, bytes | None],
-        expected: str | None,
-        get: GetDocuments,
-    ) -> Found | None:
+    async def _read(self, path: NodePath, probe: Probe) -> Found | None:
         digest = hashlib.blake2b(digest_size=16)
         newest: int | None = None
-        async for layout, documents in self._stored.by_layout(path, layouts, read, expected, get):
+        async for layout, found in probe.by_layout():
+            documents = contents(found)
             begins = self._roots.begins_at(layout, path)
             tells = bool(documents) or await self._stored.copy_counts(path, layout)
             if not tells and not begins:
@@ -77,12 +73,10 @@ class NodeReader:
             for key, value in documents.items():
                 digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "backslashreplace"))
                 await threads.cpu(len(value), digest.update, value)
+                stat = found[key].stat
                 if said[0] is None:
-                    stat, generation = await self._stored.stat_of(key, value)
-                    said = (key, generation) if stat is not None else said
-                else:
-                    stat = await self._store.stat(key)
-                if stat is not None and stat.mtime_ns is not None:
+                    said = key, stat.generation
+                if stat.mtime_ns is not None:
                     newest = max(newest or 0, stat.mtime_ns)
             try:
                 if begins:

@@ -1,8 +1,7 @@
 """The nodes of a store: which there are, what their documents say, and which of them a changed key concerns.
 
-Dialects say which keys hold documents and what they mean; this module gets the documents, remembers the nodes for a while, and hands
-out arrays ready to be read. Hierarchies of several dialects may share a store: at each path every dialect that can lie there is asked,
-in the order of their priority, and the first whose documents are there wins.
+Dialects say which keys hold documents and what they mean; this module remembers the nodes for a while, and hands out arrays ready to be
+read. Several hierarchies may share a store: of those that can have a node at a path, the first in the order of their dialects has it.
 """
 
 from __future__ import annotations
@@ -34,9 +33,10 @@ from zarrfs.hierarchy.live_array import LiveArray, OpenArray, Said
 from zarrfs.hierarchy.live_nodes import LiveNodes
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
 from zarrfs.hierarchy.node_reader import NodeReader
+from zarrfs.hierarchy.probe import Document
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
-from zarrfs.hierarchy.stored_documents import StoredDocuments
+from zarrfs.hierarchy.stored_documents import StoredDocuments, contents
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
@@ -151,7 +151,7 @@ class Hierarchy:
     async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
         """What the store holds under ``keys`` now, without those that hold nothing; of what is too long to be a document, as much as
         shows that."""
-        return await self._stored.get(tuple(dict.fromkeys(keys)))
+        return contents(await self._stored.get(tuple(dict.fromkeys(keys))))
 
     def array_of(self, node: ArrayNode, making: LiveArray | None = None) -> Array:
         """The array that ``node`` describes, whether or not its documents are stored, and whoever uses one there; ``making``: that is
@@ -406,8 +406,8 @@ class Hierarchy:
 
     async def looked_at_again(self, path: NodePath) -> Node | None:
         """As `node`, of which nothing is known before."""
+        # What is being read may be older than what the caller has seen.
         if (underway := self._underway.get(path)) is not None:
-            # What it reads may be older than what the caller has seen.
             await underway.landed()
         self._expire(path)
         return await self.node(path)
@@ -415,15 +415,15 @@ class Hierarchy:
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said]:
         """The node, a digest of its documents, the newest time of them, and which of them says what it is."""
         layouts = await self._roots.layouts_at(path)
-        found, read = await self._reading.read(path, layouts, self._expected(path))
+        found, probe = await self._reading.read(path, layouts, self._expected(path))
         if found is not None:
             return found
-        if await self._is_below_unknown_root(path, read):
+        if await self._is_below_unknown_root(path, probe.read):
             return await self._read(path)
         # A hierarchy with an entry point has a root group, said or not.
         digest = hashlib.blake2b(digest_size=16)
         expected = self._expected(path)
-        owner = self._roots.opened_at(path) or await self._stored.implied_by(path, layouts, expected)
+        owner = self._roots.opened_at(path) or await probe.implied_by()
         if path == ROOT or path in self.empty_groups or owner is not None:
             owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
             attributes = self.empty_groups.attributes(path)
@@ -432,7 +432,7 @@ class Hierarchy:
             return group, digest.digest(), None, (None, None)
         return None, digest.digest(), None, (None, None)
 
-    async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, bytes | None]) -> bool:
+    async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None]) -> bool:
         """Whether ``path``, at which nothing was found, is in a hierarchy of which only its root tells, found by this."""
         found = len(self._roots.known)
         for above in path.ancestors():
@@ -446,5 +446,5 @@ class Hierarchy:
 
     def _expected(self, path: NodePath) -> str | None:
         """The dialect that a node at ``path`` probably has."""
-        parent = known.node if (known := self._known.get(path.parent)) is not None else None
-        return parent.dialect if parent is not None else None
+        parent = known.node if path != ROOT and (known := self._known.get(path.parent)) is not None else None
+        return parent.dialect if parent is not None else self._roots.dialect_at(path)

@@ -11,10 +11,10 @@ import trio
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, Record, copy_into_place
-from zarrfs.hierarchy.stored_documents import holds_only_chunks
+from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.base import Generation
+from zarrfs.stores.values import Generation
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from zarrfs.hierarchy.intents import Intent, Intents, Record
 from zarrfs.hierarchy.moves import Place, exists
 from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.stored_documents import holds_only_chunks
+from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.moving import moving

@@ -20,8 +20,9 @@ from zarrfs import registry, threads
 from zarrfs.arrays.flight import Flight
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.rooted import RootedLayout
-from zarrfs.errors import NameInvalid, UsageError
-from zarrfs.hierarchy.stored_documents import GetDocuments, LargeDocument, StoredDocuments, weight
+from zarrfs.errors import NameInvalid, StoreAccessDenied, UsageError
+from zarrfs.hierarchy.probe import Document, GetDocuments
+from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
@@ -88,6 +89,10 @@ class Roots:
             return self._below.get(path)
         return min(self._opened, key=lambda layout: layout.per_node, default=None)
 
+    def dialect_at(self, path: NodePath) -> str | None:
+        """The name of the dialect of `opened_at`."""
+        return opened.dialect.name if (opened := self.opened_at(path)) is not None else None
+
     def begins_at(self, layout: Layout, path: NodePath) -> bool:
         """Whether ``path`` is the root of this hierarchy, which has an entry point."""
         return not layout.per_node and path == (layout.at if isinstance(layout, RootedLayout) else ROOT)
@@ -130,7 +135,7 @@ class Roots:
                 found.append(dialect.name)
         return found
 
-    async def look_at(self, path: NodePath, read: Mapping[Key, bytes | None]) -> bool:
+    async def look_at(self, path: NodePath, read: Mapping[Key, Document | StoreAccessDenied | None]) -> bool:
         """Whether the folder at ``path``, which is no node as far as is known, is the root of a hierarchy of its own. ``read``: what was
         found there already, None for nothing."""
         if path == ROOT or path in self._below:
@@ -176,8 +181,9 @@ class Roots:
         opened: list[Layout] = []
         created: list[Layout] = []
         keys: set[Key] = set()
+        read = await self._read_at(prefix)
         for dialect in self._dialects:
-            layout, looked_at = await self._open(dialect, prefix)
+            layout, looked_at = await self._open(dialect, prefix, read)
             keys |= looked_at
             if layout is not None:
                 opened.append(layout)
@@ -197,8 +203,16 @@ class Roots:
         self._layouts = tuple(sorted((*opened, *created), key=_priority))
         self._opened = tuple(opened)
 
+    async def _read_at(self, prefix: Prefix) -> Mapping[Key, Document | StoreAccessDenied | None]:
+        """The documents by which hierarchies with their root at ``prefix`` are known, in one batch; none where one is large."""
+        keys = tuple(dict.fromkeys(key for dialect in self._dialects for key in dialect.root_keys(prefix)))
+        try:
+            return dict.fromkeys(keys) | await self._stored.get_small(keys)
+        except LargeDocument:
+            return {}
+
     async def _open(
-        self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, bytes | None] = MappingProxyType({})
+        self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, Document | StoreAccessDenied | None] = MappingProxyType({})
     ) -> tuple[Layout | None, set[Key]]:
         """The hierarchy of ``dialect`` that has its root at ``prefix``, if there is one, and the keys that tell. ``read``: what was
         found under some of them, None for nothing."""
@@ -209,14 +223,15 @@ class Roots:
                 return await self._open_with(dialect, prefix, read, self._stored.get)
 
     async def _open_with(
-        self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, bytes | None], get: GetDocuments
+        self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, Document | StoreAccessDenied | None], get: GetDocuments
     ) -> tuple[Layout | None, set[Key]]:
         keys = dialect.root_keys(prefix)
-        documents = {key: value for key in keys if (value := read.get(key)) is not None}
-        documents |= await get(tuple(key for key in keys if key not in read))
+        documents = contents({key: read.get(key) for key in keys})
+        if unread := tuple(key for key in keys if key not in read):
+            documents |= contents(await get(unread))
         further = await threads.cpu(weight(documents), _further, dialect, prefix, documents)
         if further:
-            documents |= await get(further)
+            documents |= contents(await get(further))
         try:
             return await threads.cpu(weight(documents), dialect.open, prefix, documents), {*keys, *further}
         except Exception as error:  # noqa: BLE001 - other dialects may know what it is

@@ -20,7 +20,8 @@ from zarrfs import threads
 from zarrfs.errors import GenerationMismatch, NameInvalid, StoreNotFound, StoreReadOnly, UsageError
 from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
 from zarrfs.memory.spill import Buffers
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.base import Store, StorePlugin, WouldWait
+from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, UsageError
 from zarrfs.memory.spill import buffer, is_large
-from zarrfs.stores.base import Buffer
 from zarrfs.stores.os_errors import translated
+from zarrfs.stores.values import Buffer
 
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.01

@@ -18,91 +18,24 @@ new value of that key, never a mix, and so does whoever looks at the backend aft
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 
-from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreReadOnly, StoreUnsupported
+import trio
+
+from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreAccessDenied, StoreReadOnly, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.change import Change
 from zarrfs.stores.locks import LockTable
-
-Buffer = bytes | bytearray | memoryview
-Generation = str
-"""What tells one value of a key from the next: an ETag, or device, inode, time and size of a file. Opaque."""
-
-
-class KeyStat(NamedTuple):
-    """What is known of a value without reading it. ``mtime_ns`` is None where the backend keeps no times."""
-
-    size: int
-    mtime_ns: int | None
-    generation: Generation
-
-
-class Presupposed(NamedTuple):
-    """A ``prefix`` that is there; with an ``anchor``, that very folder, wherever it is by now."""
-
-    prefix: Prefix
-    anchor: Anchor | None = None
-
-
-_presupposed: ContextVar[Presupposed | None] = ContextVar("zarrfs_presupposed_prefix", default=None)
-
-
-@contextmanager
-def presupposing(prefix: Prefix | None, anchor: Anchor | None = None) -> Iterator[None]:
-    """Within, a value below ``prefix`` is part of what is there. Where a backend has folders, and this one is gone, a set does not make
-    it, and raises `StaleEntry`; elsewhere a prefix is there through its keys alone. With an ``anchor`` of the backend what lies below
-    ``prefix`` is read and set in that folder, whatever has its name by now. Without ``prefix`` what held before goes on. It belongs to
-    the task that sets, as `zarrfs.durability` does, and to the tasks and threads that this starts."""
-    if prefix is None:
-        yield
-        return
-    token = _presupposed.set(Presupposed(prefix, anchor))
-    try:
-        yield
-    finally:
-        _presupposed.reset(token)
-
-
-def presupposed() -> Presupposed | None:
-    """What the body of `presupposing` that the caller is in was begun with."""
-    return _presupposed.get()
-
+from zarrfs.stores.values import MISSING, Answer, Buffer, Denied, DirEntry, Generation, Got, KeyStat, answer
 
 # How often a value is asked for that is replaced each time between two requests.
 _TRIES = 8
 
-DirEntry = tuple[str, bool, int, int | None]
-"""One entry of ``list_dir``: name (without the prefix and without a trailing slash), whether it is a prefix, the value's size in
-bytes (0 for a prefix), mtime_ns or None. A plain tuple: a value object an entry makes ``ls -l`` of 10,000 keys half as fast again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something in a store became different: the value of one key, or anything under a prefix.
-
-    ``kind`` is what is known of it: ``"set"`` (there is a new value, or new keys below), ``"erase"`` (it is gone), ``"times"`` (only
-    the time), ``"unknown"`` (look again: an operation failed half way, or someone else was at work). Of a prefix alone: ``"made"`` and
-    ``"unmade"`` (it came, or went, while there was no key below it). ``behind``: it was not made through this store. ``waits``: it is
-    made through this mount, and not in the store yet: a part of what will be the value of a key is seen as it will be. ``"moved"``: it
-    is at ``new_place`` now, and all below it; an ``"erase"`` of the one and a ``"set"`` of the other follow.
-    """
-
-    place: Key | Prefix
-    kind: Literal["set", "erase", "times", "unknown", "made", "unmade", "moved"]
-    behind: bool = False
-    waits: bool = False
-    new_place: Key | Prefix | None = None
-    of_move: bool = field(default=False, compare=False)
-
-    @property
-    def is_prefix(self) -> bool:
-        """Whether everything under ``place`` is meant."""
-        return isinstance(self.place, Prefix)
+# Looking up so many names takes about 1 ms where that needs no waiting.
+_ANSWERS_NOW = 32
 
 
 class WouldWait(Exception):
@@ -206,6 +139,43 @@ class Store(abc.ABC):
     def stat_now(self, key: Key) -> KeyStat | None:
         """`stat` where the answer is at hand; else `WouldWait`."""
         raise WouldWait
+
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        """Parts of values, each with what `stat` returns for that very value, in the order asked for and in one batch.
+
+        A key that is missing and one that may not be read are answers. Raises the first other `StoreError`, when all have ended.
+        This fallback sends one request for each key, all at once.
+        """
+        if len(key_ranges) == 1:
+            return [await self._answer(*key_ranges[0])]
+        answers: dict[int, Answer] = {}
+        errors: dict[int, Exception] = {}
+
+        async def ask(number: int, key: Key, byte_range: ByteRange) -> None:
+            try:
+                answers[number] = await self._answer(key, byte_range)
+            except Exception as error:  # noqa: BLE001 - raised below, when the others have ended
+                errors[number] = error
+
+        async with trio.open_nursery() as nursery:
+            for number, (key, byte_range) in enumerate(key_ranges):
+                nursery.start_soon(ask, number, key, byte_range)
+        if errors:
+            raise errors[min(errors)]
+        return [answers[number] for number in range(len(key_ranges))]
+
+    async def _answer(self, key: Key, byte_range: ByteRange) -> Answer:
+        try:
+            found = await self.get_with_stat(key, byte_range)
+        except StoreAccessDenied as error:
+            return Denied(error)
+        return MISSING if found is None else Got(*found)
+
+    def get_many_now(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        """`get_many` where all answers are at hand; else `WouldWait`."""
+        if len(key_ranges) > _ANSWERS_NOW:
+            raise WouldWait
+        return [answer(self.get_with_stat_now, *each) for each in key_ranges]
 
     async def hold(self, key: Key) -> Held | None:
         """The value of ``key``, to be read also when it was replaced, for the caller to close; None where there is none, or the backend
@@ -348,14 +318,17 @@ class Store(abc.ABC):
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         """Keys and prefixes directly below ``prefix``, each once; nothing when there are none."""
 
+    async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
+        """The first ``most`` entries of ``prefix``, all where there are fewer; None where `prefix_exists` is False.
+
+        One request where the backend can; this fallback lists, and asks for a prefix in which nothing is listed.
+        """
+        entries = await _first(self.list_dir(prefix), most)
+        return entries if entries or await self.prefix_exists(prefix) else None
+
     async def prefix_exists(self, prefix: Prefix) -> bool:
         """Whether ``prefix`` would be listed in its parent: some key begins with it, or the store keeps it empty."""
-        entries = self.list_dir(prefix)
-        try:
-            return await anext(entries, None) is not None
-        finally:
-            if isinstance(entries, AsyncGenerator):
-                await entries.aclose()
+        return bool(await _first(self.list_dir(prefix), 1))
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""
@@ -403,6 +376,17 @@ class Store(abc.ABC):
 
     def _unsupported(self, operation: str) -> StoreUnsupported:
         return StoreUnsupported(f"{self.url or type(self).__name__} cannot {operation}")
+
+
+async def _first(entries: AsyncIterator[DirEntry], most: int) -> list[DirEntry]:
+    found: list[DirEntry] = []
+    try:
+        while len(found) < most and (entry := await anext(entries, None)) is not None:
+            found.append(entry)
+    finally:
+        if isinstance(entries, AsyncGenerator):
+            await entries.aclose()
+    return found
 
 
 def _resolved(byte_range: ByteRange, size: int) -> ByteRange:

@@ -17,7 +17,8 @@ import trio
 
 from zarrfs.errors import GenerationMismatch, KeyConflict, PrefixNotEmpty, StoreNotFound, UsageError
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, StorePlugin
+from zarrfs.stores.base import Store, StorePlugin
+from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
 
 _PORTION = 4096
 """Entries of a listing between two checkpoints: a few milliseconds."""

@@ -34,8 +34,8 @@ from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
-from zarrfs.stores.base import Buffer, Generation, KeyStat
 from zarrfs.stores.beside import is_plain, is_safe_path, look
+from zarrfs.stores.values import Buffer, Generation, KeyStat
 
 _MAGIC = b"SQLite format 3\0"
 _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"

@@ -11,6 +11,7 @@ class StoreCounters:
 
     get: int = 0
     get_partial_values: int = 0
+    get_many: int = 0
     stat: int = 0
     set: int = 0
     set_partial_values: int = 0

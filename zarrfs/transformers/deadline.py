@@ -21,9 +21,10 @@ import trio
 from zarrfs import fences
 from zarrfs.errors import StoreTimeout, ZarrfsError
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store, WouldWait
-from zarrfs.transformers.forwarding import TransparentStore
+from zarrfs.stores.base import Store, WouldWait
+from zarrfs.stores.values import Answer, Buffer, Generation, KeyStat
 from zarrfs.transformers.health import StoreHealth, Subject, Target
+from zarrfs.transformers.intercepting import InterceptingStore, Kind, Operation
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Tasks(Protocol):
         """Run ``function(*args)``."""
 
 
-class DeadlineStore(TransparentStore):
+class DeadlineStore(InterceptingStore):
     """Every operation of ``inner`` ends within ``seconds``, else `StoreTimeout`; a listing must go on at least so often. While the store
     hangs, operations fail at once.
 
@@ -59,10 +60,22 @@ class DeadlineStore(TransparentStore):
         # Writes whose caller has gone. The rest need no fence: two writes of which nobody has seen the end have no order.
         self._abandoned: list[_Write] = []
 
-    # --- readable -----------------------------------------------------------------------------------------------------------
+    async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
+        places = operation.places
+        match operation.kind:
+            case Kind.CHANGES:
+                return await self._write(operation.doing, places, begin)
+            case Kind.SYNC:
+                # It overtakes nothing: what is under way was not synced, and nothing waits for it.
+                return await self._write(operation.doing, (), begin)
+            case Kind.VALUES:
+                return await self._read(Subject.VALUES, operation.doing, places, begin)
+        return await self._read(Subject.NAMES, operation.doing, places, begin)
 
-    async def get(self, key: Key) -> Buffer | None:
-        return await self._read(Subject.VALUES, f"reading {key!r}", (key,), lambda: self.inner.get(key))
+    def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:
+        return self._list(operation.doing, operation.places, entries)
+
+    # --- what is answered at once needs no deadline -------------------------------------------------------------------------
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -70,63 +83,41 @@ class DeadlineStore(TransparentStore):
         try:
             return self.get_partial_values_now(key_ranges, if_generation=if_generation)
         except WouldWait:
-            pass
-        keys = tuple(dict.fromkeys(key for key, _ in key_ranges))
-        return await self._read(
-            Subject.VALUES,
-            f"reading parts of {keys[0] if keys else None!r}",
-            keys,
-            lambda: self.inner.get_partial_values(key_ranges, if_generation=if_generation),
-        )
+            return await super().get_partial_values(key_ranges, if_generation=if_generation)
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         try:
             return self.get_with_stat_now(key, byte_range)
         except WouldWait:
-            pass
-        return await self._read(
-            Subject.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.get_with_stat(key, byte_range)
-        )
+            return await super().get_with_stat(key, byte_range)
 
-    async def data_from(self, key: Key, offset: int) -> int:
-        return await self._read(Subject.VALUES, f"reading parts of {key!r}", (key,), lambda: self.inner.data_from(key, offset))
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        try:
+            return self.get_many_now(key_ranges)
+        except WouldWait:
+            return await super().get_many(key_ranges)
 
     async def stat(self, key: Key) -> KeyStat | None:
         try:
             return self.stat_now(key)
         except WouldWait:
-            pass
-        return await self._read(Subject.NAMES, f"looking up {key!r}", (key,), lambda: self.inner.stat(key))
+            return await super().stat(key)
 
-    # --- writable -----------------------------------------------------------------------------------------------------------
-
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        return await self._write(f"writing {key!r}", (key,), lambda: self.inner.set(key, value, if_generation=if_generation))
+    # --- operations on nothing ask nothing ----------------------------------------------------------------------------------
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
-        pieces = list(key_start_values)
-        keys = tuple(dict.fromkeys(key for key, _, _ in pieces))
-        if pieces:
-            await self._write(f"writing parts of {keys[0]!r}", keys, lambda: self.inner.set_partial_values(pieces))
-
-    async def erase(self, key: Key) -> None:
-        await self._write(f"removing {key!r}", (key,), lambda: self.inner.erase(key))
+        if pieces := list(key_start_values):
+            await super().set_partial_values(pieces)
 
     async def erase_values(self, keys: Iterable[Key]) -> None:
-        erased = tuple(keys)
-        if erased:
-            await self._write(f"removing {erased[0]!r} and others", erased, lambda: self.inner.erase_values(erased))
-
-    async def erase_prefix(self, prefix: Prefix) -> None:
-        await self._write(f"removing {prefix!r}", (prefix,), lambda: self.inner.erase_prefix(prefix))
+        if erased := tuple(keys):
+            await super().erase_values(erased)
 
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        synced = tuple(places)
-        if synced:
-            await self._write(f"syncing {synced[0]!r}", (), lambda: self.inner.sync(synced))
+        if synced := tuple(places):
+            await super().sync(synced)
 
-    async def sync_all(self) -> None:
-        await self._write("syncing the store", (), self.inner.sync_all)
+    # --- locks --------------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
@@ -152,43 +143,6 @@ class DeadlineStore(TransparentStore):
             except ZarrfsError as error:
                 log.warning("%s: unlocking %r: %s", self.url, key, error)
 
-    # --- what a file system can do ------------------------------------------------------------------------------------------
-
-    async def rename(self, old: Key, new: Key) -> bool:
-        return await self._write(f"renaming {old!r} to {new!r}", (old, new), lambda: self.inner.rename(old, new))
-
-    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
-        return await self._write(f"renaming {old!r} to {new!r}", (old, new), lambda: self.inner.rename_prefix(old, new))
-
-    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
-        await self._write(f"exchanging {one!r} and {other!r}", (one, other), lambda: self.inner.exchange_prefixes(one, other))
-
-    async def make_prefix(self, prefix: Prefix) -> None:
-        await self._write(f"making {prefix!r}", (prefix,), lambda: self.inner.make_prefix(prefix))
-
-    async def remove_prefix(self, prefix: Prefix) -> None:
-        await self._write(f"removing {prefix!r}", (prefix,), lambda: self.inner.remove_prefix(prefix))
-
-    async def set_times(self, key: Key, mtime_ns: int) -> bool:
-        return await self._write(f"setting the time of {key!r}", (key,), lambda: self.inner.set_times(key, mtime_ns))
-
-    # --- listable -----------------------------------------------------------------------------------------------------------
-
-    def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
-        return self._list(prefix, self.inner.list_prefix(prefix))
-
-    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
-        return self._list(prefix, self.inner.list_dir(prefix))
-
-    async def prefix_exists(self, prefix: Prefix) -> bool:
-        return await self._read(Subject.NAMES, f"looking up {prefix!r}", (prefix,), lambda: self.inner.prefix_exists(prefix))
-
-    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
-        return await self._read(Subject.NAMES, f"looking up {prefix!r}", (prefix,), lambda: self.inner.prefix_mtime_ns(prefix))
-
-    async def free_space(self) -> tuple[int, int] | None:
-        return await self._read(Subject.NAMES, "measuring the store", (), self.inner.free_space)
-
     # --- deadlines ----------------------------------------------------------------------------------------------------------
 
     async def _read(self, kind: Subject, doing: str, places: tuple[Target, ...], operation: Callable[[], Awaitable[T]]) -> T:
@@ -208,8 +162,7 @@ class DeadlineStore(TransparentStore):
         self._health_of(places).missed(kind, places, began)
         raise self._timeout(doing, places)
 
-    async def _list(self, prefix: Prefix, entries: AsyncIterator[T]) -> AsyncIterator[T]:
-        doing, places = f"listing {prefix!r}", (prefix,)
+    async def _list(self, doing: str, places: tuple[Target, ...], entries: AsyncIterator[T]) -> AsyncIterator[T]:
         patience = await self._admitted(Subject.NAMES, doing, places)
         portion: list[T] = []
         more = True

@@ -7,7 +7,9 @@ from contextlib import AbstractAsyncContextManager
 
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.anchor import Anchor
-from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, Held, KeyStat, Store
+from zarrfs.stores.base import Held, Store
+from zarrfs.stores.change import Change
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat
 
 
 class ForwardingStore(Store):
@@ -36,6 +38,9 @@ class ForwardingStore(Store):
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return await self.inner.get_with_stat(key, byte_range)
+
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        return await self.inner.get_many(key_ranges)
 
     async def hold(self, key: Key) -> Held | None:
         return await self.inner.hold(key)
@@ -94,6 +99,9 @@ class ForwardingStore(Store):
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         return self.inner.list_dir(prefix)
 
+    async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
+        return await self.inner.peek(prefix, most)
+
     async def prefix_exists(self, prefix: Prefix) -> bool:
         return await self.inner.prefix_exists(prefix)
 
@@ -130,6 +138,9 @@ class TransparentStore(ForwardingStore):
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return self.inner.get_with_stat_now(key, byte_range)
+
+    def get_many_now(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        return self.inner.get_many_now(key_ranges)
 
     def stat_now(self, key: Key) -> KeyStat | None:
         return self.inner.stat_now(key)

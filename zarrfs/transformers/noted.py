@@ -6,70 +6,32 @@ at once (`get_with_stat_now` and the like) never is.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, TypeVar
 
 from zarrfs.in_flight import InFlight
-from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import DirEntry, Store
-from zarrfs.transformers.forwarding import ForwardingStore, TransparentStore
+from zarrfs.stores.base import Store
+from zarrfs.transformers.intercepting import InterceptingStore, Operation
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 
-def _noted(
-    operation: Callable[Concatenate[ForwardingStore, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[NotedStore, P], Coroutine[Any, Any, R]]:
-    """``operation`` as one of `NotedStore`."""
-    name = operation.__name__
-
-    async def noted(self: NotedStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        begun = self.operations.begin(name, *args)
-        try:
-            return await operation(self, *args, **kwargs)
-        finally:
-            self.operations.end(begun)
-
-    functools.update_wrapper(noted, operation)
-    return noted
-
-
-class NotedStore(TransparentStore):
-    """``operations``: those under way, as their name and arguments."""
+class NotedStore(InterceptingStore):
+    """``operations``: those under way, as their name, and the keys and prefixes."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.operations = InFlight()
 
-    get = _noted(ForwardingStore.get)
-    get_partial_values = _noted(ForwardingStore.get_partial_values)
-    get_with_stat = _noted(ForwardingStore.get_with_stat)
-    stat = _noted(ForwardingStore.stat)
-    set = _noted(ForwardingStore.set)
-    set_partial_values = _noted(ForwardingStore.set_partial_values)
-    erase = _noted(ForwardingStore.erase)
-    erase_values = _noted(ForwardingStore.erase_values)
-    erase_prefix = _noted(ForwardingStore.erase_prefix)
-    sync = _noted(ForwardingStore.sync)
-    sync_all = _noted(ForwardingStore.sync_all)
-    rename = _noted(ForwardingStore.rename)
-    rename_prefix = _noted(ForwardingStore.rename_prefix)
-    exchange_prefixes = _noted(ForwardingStore.exchange_prefixes)
-    make_prefix = _noted(ForwardingStore.make_prefix)
-    remove_prefix = _noted(ForwardingStore.remove_prefix)
-    set_times = _noted(ForwardingStore.set_times)
-    prefix_exists = _noted(ForwardingStore.prefix_exists)
-    prefix_mtime_ns = _noted(ForwardingStore.prefix_mtime_ns)
-    free_space = _noted(ForwardingStore.free_space)
+    async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
+        begun = self.operations.begin(operation.name, *operation.places)
+        try:
+            return await begin()
+        finally:
+            self.operations.end(begun)
 
-    def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
-        return _Listing(self.inner.list_prefix(prefix), self.operations, "list_prefix", prefix)
-
-    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
-        return _Listing(self.inner.list_dir(prefix), self.operations, "list_dir", prefix)
+    def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:
+        return _Listing(entries, self.operations, operation.name, *operation.places)
 
 
 class _Listing(AsyncIterator[T], Generic[T]):

@@ -10,20 +10,39 @@ Below a `zarrfs.transformers.deadline.DeadlineStore` it also tells of a write th
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
 
 from zarrfs.errors import KeyConflict, StoreNotFound, StoreUnsupported
 from zarrfs.keys import APART, ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, Held, KeyStat, Store
+from zarrfs.stores.base import Held, Store
+from zarrfs.stores.change import Change
 from zarrfs.stores.moving import is_moving
+from zarrfs.stores.values import Answer, Buffer, Generation, Got, KeyStat
 from zarrfs.transformers.counters import StoreCounters
-from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.transformers.intercepting import InterceptingStore, Kind, Operation
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-class ObservedStore(ForwardingStore):
+# Operations that may fail after they have changed something, and of these the ones whose refusal (`_REFUSALS`) comes before that.
+_OF_SEVERAL = frozenset({"set_partial_values", "erase_values", "erase_prefix", "rename_prefix", "exchange_prefixes"})
+_REFUSABLE = frozenset({"rename_prefix", "exchange_prefixes"})
+_REFUSALS = (StoreUnsupported, KeyConflict, StoreNotFound)
+
+_COUNTED = frozenset(StoreCounters.__slots__)
+_COUNTED_AS = {
+    "get_with_stat": "get_partial_values",
+    "exchange_prefixes": "rename_prefix",
+    "sync_all": "sync",
+    "hold": "stat",
+    "peek": "list_dir",
+}
+
+
+class ObservedStore(InterceptingStore):
     """Counts in ``counters``; tells subscribers of every change.
 
     An operation on one key is told when it has succeeded. One on several may fail after it has changed some of them: then these
@@ -67,43 +86,45 @@ class ObservedStore(ForwardingStore):
                 except Exception:
                     log.exception("a subscriber failed on %r", change)
 
-    # --- readable -----------------------------------------------------------------------------------------------------------
+    async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
+        self._count(operation.name)
+        try:
+            result = await begin()
+        except BaseException as error:
+            if operation.name in _OF_SEVERAL and not (operation.name in _REFUSABLE and isinstance(error, _REFUSALS)):
+                # It may have taken effect all the same, or in part.
+                self.announce(*(Change(place, "unknown") for place in operation.places))
+            raise
+        self.counters.bytes_written += operation.nbytes
+        self._count_read(operation, result)
+        if operation.kind is Kind.CHANGES:
+            self.announce(*_changes(operation, result))
+        return result
 
-    async def get(self, key: Key) -> Buffer | None:
-        self.counters.get += 1
-        value = await self.inner.get(key)
-        self.counters.bytes_read += len(value or b"")
-        return value
+    def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:
+        self._count(operation.name)
+        return entries
 
-    async def get_partial_values(
-        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
-    ) -> list[Buffer | None]:
-        self.counters.get_partial_values += 1
-        values = await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
-        self.counters.bytes_read += sum(len(value or b"") for value in values)
-        return values
-
-    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        self.counters.get_partial_values += 1
-        found = await self.inner.get_with_stat(key, byte_range)
-        self.counters.bytes_read += len(found[0]) if found is not None else 0
-        return found
-
-    def get_partial_values_now(
-        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
-    ) -> list[Buffer | None]:
-        # Counted when it has answered: what would have to wait is asked again, and counted then.
-        values = self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
-        self.counters.get_partial_values += 1
-        self.counters.bytes_read += sum(len(value or b"") for value in values)
-        return values
+    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
+        self._count("exclusive")
+        return self.inner.exclusive(key)
 
     async def hold(self, key: Key) -> Held | None:
         held = await self.inner.hold(key)
         if held is None:
             return None
-        self.counters.stat += 1
+        self._count("hold")
         return _CountedHeld(held, self.counters)
+
+    # Counted when they have answered: what would have to wait is asked again, and counted then.
+
+    def get_partial_values_now(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        values = self.inner.get_partial_values_now(key_ranges, if_generation=if_generation)
+        self.counters.get_partial_values += 1
+        self.counters.bytes_read += sum(len(value or b"") for value in values)
+        return values
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         found = self.inner.get_with_stat_now(key, byte_range)
@@ -111,155 +132,74 @@ class ObservedStore(ForwardingStore):
         self.counters.bytes_read += len(found[0]) if found is not None else 0
         return found
 
+    def get_many_now(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        answers = self.inner.get_many_now(key_ranges)
+        self.counters.get_many += 1
+        self.counters.bytes_read += _nbytes_of(answers)
+        return answers
+
     def stat_now(self, key: Key) -> KeyStat | None:
         stat = self.inner.stat_now(key)
         self.counters.stat += 1
         return stat
 
-    async def stat(self, key: Key) -> KeyStat | None:
-        self.counters.stat += 1
-        return await self.inner.stat(key)
+    def _count(self, name: str) -> None:
+        name = _COUNTED_AS.get(name, name)
+        if name in _COUNTED:
+            setattr(self.counters, name, getattr(self.counters, name) + 1)
 
-    # --- writable -----------------------------------------------------------------------------------------------------------
+    def _count_read(self, operation: Operation, result: Any) -> None:
+        match operation.name:
+            case "get":
+                self.counters.bytes_read += len(result or b"")
+            case "get_with_stat":
+                self.counters.bytes_read += len(result[0]) if result is not None else 0
+            case "get_partial_values":
+                self.counters.bytes_read += sum(len(value or b"") for value in result)
+            case "get_many":
+                self.counters.bytes_read += _nbytes_of(result)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        self.counters.set += 1
-        generation = await self.inner.set(key, value, if_generation=if_generation)
-        self.counters.bytes_written += memoryview(value).nbytes
-        self.announce(Change(key, "set"))
-        return generation
 
-    async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
-        self.counters.set_partial_values += 1
-        pieces = list(key_start_values)
-        keys = dict.fromkeys(key for key, _, _ in pieces)
-        try:
-            await self.inner.set_partial_values(pieces)
-        except BaseException:
-            self.announce(*(Change(key, "unknown") for key in keys))
-            raise
-        self.counters.bytes_written += sum(memoryview(value).nbytes for _, _, value in pieces)
-        self.announce(*(Change(key, "set") for key in keys))
+def _nbytes_of(answers: Iterable[Answer]) -> int:
+    return sum(len(each.value) for each in answers if isinstance(each, Got))
 
-    async def erase(self, key: Key) -> None:
-        self.counters.erase += 1
-        await self.inner.erase(key)
-        self.announce(Change(key, "erase"))
 
-    async def erase_values(self, keys: Iterable[Key]) -> None:
-        self.counters.erase_values += 1
-        erased = list(keys)
-        try:
-            await self.inner.erase_values(erased)
-        except BaseException:
-            self.announce(*(Change(key, "unknown") for key in erased))
-            raise
-        self.announce(*(Change(key, "erase") for key in erased))
+def _changes(operation: Operation, result: Any) -> Iterator[Change]:
+    """The changes that an operation which has succeeded made."""
+    places = operation.places
+    match operation.name:
+        case "rename":
+            yield from _moves(*places) if result else ()
+        case "rename_prefix":
+            if result:
+                yield from _moves(*places)
+            elif places[0] != places[1]:
+                # What there is of it in this mount only goes there all the same.
+                yield Change(places[0], "moved", new_place=places[1])
+        case "exchange_prefixes":
+            for place in places:
+                yield Change(place, "erase")
+                yield Change(place, "set")
+        case "set_times":
+            yield from (Change(place, "times") for place in places if result)
+        case "erase" | "erase_values" | "erase_prefix" | "remove_prefix":
+            yield from (Change(place, "erase") for place in places)
+        case _:
+            yield from (Change(place, "set") for place in places)
 
-    async def erase_prefix(self, prefix: Prefix) -> None:
-        self.counters.erase_prefix += 1
-        try:
-            await self.inner.erase_prefix(prefix)
-        except BaseException:
-            self.announce(Change(prefix, "unknown"))
-            raise
-        self.announce(Change(prefix, "erase"))
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        self.counters.sync += 1
-        await self.inner.sync(places)
-
-    async def sync_all(self) -> None:
-        self.counters.sync += 1
-        await self.inner.sync_all()
-
-    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
-        self.counters.exclusive += 1
-        return self.inner.exclusive(key)
-
-    # --- what a file system can do ------------------------------------------------------------------------------------------
-
-    async def rename(self, old: Key, new: Key) -> bool:
-        self.counters.rename += 1
-        renamed = await self.inner.rename(old, new)
-        if renamed:
-            self._announce_move(old, new)
-        return renamed
-
-    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
-        self.counters.rename_prefix += 1
-        try:
-            renamed = await self.inner.rename_prefix(old, new)
-        except (StoreUnsupported, KeyConflict):
-            raise
-        except BaseException:
-            # It may have taken effect all the same.
-            self.announce(Change(old, "unknown"), Change(new, "unknown"))
-            raise
-        if renamed:
-            self._announce_move(old, new)
-        elif old != new:
-            # What there is of it in this mount only goes there all the same.
-            self.announce(Change(old, "moved", new_place=new))
-        return renamed
-
-    def _announce_move(self, old: Key | Prefix, new: Key | Prefix) -> None:
-        if is_moving():
-            self.announce(Change(old, "erase", of_move=True), Change(new, "set", of_move=True))
-        elif old.startswith(APART) or new.startswith(APART):
-            # To whoever sees the store it came, or went.
-            self.announce(Change(old, "erase"), Change(new, "set"))
-        elif old != new:
-            moved = Change(old, "moved", new_place=new)
-            self.announce(moved, Change(old, "erase", of_move=True), Change(new, "set", of_move=True))
-
-    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
-        self.counters.rename_prefix += 1
-        try:
-            await self.inner.exchange_prefixes(one, other)
-        except (StoreUnsupported, KeyConflict, StoreNotFound):
-            raise
-        except BaseException:
-            # It may have taken effect all the same.
-            self.announce(Change(one, "unknown"), Change(other, "unknown"))
-            raise
-        for place in (one, other):
-            self.announce(Change(place, "erase"), Change(place, "set"))
-
-    async def make_prefix(self, prefix: Prefix) -> None:
-        self.counters.make_prefix += 1
-        await self.inner.make_prefix(prefix)
-        self.announce(Change(prefix, "set"))
-
-    async def remove_prefix(self, prefix: Prefix) -> None:
-        self.counters.remove_prefix += 1
-        await self.inner.remove_prefix(prefix)
-        self.announce(Change(prefix, "erase"))
-
-    async def set_times(self, key: Key, mtime_ns: int) -> bool:
-        self.counters.set_times += 1
-        found = await self.inner.set_times(key, mtime_ns)
-        if found:
-            self.announce(Change(key, "times"))
-        return found
-
-    # --- listable -----------------------------------------------------------------------------------------------------------
-
-    def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
-        self.counters.list_prefix += 1
-        return self.inner.list_prefix(prefix)
-
-    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
-        self.counters.list_dir += 1
-        return self.inner.list_dir(prefix)
-
-    async def prefix_exists(self, prefix: Prefix) -> bool:
-        self.counters.prefix_exists += 1
-        return await self.inner.prefix_exists(prefix)
-
-    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
-        self.counters.prefix_mtime_ns += 1
-        return await self.inner.prefix_mtime_ns(prefix)
+def _moves(old: Key | Prefix, new: Key | Prefix) -> Iterator[Change]:
+    if is_moving():
+        yield Change(old, "erase", of_move=True)
+        yield Change(new, "set", of_move=True)
+    elif old.startswith(APART) or new.startswith(APART):
+        # To whoever sees the store it came, or went.
+        yield Change(old, "erase")
+        yield Change(new, "set")
+    elif old != new:
+        yield Change(old, "moved", new_place=new)
+        yield Change(old, "erase", of_move=True)
+        yield Change(new, "set", of_move=True)
 
 
 class _CountedHeld(Held):

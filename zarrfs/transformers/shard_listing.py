@@ -14,7 +14,8 @@ from zarrfs.arrays.shard_index_cache import KnownShard
 from zarrfs.arrays.sharded import WIDTH, ShardedChunks
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.stores.base import DirEntry, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.values import DirEntry
 from zarrfs.transformers.sharded_grid import ShardedGrid
 
 # Indexes that are read at once.

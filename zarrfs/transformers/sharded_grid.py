@@ -12,7 +12,7 @@ from zarrfs.keys import Prefix
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardSpec
-from zarrfs.stores.base import Change
+from zarrfs.stores.change import Change
 from zarrfs.transformers.grid_keys import GridKeys, leads
 
 MOST_TOLD = 256

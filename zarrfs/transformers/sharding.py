@@ -31,8 +31,10 @@ from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardIndex, ShardSpec
-from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.change import Change
 from zarrfs.stores.locks import LockTable
+from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.shard_listing import ShardListing
 from zarrfs.transformers.sharded_grid import ShardedGrid
@@ -115,6 +117,8 @@ class ShardingStore(ForwardingStore):
             return await self.inner.get_with_stat(key, byte_range)
         with _naming(key):
             return await self._chunks.get_with_stat(coords, byte_range) if self._grid.chunks.holds(coords) else None
+
+    get_many = Store.get_many
 
     async def stat(self, key: Key) -> KeyStat | None:
         coords = self._grid.chunks.decode(key)
@@ -377,6 +381,8 @@ class ShardingStore(ForwardingStore):
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         """Sizes are those of the encoded chunks, times those of their shards. Prefixes of chunks have none."""
         return self._listing.list_dir(prefix)
+
+    peek = Store.peek
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
         return await self._listing.prefix_exists(prefix)

@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager
 
 from zarrfs.errors import KeyUnusable
 from zarrfs.keys import APART, ByteRange, Key, Prefix
-from zarrfs.stores.base import Buffer, DirEntry, Generation, KeyStat, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat
 from zarrfs.transformers.forwarding import TransparentStore
 
 _NAME = APART[:-1]
@@ -38,6 +39,16 @@ class WithoutApart(TransparentStore):
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return None if _is_apart(key) else super().get_with_stat_now(key, byte_range)
+
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        if any(_is_apart(key) for key, _ in key_ranges):
+            return await Store.get_many(self, key_ranges)
+        return await super().get_many(key_ranges)
+
+    def get_many_now(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        if any(_is_apart(key) for key, _ in key_ranges):
+            return Store.get_many_now(self, key_ranges)
+        return super().get_many_now(key_ranges)
 
     async def stat(self, key: Key) -> KeyStat | None:
         return None if _is_apart(key) else await super().stat(key)
@@ -89,6 +100,9 @@ class WithoutApart(TransparentStore):
 
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         return super().list_dir(prefix) if prefix and not _is_apart(prefix) else self._without_apart(prefix)
+
+    async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
+        return await (super().peek(prefix, most) if prefix and not _is_apart(prefix) else Store.peek(self, prefix, most))
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
         return not _is_apart(prefix) and await super().prefix_exists(prefix)

@@ -17,7 +17,8 @@ from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key, NodePath, Prefix
-from zarrfs.stores.base import Change, Store
+from zarrfs.stores.base import Store
+from zarrfs.stores.change import Change
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea

@@ -15,8 +15,8 @@ from tests.support.stores import WaitingStore
 from tests.support.trees import tree_over, walk
 from zarrfs.errors import StaleEntry
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import presupposing
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.presupposing import presupposing
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import OpenFlags
 

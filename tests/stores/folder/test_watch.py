@@ -16,7 +16,7 @@ import trio
 from trio.testing import trio_test
 
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import Change
+from zarrfs.stores.change import Change
 from zarrfs.stores.folder import watch
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore

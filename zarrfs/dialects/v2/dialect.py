@@ -97,6 +97,11 @@ class V2Layout(Layout):
         base = self.chunk_prefix(path)
         return tuple(base.key(name) for name in _NAMES)
 
+    def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
+        # A node that is known from the copy may have attributes of its own.
+        keys = self.document_keys(path)
+        return keys if self.copy is not None else tuple(key for key in keys if key.name != ZATTRS)
+
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         sources = self._sources(path, documents)
         quirks = self.dialect.quirks()

@@ -17,9 +17,9 @@ from zarrfs.errors import StoreError, StoreNotFound, StoreUnsupported, UsageErro
 from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, NameIndex, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
-from zarrfs.stores.base import Buffer, KeyStat
 from zarrfs.stores.dbm.index import is_index, offsets
 from zarrfs.stores.dbm.kind import foreign_kind
+from zarrfs.stores.values import Buffer, KeyStat
 
 _SUFFIXES = (".dat", ".dir", ".bak")
 

@@ -13,11 +13,11 @@ from collections import OrderedDict
 
 from zarrfs.keys import Prefix
 from zarrfs.stores.anchor import Anchor, Nowhere
-from zarrfs.stores.base import Generation
 from zarrfs.stores.folder.calls import Closing, lstat
 from zarrfs.stores.folder.names import Parts, generation_of, parts_of, path_of
 from zarrfs.stores.folder.presupposed import HeldFolder
 from zarrfs.stores.folder.tree import FolderTree
+from zarrfs.stores.values import Generation
 
 _MOST = 1024
 

@@ -11,9 +11,9 @@ from types import TracebackType
 from zarrfs import threads
 from zarrfs.errors import StoreError
 from zarrfs.memory.spill import Buffers, data_extents
-from zarrfs.stores.base import Buffer
 from zarrfs.stores.folder.names import Parts, path_of
 from zarrfs.stores.os_errors import ABSENT
+from zarrfs.stores.values import Buffer
 
 # What is large is read in such pieces.
 _PIECE_NBYTES = 8 << 20

@@ -19,7 +19,8 @@ import trio
 
 from zarrfs import threads
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import Change, WouldWait
+from zarrfs.stores.base import WouldWait
+from zarrfs.stores.change import Change
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.names import Parts, generation_of
 from zarrfs.stores.folder.tree import FolderTree

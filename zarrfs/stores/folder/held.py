@@ -13,11 +13,12 @@ from contextlib import contextmanager, suppress
 
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch
-from zarrfs.stores.base import Buffer, Held, KeyStat, WouldWait
+from zarrfs.stores.base import Held, WouldWait
 from zarrfs.stores.folder.calls import pread
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.os_errors import translated
+from zarrfs.stores.values import Buffer, KeyStat
 
 _PART = 4
 """Of the descriptors that this process may have; pipes, folders, watches and files that are being written have the others."""

@@ -16,12 +16,13 @@ import errno
 import os
 import stat as st
 
-from zarrfs.stores.base import Buffer, Generation, WouldWait
+from zarrfs.stores.base import WouldWait
 from zarrfs.stores.folder.names import Parts, generation_of
 from zarrfs.stores.folder.one_file_system import open_within
 from zarrfs.stores.folder.presupposed import held_on_the_way
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.tree import FolderTree, Ranges, changed
+from zarrfs.stores.values import Buffer, Generation
 
 _AGE = 0.05
 _LOOK = os.O_PATH | os.O_NOFOLLOW

@@ -6,7 +6,7 @@ import os
 import re
 
 from zarrfs.errors import KeyTooLong, KeyUnusable
-from zarrfs.stores.base import Generation
+from zarrfs.stores.values import Generation
 
 Parts = tuple[str, ...]
 """The names on the way from the root folder to a file or folder; empty for the root folder itself."""

@@ -1,5 +1,5 @@
-"""Folders that a set does not make: of what is gone nothing comes back (`zarrfs.stores.base.presupposing`). Where such a folder is held,
-what lies in it is looked up from there."""
+"""Folders that a set does not make: of what is gone nothing comes back (`zarrfs.stores.presupposing`). Where such a folder is held, what
+lies in it is looked up from there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import abc
 from zarrfs.errors import StaleEntry
 from zarrfs.keys import Prefix
 from zarrfs.stores.anchor import Anchor
-from zarrfs.stores.base import presupposed
 from zarrfs.stores.folder.names import Parts, parts_of
+from zarrfs.stores.presupposing import presupposed
 
 
 class HeldFolder(Anchor):

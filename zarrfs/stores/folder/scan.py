@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 
-from zarrfs.stores.base import DirEntry
 from zarrfs.stores.folder.names import TEMPORARY
+from zarrfs.stores.values import DirEntry
 
 
 class Scan:

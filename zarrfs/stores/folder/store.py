@@ -27,7 +27,8 @@ from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAcc
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.anchor import Anchor
-from zarrfs.stores.base import Buffer, Change, DirEntry, Generation, Held, KeyStat, Store, StorePlugin, WouldWait
+from zarrfs.stores.base import Held, Store, StorePlugin, WouldWait
+from zarrfs.stores.change import Change
 from zarrfs.stores.folder.anchors import Anchors
 from zarrfs.stores.folder.changes import FolderChanges
 from zarrfs.stores.folder.held import HeldFiles
@@ -40,6 +41,7 @@ from zarrfs.stores.folder.rights import Owner
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.os_errors import translated
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat, answer
 
 T = TypeVar("T")
 
@@ -103,6 +105,15 @@ class FolderStore(Store):
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return self._read_with_stat(key, byte_range, INLINE_NBYTES)
+
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        """Several values are read in one thread."""
+        try:
+            return self.get_many_now(key_ranges)
+        except WouldWait:
+            return await self._wait(
+                [key for key, _ in key_ranges], lambda: [answer(self._read_with_stat, *each, None) for each in key_ranges]
+            )
 
     async def hold(self, key: Key) -> Held | None:
         parts = _parts_if_usable(key)
@@ -255,6 +266,22 @@ class FolderStore(Store):
                     for entry in portion:
                         yield entry
                     portion = await threads.io(scan.portion, _PORTION)
+            finally:
+                scan.close()
+
+    async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
+        parts = _parts_if_usable(prefix)
+        if parts is None:
+            return None
+        with translated("listing", prefix):
+            try:
+                scan = self._inline.scan(parts)
+            except WouldWait:
+                return await super().peek(prefix, most)
+            if scan is None:
+                return None
+            try:
+                return (scan.portion(most) if most <= _FIRST_PORTION else await threads.io(scan.portion, most)) or ()
             finally:
                 scan.close()
 

@@ -27,7 +27,6 @@ from zarrfs import durability
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
-from zarrfs.stores.base import Buffer, DirEntry, Generation
 from zarrfs.stores.folder import rights
 from zarrfs.stores.folder.calls import (
     Closing,
@@ -46,6 +45,7 @@ from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.folder.presupposed import demand_not_erased, demand_presupposed, held_on_the_way
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.os_errors import ABSENT
+from zarrfs.stores.values import Buffer, DirEntry, Generation
 
 log = logging.getLogger(__name__)
 

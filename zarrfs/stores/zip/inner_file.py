@@ -9,7 +9,7 @@ from __future__ import annotations
 from zarrfs.errors import StoreError
 from zarrfs.keys import WHOLE
 from zarrfs.stores.archive_file import ArchiveFile
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.values import Buffer
 from zarrfs.stores.zip.directory import Member
 from zarrfs.stores.zip.members import STORED, MemberReader
 

@@ -24,7 +24,7 @@ from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported, TooLa
 from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive_file import ArchiveFile
-from zarrfs.stores.base import Buffer
+from zarrfs.stores.values import Buffer
 from zarrfs.stores.zip.directory import LOCAL_MAGIC, Member
 
 STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14

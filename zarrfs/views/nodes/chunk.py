@@ -25,7 +25,7 @@ from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import contiguous
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
-from zarrfs.stores.base import KeyStat
+from zarrfs.stores.values import KeyStat
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.node import Attributes, Buffer

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT, NodePath, Prefix
-from zarrfs.stores.base import Change
+from zarrfs.stores.change import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.node import Directory
 from zarrfs.views.base import Affected, NamedEntry, View, path_of

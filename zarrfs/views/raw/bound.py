@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from zarrfs.errors import StaleEntry
 from zarrfs.keys import Prefix
-from zarrfs.stores.base import Store, presupposing
+from zarrfs.stores.base import Store
+from zarrfs.stores.presupposing import presupposing
 
 
 class BoundFolder:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 
 from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, StoreUnsupported
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import DirEntry
+from zarrfs.stores.values import DirEntry
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import StagedFile

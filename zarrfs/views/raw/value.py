@@ -10,7 +10,9 @@ from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsu
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.stores.anchor import Anchor
-from zarrfs.stores.base import Held, KeyStat, Store, presupposing
+from zarrfs.stores.base import Held, Store
+from zarrfs.stores.presupposing import presupposing
+from zarrfs.stores.values import KeyStat
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Snapshot, WholeContent
 from zarrfs.vfs.kept import Kept, kept

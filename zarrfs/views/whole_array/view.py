@@ -22,7 +22,7 @@ from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.model.metadata import Node as HierarchyNode
-from zarrfs.stores.base import Change
+from zarrfs.stores.change import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
