@@ -44,7 +44,14 @@ HOUSE = """
     own_files       -
 """
 # Who may use the interface of stores may use what its operations take and return.
-STORE_INTERFACE = {"stores.anchor", "stores.change", "stores.presupposing", "stores.values"}
+STORE_INTERFACE = {
+    "stores.anchor",
+    "stores.capabilities",
+    "stores.change",
+    "stores.expecting",
+    "stores.presupposing",
+    "stores.values",
+}
 EVERYWHERE = {"", "errors", "keys", "printable"}
 # Packages of plug-ins, each of which is one module or one package in them.
 PLUGGED = ("codecs", "containers", "dialects", "stores", "views")

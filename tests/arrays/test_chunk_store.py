@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Buffer, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 
@@ -81,9 +82,9 @@ class Overtaken(Restless):
     ) -> list[Buffer | None]:
         return await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        await self._disturb(key, if_generation)
-        return await super().set(key, value, if_generation=if_generation)
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        await self._disturb(key, expect)
+        return await super().set(key, value, expect=expect)
 
 
 async def filled(array: Any = ARRAY) -> MemoryStore:
@@ -172,8 +173,12 @@ async def test_a_chunk_that_is_replaced_each_time_is_not_changed_and_is_named(mo
 class Unconditional(ForwardingStore):
     """It cannot set a value over a generation alone."""
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        if if_generation is not None:
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.capabilities = replace(self.capabilities, create_only=False, match=False)
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if expect is not None:
             raise StoreUnsupported("no conditions here")
         return await super().set(key, value)
 

@@ -23,7 +23,7 @@ from zarrfs.model.metadata import ArrayNode
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer
+from zarrfs.stores.values import Buffer, Expected, Generation
 from zarrfs.transformers.observed import ObservedStore
 
 ARRAY = node((8,), ShardSpec((4,)))
@@ -272,10 +272,10 @@ async def test_what_waits_for_what_is_erased_is_dropped() -> None:
 class Broken(MemoryStore):
     """One key cannot be set."""
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: str | None = None) -> str | None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         if key.endswith("0"):
             raise StoreError("no")
-        return await super().set(key, value, if_generation=if_generation)
+        return await super().set(key, value, expect=expect)
 
 
 @pytest.mark.logs("could not be published, which is tried again")

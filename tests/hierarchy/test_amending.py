@@ -20,7 +20,7 @@ from zarrfs.keys import Key
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Generation
+from zarrfs.stores.values import Buffer, Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 
 ZARRAY = json.loads(array_document((4,), (2,), "|u1"))
@@ -73,8 +73,8 @@ class Ending(ForwardingStore):
             raise StoreFull("no room")
         return await operation()
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        result: Generation | None = await self._changing(lambda: self.inner.set(key, value, if_generation=if_generation))
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        result: Generation | None = await self._changing(lambda: self.inner.set(key, value, expect=expect))
         return result
 
     async def erase(self, key: Key) -> None:
@@ -130,3 +130,58 @@ async def test_where_no_note_of_it_can_be_made_nothing_is_left_of_it(tmp_path: P
             with pytest.raises(StoreFull):
                 await write(tree, "chunks/a/.zattrs", b'{"units": "new"}')
             assert not (tmp_path / ".zarrfs").exists()
+
+
+class Interfering(ForwardingStore):
+    """Another program stores its own change of a document just before each of ours, ``times`` times."""
+
+    def __init__(self, inner: Store, key: str, change: Callable[[dict[str, Any], int], None]) -> None:
+        super().__init__(inner)
+        self.key, self.change = key, change
+        self.times = 0
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if key == self.key and self.times:
+            self.times -= 1
+            document = json.loads(bytes(await self.inner.get(key) or b"{}"))
+            self.change(document, self.times)
+            await self.inner.set(key, json.dumps(document).encode())
+        return await super().set(key, value, expect=expect)
+
+
+def _grow(document: dict[str, Any], number: int) -> None:
+    document["shape"] = [number + 10]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@trio_test
+async def test_what_another_program_stores_meanwhile_in_the_same_document_stays(times: int) -> None:
+    inner = MemoryStore()
+    await fill(inner, {key: json.dumps(value).encode() for key, value in STORES["v3"].items()})
+    store = Interfering(inner, "a/zarr.json", _grow)
+    async with tree_over(store) as tree:
+        await read(tree, "chunks/a/.zattrs")
+        store.times = times
+        await write(tree, "chunks/a/.zattrs", b'{"units": "new"}')
+    found = json.loads((await contents(inner))["a/zarr.json"])
+    assert (found["shape"], found["attributes"]) == ([10], {"units": "new"})
+    assert await attributes_of(inner, "v3") == ({"units": "new"}, {"units": "new"})
+
+
+@trio_test
+async def test_a_node_that_another_program_puts_into_the_copy_meanwhile_stays_there() -> None:
+    inner = MemoryStore()
+    await fill(inner, {key: json.dumps(value).encode() for key, value in STORES["v2"].items()})
+
+    def add(document: dict[str, Any], number: int) -> None:
+        document["metadata"][f"theirs{number}/.zgroup"] = {"zarr_format": 2}
+
+    store = Interfering(inner, ".zmetadata", add)
+    async with tree_over(store) as tree:
+        await read(tree, "chunks/a/.zattrs")
+        store.times = 2
+        await write(tree, "chunks/a/.zattrs", b'{"units": "new"}')
+    copy = json.loads((await contents(inner))[".zmetadata"])["metadata"]
+    assert {"theirs0/.zgroup", "theirs1/.zgroup"} <= set(copy)
+    assert copy["a/.zattrs"] == {"units": "new"}
+    assert await attributes_of(inner, "v2") == ({"units": "new"}, {"units": "new"})

@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -371,7 +371,7 @@ class Slow(FailingStore):
 
     def __init__(self) -> None:
         super().__init__(MemoryStore(), {})
-        self.renames_prefixes = False
+        self.capabilities = replace(self.capabilities, rename=False)
 
     async def erase_values(self, keys: Iterable[Key]) -> None:
         several = list(keys)

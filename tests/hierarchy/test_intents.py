@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from zarrfs.hierarchy.recovery import Recovered, demand_known, recover
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer
 from zarrfs.transformers.forwarding import ForwardingStore
 
 PATH, PLACE, SOURCE, DOCUMENT = NodePath("/a"), Prefix("data/a/"), Prefix("data/b/"), Key("meta/a.array")
@@ -237,8 +237,8 @@ async def test_where_less_lies_apart_than_was_to_be_copied_nothing_is_taken_away
 class Vanishing(ForwardingStore):
     """Values of which another process takes away each that is listed."""
 
-    async def get(self, key: Key) -> Buffer | None:
-        return None
+    async def copy(self, old: Key, new: Key) -> bool:
+        return False
 
 
 @trio_test
@@ -270,7 +270,7 @@ class Unrenaming(ForwardingStore):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.renames_prefixes = False
+        self.capabilities = replace(self.capabilities, rename=False)
 
 
 @pytest.mark.logs("was left behind, or is in the making")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import trio
@@ -44,7 +45,7 @@ class Unlistable(ForwardingStore):
 
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner)
-        self.listable = False
+        self.capabilities = replace(self.capabilities, list=False)
 
     def list_dir(self, prefix: Prefix) -> None:  # type: ignore[override]
         raise AssertionError(f"{prefix!r} was listed")

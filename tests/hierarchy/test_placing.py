@@ -39,8 +39,9 @@ from zarrfs.hierarchy.placing import Placing
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.model.data_type import from_name
 from zarrfs.model.metadata import ArrayNode
+from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Generation
+from zarrfs.stores.values import Buffer, Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 
@@ -69,9 +70,11 @@ class Faulty(ForwardingStore):
             await act()
         raise error
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        generation: Generation | None = await self._do("set", key, lambda: self.inner.set(key, value, if_generation=if_generation))
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        generation: Generation | None = await self._do("set", key, lambda: self.inner.set(key, value, expect=expect))
         return generation
+
+    copy = Store.copy
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         return bool(await self._do("rename_prefix", old, lambda: self.inner.rename_prefix(old, new)))

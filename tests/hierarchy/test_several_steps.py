@@ -22,8 +22,9 @@ from tests.support.trees import load, names, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import AcrossViews, StoreFull, StoreUnsupported, ZarrfsError
 from zarrfs.keys import APART, Key, Prefix
+from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
-from zarrfs.stores.values import Buffer, Generation
+from zarrfs.stores.values import Buffer, Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory
 
@@ -50,7 +51,7 @@ class Faulty(ForwardingStore):
         super().__init__(FolderStore(str(path)))
         exchanges, renames, self.is_in_parts = kind
         self.exchanges = exchanges
-        self.renames_prefixes = renames
+        self.capabilities = replace(self.capabilities, rename=renames)
         self.count = 0
         self.at = -1
         self.kills = self.late = False
@@ -76,9 +77,11 @@ class Faulty(ForwardingStore):
             raise Killed
         raise StoreFull("no room")
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        result: Generation | None = await self._changing(lambda: self.inner.set(key, value, if_generation=if_generation))
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        result: Generation | None = await self._changing(lambda: self.inner.set(key, value, expect=expect))
         return result
+
+    copy = Store.copy
 
     async def erase(self, key: Key) -> None:
         await self._changing(lambda: self.inner.erase(key))
@@ -93,12 +96,12 @@ class Faulty(ForwardingStore):
         return bool(await self._changing(lambda: self.inner.rename(old, new)))
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
-        if not self.renames_prefixes or self._is_elsewhere(old, new):
+        if not self.capabilities.rename or self._is_elsewhere(old, new):
             raise StoreUnsupported("renaming")
         return bool(await self._changing(lambda: self.inner.rename_prefix(old, new)))
 
     async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
-        if not (self.exchanges and self.renames_prefixes) or self._is_elsewhere(one, other):
+        if not (self.exchanges and self.capabilities.rename) or self._is_elsewhere(one, other):
             raise StoreUnsupported("exchanging")
         await self._changing(lambda: self.inner.exchange_prefixes(one, other))
 

@@ -25,7 +25,7 @@ from tests.support.trees import READ_ONLY, tree_of, tree_over, walk
 from zarrfs.errors import StaleEntry, ZarrfsError
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.folder.store import FolderStore
-from zarrfs.stores.values import Answer, Buffer, Generation, KeyStat
+from zarrfs.stores.values import Answer, Buffer, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Directory, OpenFlags
@@ -73,8 +73,8 @@ class Interposed(ForwardingStore):
     async def stat(self, key: Key) -> KeyStat | None:
         return await self._then(self.inner.stat(key))
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        return await self._then(self.inner.set(key, value, if_generation=if_generation))
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        return await self._then(self.inner.set(key, value, expect=expect))
 
     async def erase_values(self, keys: Iterable[Key]) -> None:
         await self._then(self.inner.erase_values(keys))

@@ -74,7 +74,7 @@ async def test_by_scheme_whatever_it_is_called_and_read_only(kind: str, tmp_path
     path = MAKERS[kind](tmp_path, {"k": b"v"})
     for url in (str(path), f"{kind.partition('-')[0]}:{path}"):
         store = await open_store(url)
-        assert not store.writable and store.listable and store.url == str(path)
+        assert not store.capabilities.write and store.capabilities.list and store.url == str(path)
         assert await store.get(Key("k")) == b"v"
         for change in (store.set(Key("k"), b""), store.set_partial_values([(Key("k"), 0, b"x")]), store.erase(Key("k"))):
             with pytest.raises(StoreReadOnly, match="read-only"):

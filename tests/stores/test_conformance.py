@@ -33,13 +33,14 @@ def test_one_new_file_is_a_new_store_under_the_whole_suite(tmp_path: Path) -> No
         textwrap.dedent(
             '''
             """A store in a dictionary."""
+            from zarrfs.stores.capabilities import Capabilities
             from zarrfs.stores.base import Store
             from zarrfs.stores.values import KeyStat
             from zarrfs.stores.base import StorePlugin
 
             class ShelfStore(Store):
                 def __init__(self, read_only):
-                    self.writable = not read_only
+                    self.capabilities = Capabilities(write=not read_only, create_only=False, match=False)
                     self.values = {}
                     self.sets = 0
 
@@ -49,12 +50,13 @@ def test_one_new_file_is_a_new_store_under_the_whole_suite(tmp_path: Path) -> No
                 async def stat(self, key):
                     return KeyStat(len(self.values[key][0]), None, self.values[key][1]) if key in self.values else None
 
-                async def set(self, key, value, *, if_generation=None):
+                async def set(self, key, value, *, expect=None):
                     self._demand_writable(key)
-                    if if_generation is not None:
+                    if expect is not None:
                         raise self._unsupported("set conditionally")
                     self.sets += 1
                     self.values[key] = bytes(value), str(self.sets)
+                    return str(self.sets)
 
                 async def erase(self, key):
                     self._demand_writable(key)

@@ -11,7 +11,8 @@ from tests.support.stores import contents
 from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.capabilities import Capabilities
+from zarrfs.stores.values import Buffer, DirEntry, Expected, Generation, KeyStat
 
 
 class LeastStore(Store):
@@ -19,7 +20,7 @@ class LeastStore(Store):
     between two requests."""
 
     url = "least:"
-    suffix_ranges = False
+    capabilities = Capabilities(suffix_ranges=False, create_only=False, match=False)
 
     def __init__(self, changes: int = 0) -> None:
         self.values: dict[Key, bytes] = {}
@@ -42,11 +43,11 @@ class LeastStore(Store):
     async def stat(self, key: Key) -> KeyStat | None:
         return KeyStat(len(self.values[key]), None, str(self.number)) if key in self.values else None
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        if if_generation is not None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if expect is not None:
             raise self._unsupported("set what nobody changed")
         self.values[key] = bytes(value)
-        return None
+        return str(self.number)
 
     async def erase(self, key: Key) -> None:
         self.values.pop(key, None)

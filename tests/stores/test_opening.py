@@ -41,7 +41,7 @@ async def test_file_urls(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     for url in (f"file://{tmp_path}/a%20b", f"file://localhost{tmp_path}/a b", f"FILE:{tmp_path}/a b"):
         store = await open_store(url, read_only=True)
-        assert store.url == str(tmp_path / "a b") and not store.writable
+        assert store.url == str(tmp_path / "a b") and not store.capabilities.write
         assert local_path(url) == str(tmp_path / "a b")
         await store.aclose()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ class Noting(MemoryStore):
 
     def __init__(self, suffix_ranges: bool) -> None:
         super().__init__()
-        self.suffix_ranges = suffix_ranges
+        self.capabilities = replace(self.capabilities, suffix_ranges=suffix_ranges)
         self.asked: list[ByteRange] = []
 
     async def get_partial_values(self, key_ranges: Sequence[tuple[Key, ByteRange]], **more: Any) -> list[Buffer | None]:

@@ -355,7 +355,7 @@ class DirectDriver(Driver):
         super().__init__()
         self.store = store
         self.tree = tree
-        self.hierarchical = store.hierarchical
+        self.hierarchical = store.capabilities.hierarchical
         self.notifier = RecordingNotifier()
         self.session = Session(
             tree.root,
@@ -364,7 +364,7 @@ class DirectDriver(Driver):
             timeout=10,
             told=lambda: tree.watched,
             settled=tree.slices.done,
-            writable=tree.store.writable,
+            writable=tree.store.capabilities.write,
             free_space=tree.store.free_space,
             on_error=tree.report,
         )
@@ -627,7 +627,7 @@ async def direct(store: Store, **options: Any) -> AsyncIterator[DirectDriver]:
     async with trio.open_nursery() as nursery:
         tree = MountTree(config, store, nursery)
         driver = DirectDriver(store, tree)
-        if store.writable:
+        if store.capabilities.write:
             await driver.fill()
         yield driver
         nursery.cancel_scope.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -70,7 +71,7 @@ class UnlistableStore(ForwardingStore):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.listable = False
+        self.capabilities = replace(self.capabilities, list=False)
 
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         raise StoreUnsupported("this store cannot list", key=prefix)

@@ -10,7 +10,7 @@ import trio
 
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 
 
@@ -72,9 +72,9 @@ class InterruptedStore(ForwardingStore):
         await self.interrupt("stat", key)
         return await super().stat(key)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         await self.interrupt("set", key)
-        return await super().set(key, value, if_generation=if_generation)
+        return await super().set(key, value, expect=expect)
 
     async def erase(self, key: Key) -> None:
         await self.interrupt("erase", key)

@@ -26,6 +26,7 @@ async def test_operations_and_bytes_are_counted_as_they_were_asked() -> None:
     store = ObservedStore(MemoryStore())
     await store.set(A, b"12345")
     await store.set_partial_values([(A, 1, b"xx"), (B, 0, b"y")])
+    await store.copy(A, Key("copied"))
     await store.get(A)
     await store.get(Key("missing"))
     await store.get_partial_values([(A, ByteRange(1, 2)), (A, WHOLE), (Key("missing"), WHOLE)])

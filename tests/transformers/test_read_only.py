@@ -12,6 +12,7 @@ from zarrfs.errors import StoreReadOnly
 from zarrfs.keys import WHOLE, Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import ABSENT
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.read_only import ReadOnlyStore
 
@@ -23,14 +24,14 @@ async def test_reading_goes_on_and_every_change_is_refused() -> None:
     inner = MemoryStore()
     await fill(inner, {A: b"1"})
     store = ReadOnlyStore(inner)
-    assert inner.writable and not store.writable and store.url == inner.url
+    assert inner.capabilities.write and not store.capabilities.write and store.url == inner.url
     assert await contents(store) == {A: b"1"}
     assert await store.get_partial_values([(A, WHOLE)]) == [b"1"]
     assert await store.stat(A) == await inner.stat(A)
     await store.sync([A])
     for change in (
         store.set(A, b"2"),
-        store.set(A, b"2", if_generation=""),
+        store.set(A, b"2", expect=ABSENT),
         store.set_partial_values([(A, 0, b"2")]),
         store.erase(A),
         store.erase_values([A]),

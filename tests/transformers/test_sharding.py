@@ -422,7 +422,7 @@ async def test_read_only_above_and_below() -> None:
     inner = MemoryStore()
     await fill(sharded(inner), {chunk(0, 0): b"x"})
     for store in (sharded(ReadOnlyStore(inner)), ReadOnlyStore(sharded(inner))):
-        assert not store.writable
+        assert not store.capabilities.write
         for change in (
             store.set(chunk(0, 0), b"y"),
             store.erase(chunk(0, 0)),

@@ -18,7 +18,7 @@ from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer
+from zarrfs.stores.values import ABSENT, Buffer, Expected, Generation
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
@@ -41,9 +41,9 @@ class SlowStore(ForwardingStore):
         await trio.lowlevel.checkpoint()
         return values
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: str | None = None) -> str | None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         await trio.lowlevel.checkpoint()
-        generation = await super().set(key, value, if_generation=if_generation)
+        generation = await super().set(key, value, expect=expect)
         await trio.lowlevel.checkpoint()
         return generation
 
@@ -231,7 +231,7 @@ async def test_of_many_conditional_sets_of_a_chunk_one_wins(generation: str) -> 
         store = stores[number % 2]
         stat = await store.stat(key)
         try:
-            told = await store.set(key, b"%d" % number, if_generation=stat.generation if stat is not None else "")
+            told = await store.set(key, b"%d" % number, expect=stat.generation if stat is not None else ABSENT)
         except GenerationMismatch:
             return
         won.append((number, told))
@@ -244,7 +244,7 @@ async def test_of_many_conditional_sets_of_a_chunk_one_wins(generation: str) -> 
     stat = await stores[number % 2].stat(key)
     assert stat is not None and told in (None, stat.generation)
     with pytest.raises(GenerationMismatch):
-        await stores[0].set(chunk(2, 3), b"x", if_generation="")
+        await stores[0].set(chunk(2, 3), b"x", expect=ABSENT)
 
 
 @trio_test

@@ -21,6 +21,7 @@ from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import ABSENT
 from zarrfs.transformers.sharding import ShardingStore
 
 GRIDS = [
@@ -134,10 +135,10 @@ class ShardingMachine(RuleBasedStateMachine):
     def set_conditionally(self, pick: int, value: bytes, right: bool) -> None:
         key = self.key(pick)
         stat = trio.run(self.store.stat, key)
-        generation = (stat.generation if stat is not None else "") if right else "another"
+        generation = (stat.generation if stat is not None else ABSENT) if right else "another"
 
         async def change() -> None:
-            await self.store.set(key, value, if_generation=generation)
+            await self.store.set(key, value, expect=generation)
 
         if right:
             trio.run(change)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from trio.testing import trio_test
@@ -39,6 +40,10 @@ VALUES = {"a/k": b"1", "a/l": b"2", "b/k": b"3", "top": b"4"}
 
 class BucketStore(ForwardingStore):
     """Keys alone, as on an object store: it renames nothing."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.capabilities = replace(self.capabilities, rename=False)
 
     async def rename(self, old: Key, new: Key) -> bool:
         raise StoreUnsupported("no renames")
@@ -167,7 +172,7 @@ async def test_an_empty_part_names_nothing_that_could_be_made() -> None:
 @trio_test
 async def test_nothing_is_made_or_removed_where_the_mount_is_read_only() -> None:
     store = await small()
-    store.writable = False
+    store.capabilities = replace(store.capabilities, write=False)
     async with tree_over(store) as tree:
         raw = await folder(tree, "raw")
         refused: list[Callable[[], object]] = [
@@ -214,6 +219,10 @@ async def test_a_value_that_is_gone_is_not_renamed(of: Callable[[Store], Store])
         async def rename(self, old: Key, new: Key) -> bool:
             await self.inner.erase(old)
             return await super().rename(old, new)
+
+        async def copy(self, old: Key, new: Key) -> bool:
+            await self.inner.erase(old)
+            return await super().copy(old, new)
 
     inner = await small()
     async with tree_over(Losing(of(inner))) as tree:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from trio.testing import trio_test
@@ -12,9 +14,10 @@ from tests.support.trees import READ_ONLY, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Generation
+from zarrfs.stores.values import Buffer, Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 from zarrfs.vfs.temporary import TemporaryFile
@@ -27,8 +30,12 @@ WRITE = OpenFlags(write=True)
 class UnconditionalStore(ForwardingStore):
     """One that cannot say in one step whether somebody else was quicker."""
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        if if_generation is not None:
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.capabilities = replace(self.capabilities, create_only=False, match=False)
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if expect is not None:
             raise StoreUnsupported("no conditions")
         return await super().set(key, value)
 
@@ -71,10 +78,18 @@ async def test_a_link_does_not_replace_what_another_program_has_stored_meanwhile
     class Quicker(kind):  # type: ignore[misc, valid-type]
         """Between the look at the key and its creation."""
 
-        async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-            await self.inner.set(key, b"theirs")
-            result: Generation | None = await super().set(key, value, if_generation=if_generation)
+        async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+            if expect is not None:
+                await self.inner.set(key, b"theirs")
+            result: Generation = await super().set(key, value, expect=expect)
             return result
+
+        @asynccontextmanager
+        async def exclusive(self, key: Key) -> AsyncIterator[None]:
+            if not self.capabilities.create_only:
+                await self.inner.set(key, b"theirs")
+            async with super().exclusive(key):
+                yield
 
     store = MemoryStore()
     async with tree_over(Quicker(store)) as tree:

@@ -27,6 +27,7 @@ from tests.support.trees import every_file, load, read, tree_over
 from zarrfs.errors import DirectoryNotEmpty, MetadataError, NameInvalid, NoSuchEntry
 from zarrfs.keys import Key
 from zarrfs.stores.base import Store
+from zarrfs.stores.capabilities import Capabilities
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 
@@ -639,7 +640,7 @@ async def test_the_consolidated_copy_is_no_node_and_follows_edits() -> None:
 class Unlistable(ForwardingStore):
     """As a web server."""
 
-    listable = False
+    capabilities = Capabilities(list=False)
 
 
 @trio_test

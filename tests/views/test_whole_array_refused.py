@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -146,7 +147,7 @@ async def test_what_tells_why_an_array_cannot_be_shown_is_neither_renamed_nor_re
 @trio_test
 async def test_nothing_is_made_removed_or_renamed_where_the_mount_is_read_only() -> None:
     store = await store_of(ONE)
-    store.writable = False
+    store.capabilities = replace(store.capabilities, write=False)
     async with tree_over(store) as tree:
         top = await folder(tree)
         with pytest.raises(StoreReadOnly):

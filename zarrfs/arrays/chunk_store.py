@@ -15,12 +15,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from zarrfs.errors import ChunkError, GenerationMismatch, StoreAccessDenied, StoreError, StoreUnsupported
+from zarrfs.errors import ChunkError, GenerationMismatch, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Buffer, Generation, KeyStat
+from zarrfs.stores.expecting import check, set_over
+from zarrfs.stores.values import ABSENT, Buffer, Generation, KeyStat
 
 StoredChunk = tuple[Coords, int, int | None]
 """Coordinates, stored bytes, mtime_ns (None where the store keeps none)."""
@@ -30,7 +31,6 @@ StoredChunk = tuple[Coords, int, int | None]
 _TRIES = 64
 _TRIES_UNLOCKED = 3
 
-_REFUSALS = (StoreUnsupported, StoreAccessDenied, StoreError)
 
 _stamps = itertools.count(1)
 
@@ -333,25 +333,13 @@ class StoredChunks(ChunkStore):
     async def _put(self, key: Key, value: Buffer | None, expected: Generation | None) -> Generation | None:
         """Set or erase a key; only over the ``expected`` generation, if one is given."""
         if value is not None and expected is not None:
-            try:
-                return await self._store.set(key, value, if_generation=expected)
-            except StoreError as error:
-                # Some file systems refuse, each in its own words, what creates a file only where none is.
-                if type(error) not in _REFUSALS or (expected and not isinstance(error, StoreUnsupported)):
-                    raise
-                await self._check(key, expected)
+            return await set_over(self._store, key, value, expected or ABSENT)
         if value is not None:
             return await self._store.set(key, value)
         if expected is not None:
-            await self._check(key, expected)
+            await check(self._store, key, expected or ABSENT)
         await self._store.erase(key)
         return None
-
-    async def _check(self, key: Key, expected: Generation) -> None:
-        """Where the store cannot look and change in one step; `exclusive` keeps those out who heed it."""
-        stat = await self._store.stat(key)
-        if (stat.generation if stat is not None else "") != expected:
-            raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
 
     async def _below(self, prefix: Prefix, relative: str, depth: int) -> AsyncIterator[StoredChunk]:
         ndim = len(self._grid_shape)

@@ -88,7 +88,7 @@ class MountTree:
         self.store_operations = noted.operations
         tasks = Tasks(nursery)
         timely = DeadlineStore(noted, config.timeout, tasks)
-        whole: Store = ReadOnlyStore(timely) if config.read_only or not store.writable else timely
+        whole: Store = ReadOnlyStore(timely) if config.read_only or not store.capabilities.write else timely
         self.store: Store = WithoutApart(whole)
         self.intents = Intents(whole)
         self.mounted_ns = time.time_ns()
@@ -188,7 +188,7 @@ class MountTree:
             return _json(self.stats() | extra("stats"))
 
         async def config() -> bytes:
-            return _json({"views": list(self._views), "read_only": not self.store.writable} | extra("config"))
+            return _json({"views": list(self._views), "read_only": not self.store.capabilities.write} | extra("config"))
 
         async def errors() -> bytes:
             return self.losses.errors.text()

@@ -98,13 +98,13 @@ async def serve(
 async def _tree(config: MountConfig, store: Store, background: trio.Nursery) -> MountTree:
     """The tree, when what a kill has left is cleared up; read-only where only a later zarrfs could."""
     try:
-        if store.writable and not config.read_only:
+        if store.capabilities.write and not config.read_only:
             await demand_known(Intents(store))
     except IntentTooNew as error:
         log.warning("%s is mounted read-only: a later zarrfs has left an operation half done: %s", store.url, error)
         config = dataclasses.replace(config, read_only=True)
     tree = MountTree(config, store, background)
-    if tree.store.writable:
+    if tree.store.capabilities.write:
         try:
             await tree.recover()
         except ZarrfsError as error:
@@ -156,7 +156,7 @@ async def _mounted(
         timeout=config.metadata_ttl,
         told=lambda: tree.watched,
         settled=tree.slices.done,
-        writable=tree.store.writable,
+        writable=tree.store.capabilities.write,
         free_space=tree.store.free_space,
         on_error=tree.report,
         patience=_READ_DEADLINES * config.timeout,
@@ -195,7 +195,7 @@ async def _mounted(
     try:
         mountpoint.prepare(config.mountpoint)
         with mountpoint.held(config.mountpoint) as name:
-            connection = _mount(operations, config, name, tree.store.writable)
+            connection = _mount(operations, config, name, tree.store.capabilities.write)
     except BaseException:
         if words is not None:
             exit_report.end(words)

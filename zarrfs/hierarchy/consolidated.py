@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.revising import Change, put_each, revise
 from zarrfs.hierarchy.stored_documents import weight
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
@@ -23,19 +25,19 @@ class ConsolidatedCopies:
     async def take_out(self, path: NodePath) -> None:
         """Let them not know the node at ``path``, and none below it."""
         for layout in await self._hierarchy.layouts(path):
-            documents = await self._hierarchy.documents(layout.consolidated_keys(path))
-            await self.store_changed(documents, layout.copies_without, path, documents)
+            await self._revise(layout.consolidated_keys(path), partial(layout.copies_without, path))
 
     async def put_in(self, layout: Layout, path: NodePath) -> None:
         """Let them have the node at ``path`` and all below it."""
-        documents = await self._hierarchy.documents(layout.consolidated_keys(path))
-        if not documents:
-            return
-        paths = [path async for path in self._explicit_from(path)]
-        whole = dict(documents)
-        for each in paths:
-            whole |= await self._hierarchy.documents((*layout.document_keys(each), *layout.consolidated_keys(each)))
-        await self.store_changed(whole, layout.copies_with, paths, whole)
+        if await self._hierarchy.documents(layout.consolidated_keys(path)):
+            await self.follow(layout, [each async for each in self._explicit_from(path)])
+
+    async def follow(self, layout: Layout, paths: Sequence[NodePath]) -> None:
+        """Let them have the documents of the nodes at ``paths`` as they are stored."""
+        copies = list(dict.fromkeys(key for path in paths for key in layout.consolidated_keys(path)))
+        if await self._hierarchy.documents(copies):
+            keys = (*copies, *(key for path in paths for key in layout.document_keys(path)))
+            await self._revise(keys, partial(layout.copies_with, paths))
 
     async def is_in(self, group: GroupNode) -> bool:
         """Whether the store has one in ``group``, be it one that cannot be read."""
@@ -58,10 +60,8 @@ class ConsolidatedCopies:
             await self._store.set(key, value)
         return bool(made)
 
-    async def store_changed(self, documents: dict[Key, bytes], change: Callable[..., dict[Key, bytes]], *arguments: object) -> None:
-        """Store what ``change(*arguments)`` makes of the ``documents``."""
-        for key, value in (await changed(documents, change, *arguments)).items():
-            await self._store.set(key, value)
+    async def _revise(self, keys: Iterable[Key], change: Change) -> None:
+        await revise(self._hierarchy.stored, keys, change, partial(put_each, self._store))
 
     async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
         """The node at ``path`` and all below it, those that have documents which can be read."""
@@ -72,12 +72,6 @@ class ConsolidatedCopies:
             async for name, _ in self._hierarchy.children(path):
                 async for each in self._explicit_from(path.child(name)):
                     yield each
-
-
-async def changed(documents: dict[Key, bytes], change: Callable[..., dict[Key, bytes]], *arguments: object) -> dict[Key, bytes]:
-    """Which of the ``documents`` become others by ``change(*arguments)``."""
-    made = await threads.cpu(weight(documents), change, *arguments)
-    return {key: value for key, value in made.items() if documents.get(key) != value}
 
 
 def is_implicit(node: Node) -> bool:

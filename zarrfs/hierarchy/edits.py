@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 
 import trio
 
@@ -31,13 +32,14 @@ from zarrfs.errors import (
     StoreQuotaExceeded,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies, changed
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps, store_together
 from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, place_of
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.renaming import Renaming
+from zarrfs.hierarchy.revising import revise
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
@@ -96,7 +98,9 @@ class NodeEditor:
             await self._new.require_nothing_hidden(node.path)
         keys = self._hierarchy.array_of(node).chunks.keys((0,) * node.metadata.ndim)
         placing = Placing(self._intents, layout, node)
-        if over or (node.path != ROOT and self._store.renames_prefixes and all(key.startswith(node.chunk_prefix) for key in keys)):
+        if over or (
+            node.path != ROOT and self._store.capabilities.rename and all(key.startswith(node.chunk_prefix) for key in keys)
+        ):
             try:
                 await placing.begin()
             except (StoreAccessDenied, KeyConflict) as error:
@@ -105,7 +109,7 @@ class NodeEditor:
                 log.info("%s is made in its place: nothing can be made apart: %s", node.path, error)
             else:
                 return placing
-        if self._store.hierarchical and await holds_only_chunks(self._store, place_of(layout, node)):
+        if self._store.capabilities.hierarchical and await holds_only_chunks(self._store, place_of(layout, node)):
             # One of them may lie where a folder has to be.
             async with self._editing(layout):
                 await self._new.check_free(node)
@@ -134,9 +138,7 @@ class NodeEditor:
                         with trio.CancelScope(shield=True):
                             await self._copies.put_in(layout, node.path)
                     raise
-            written = layout.format(node)
-            documents = await self._hierarchy.documents(layout.consolidated_keys(node.path))
-            await self._copies.store_changed(documents, layout.copies_with, [node.path], documents | written)
+            await self._copies.follow(layout, [node.path])
 
     async def _put(self, layout: Layout, node: ArrayNode, placing: Placing, *, over: bool) -> None:
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
@@ -329,7 +331,7 @@ class NodeEditor:
                     await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
                 for number, prefix in enumerate(places):
                     if not (is_apart and await self._take_away(prefix, intent.gone.child(str(number)))):
-                        if isinstance(node, ArrayNode) and self._store.listable:
+                        if isinstance(node, ArrayNode) and self._store.capabilities.list:
                             await self._erase_most(prefix)
                         await self._store.erase_prefix(prefix)
             for key in documents:
@@ -345,7 +347,7 @@ class NodeEditor:
 
     async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
         """Whether what is erased can be taken away before it is removed, which may take long."""
-        if not self._store.renames_prefixes:
+        if not self._store.capabilities.rename:
             return False
         try:
             await intent.begin(Record("erase", path, path.prefix))
@@ -402,8 +404,8 @@ class NodeEditor:
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
-        documents = await self._hierarchy.documents(keys)
-        await store_together(self._intents, path, documents, await changed(documents, layout.amend, path, documents, edit))
+        put = partial(store_together, self._intents, path)
+        await revise(self._hierarchy.stored, keys, lambda documents: layout.amend(path, documents, edit), put)
 
     async def _erase_documents(self, layout: Layout, path: NodePath) -> None:
         await self._store.erase_values(await self._hierarchy.documents(layout.document_keys(path)))

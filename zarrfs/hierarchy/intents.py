@@ -37,10 +37,10 @@ from zarrfs.errors import (
     NameInvalid,
     PrefixNotEmpty,
     StoreTimeout,
-    StoreUnsupported,
     ZarrfsError,
 )
 from zarrfs.hierarchy.moves import Place, apart_in, parse_place, rename, rename_rest
+from zarrfs.hierarchy.revising import Read, put_each
 from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
@@ -283,7 +283,7 @@ class Intents:
 
     async def there(self) -> list[Intent]:
         """Those that there are, whether somebody works on them or not."""
-        if not self.store.listable or not await self.store.prefix_exists(APART):
+        if not self.store.capabilities.list or not await self.store.prefix_exists(APART):
             return []
         names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and _NAME.fullmatch(name)]
         return [Intent(self.store, name) for name in sorted(names)]
@@ -301,7 +301,7 @@ class Intents:
                     yield intent
                 finally:
                     await intent.let_go()
-        if self.store.listable and await self.store.prefix_exists(APART):
+        if self.store.capabilities.list and await self.store.prefix_exists(APART):
             with suppress(ZarrfsError):
                 await self.store.remove_prefix(APART)
 
@@ -347,16 +347,15 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
     return False
 
 
-async def store_together(intents: Intents, path: NodePath, before: Mapping[Key, bytes], after: Mapping[Key, bytes]) -> None:
-    """Change these documents that say what the node at ``path`` is, all or none; ``before``: those of them that were there."""
+async def store_together(intents: Intents, path: NodePath, read: Read, after: Mapping[Key, bytes]) -> None:
+    """Change these documents that say what the node at ``path`` is, all or none; ``read``: those of them that were there. Raises
+    `GenerationMismatch` where another program has stored one of them since: then what it stored stays."""
     if len(after) < 2:
-        for key, value in after.items():
-            await intents.store.set(key, value)
+        await put_each(intents.store, read, after)
         return
-    before = {key: before[key] for key in after if key in before}
+    before = {key: read[key].content for key in after if key in read}
     async with intents.around(Record("amend", path, ROOT.prefix, erased=(), before=before, after=after)) as intent:
-        for key, value in after.items():
-            await intents.store.set(key, value)
+        await put_each(intents.store, read, after)
         await intent.forget()
 
 
@@ -388,10 +387,8 @@ async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
     # Before anything is copied: one of them may lie where a folder has to be.
     await store.erase_values([key for key in erased if key not in new])
     for there, key in new.items():
-        value = await store.get(key)
-        if value is None:
+        if not await store.copy(key, there):
             raise KeyConflict(f"{key!r} was taken away while it was copied to {record.path}", key=key)
-        await store.set(there, value)
     for key, value in record.after.items():
         await store.set(key, value)
 
@@ -415,7 +412,7 @@ async def erase_in_steps(store: Store, prefix: Prefix) -> None:
         here, is_empty = pending.pop()
         if is_empty:
             try:
-                with suppress(StoreUnsupported):
+                if store.capabilities.empty_prefixes:
                     await store.remove_prefix(here)
             except PrefixNotEmpty:
                 # What is not listed: links and special files.

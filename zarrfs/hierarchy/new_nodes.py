@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import CaseConflict, EntryExists, HiddenKeys, MetadataError, NotADirectory, StoreUnsupported
+from zarrfs.errors import CaseConflict, EntryExists, HiddenKeys, MetadataError, NotADirectory
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.intents import erase_in_steps
@@ -121,7 +120,7 @@ class NewNodes:
     async def clear(self, layout: Layout, node: GroupNode | ArrayNode, chunks: Collection[Key] = ()) -> None:
         """Chunks that others left behind at a path where no array is belong to nobody: an array that is made there starts without. (So
         does a group without documents of its own: it would not be seen.)"""
-        if not self._store.listable:
+        if not self._store.capabilities.list:
             return
         if isinstance(node, GroupNode):
             for prefix in layout.listing_prefixes(node.path) if not layout.dialect.has_groups else ():
@@ -185,11 +184,9 @@ class NewNodes:
             await self._store.set(key, value)
         if over:
             await self._store.erase_values(stale)
-        for prefix in layout.kept_prefixes(node):
-            with suppress(StoreUnsupported):
-                await self._store.make_prefix(prefix)
-        documents = await self._hierarchy.documents(layout.consolidated_keys(node.path))
-        await self._copies.store_changed(documents, layout.copies_with, [node.path], documents | written)
+        for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
+            await self._store.make_prefix(prefix)
+        await self._copies.follow(layout, [node.path])
 
     async def place_entry(self, layout: Layout) -> None:
         """Documents of the hierarchy itself come before those of its first node."""
@@ -201,10 +198,10 @@ class NewNodes:
 
     async def _place_folder(self, layout: Layout, group: GroupNode) -> None:
         """Make a group of a dialect that has none: an empty folder of the store, or of the mount."""
-        try:
+        if self._store.capabilities.empty_prefixes:
             for prefix in layout.kept_prefixes(group):
                 await self._store.make_prefix(prefix)
-        except StoreUnsupported:
+        else:
             self._hierarchy.empty_groups.keep(group.path)
 
 

@@ -42,7 +42,7 @@ class NodeReader:
         self._roots = roots
         self._counters = counters
         self._weigh = weigh
-        self.uses_copies = not store.listable
+        self.uses_copies = not store.capabilities.list
         """Whether a node may have been read from a consolidated copy."""
 
     async def read(self, path: NodePath, layouts: Sequence[Layout], expected: str | None) -> tuple[Found | None, Probe]:
@@ -94,7 +94,7 @@ class NodeReader:
                 if not documents:
                     # Known from a consolidated copy, which is not among its documents.
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))
-                    if self._store.listable and not isinstance(node, UnsupportedNode):
+                    if self._store.capabilities.list and not isinstance(node, UnsupportedNode):
                         self.uses_copies = True
                         node = replace(node, quirks=(*node.quirks, _COPIED))
                 return node, digest.digest(), newest, said

@@ -74,9 +74,9 @@ class Hierarchy:
         self._known = KnownNodes()
         self.forgotten = Forgotten()
         self._underway: dict[NodePath, Flight] = {}
-        self._stored = StoredDocuments(store)
-        self._roots = Roots(dialects if dialects is not None else all_dialects(), self._stored, ttl=ttl)
-        self._reading = NodeReader(store, self._stored, self._roots, counters, self._known.weigh)
+        self.stored = StoredDocuments(store)
+        self._roots = Roots(dialects if dialects is not None else all_dialects(), self.stored, ttl=ttl)
+        self._reading = NodeReader(store, self.stored, self._roots, counters, self._known.weigh)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
         self.live = LiveNodes(store, self.looked_at_again)
@@ -127,7 +127,7 @@ class Hierarchy:
     async def others_at(self, path: NodePath) -> list[str]:
         """The dialects of what lies at ``path`` beside the node that counts: documents of other nodes, or another hierarchy's root."""
         node = await self.node(path)
-        found = await self._stored.describing(path, await self._roots.layouts_at(path))
+        found = await self.stored.describing(path, await self._roots.layouts_at(path))
         found += await self._roots.hidden_at(path)
         return [name for name in dict.fromkeys(found) if node is None or name != node.dialect]
 
@@ -146,12 +146,12 @@ class Hierarchy:
 
     async def is_described(self, path: NodePath, layout: Layout) -> bool:
         """Whether what the store holds now under the keys of the layout's documents is that of a node at ``path``, be it bad."""
-        return bool(await self._stored.describing(path, [layout]))
+        return bool(await self.stored.describing(path, [layout]))
 
     async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
         """What the store holds under ``keys`` now, without those that hold nothing; of what is too long to be a document, as much as
         shows that."""
-        return contents(await self._stored.get(tuple(dict.fromkeys(keys))))
+        return contents(await self.stored.get(tuple(dict.fromkeys(keys))))
 
     def array_of(self, node: ArrayNode, making: LiveArray | None = None) -> Array:
         """The array that ``node`` describes, whether or not its documents are stored, and whoever uses one there; ``making``: that is
@@ -220,7 +220,7 @@ class Hierarchy:
 
     async def child_names(self, path: NodePath) -> set[str]:
         """Names of what may lie directly below ``path``."""
-        return self.empty_groups.names_in(path) | await self._stored.child_names(path, await self.layouts(path))
+        return self.empty_groups.names_in(path) | await self.stored.child_names(path, await self.layouts(path))
 
     def changed(self, key_or_prefix: str, *, is_prefix: bool) -> NodeChanges:
         """Forget what is no longer so, now that something was set or erased there; the nodes concerned."""

@@ -49,7 +49,7 @@ class Placing:
         ``chunks`` are these. Raises `EntryExists`."""
         written = layout.format(node)
         place = place_of(layout, node)
-        if node.path == ROOT or not self._store.renames_prefixes:
+        if node.path == ROOT or not self._store.capabilities.rename:
             erased = tuple(chunks) if node.path == ROOT else None
             await self._copy(node, place, before, written, erased)
         else:
@@ -118,9 +118,8 @@ class Placing:
         for key, value in written.items():
             generation = await self._store.set(self._intent.new.key(key[len(place) :]), value)
             self._said = Key(key[len(place) :]), generation
-        for prefix in layout.kept_prefixes(node):
-            with suppress(StoreUnsupported):
-                await self._store.make_prefix(Prefix(self._intent.new + prefix[len(place) :]))
+        for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
+            await self._store.make_prefix(Prefix(self._intent.new + prefix[len(place) :]))
         try:
             await (self._exchange(node, place) if over else self._appear(node, place))
         except (EntryExists, StoreUnsupported):

@@ -86,7 +86,7 @@ class Probe:
         """The keys that decide for ``layouts``; where the names in the folder are known, all keys that may be there."""
         deciding = [key for layout in layouts for key in _deciding(layout, self.path) if key not in self.read]
         folder = self.path.prefix
-        if self.path == ROOT or not self._store.listable or not any(key.parent == folder for key in deciding):
+        if self.path == ROOT or not self._store.capabilities.list or not any(key.parent == folder for key in deciding):
             return deciding
         names = await self._all_names(folder)
         if names is None:
@@ -113,7 +113,7 @@ class Probe:
     async def implied_by(self) -> Layout | None:
         """The layout in which something lies below the path; of several that of the dialect expected, or the first. None where no
         member of the group above, which is of that dialect, can have such a name (v3, "Node names": ``__x`` is reserved)."""
-        if not self._store.listable:
+        if not self._store.capabilities.list:
             return None
         for layout in sorted(self._layouts, key=lambda layout: layout.dialect.name != self._expected):
             if (
@@ -131,7 +131,7 @@ class Probe:
 async def holds_only_chunks(store: Store, prefix: Prefix, first: Sequence[DirEntry] | None = None) -> bool:
     """Whether keys lie below ``prefix``, and all of them could be those of chunks: without a document beside them they are left of
     an array that is no more, or was never whole, and make no group. ``first``: names there that are known already."""
-    if not store.listable:
+    if not store.capabilities.list:
         return False
     # The chunks of v0 are told by their folder.
     start = len(prefix) - (len("__zdata__/") if prefix.endswith("/__zdata__/") else 0)

@@ -66,7 +66,7 @@ async def recover(
                 log.error("%s", message)
                 failed(type(error)(message, key=error.key))
             else:
-                if record is not None or intents.store.renames_prefixes:
+                if record is not None or intents.store.capabilities.rename:
                     await intent.end()
                 else:
                     # Where no lock holds between processes another mount may be at work on it.

@@ -48,7 +48,7 @@ class Renaming:
     async def layout(self, path: NodePath, new_path: NodePath) -> Layout:
         """The layout of the node at ``path``, if the node can have ``new_path``. Raises `AcrossViews`, `NameInvalid`."""
         layout = await self._new.layout_for(path)
-        if path == ROOT or not self._store.renames_prefixes:
+        if path == ROOT or not self._store.capabilities.rename:
             raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
         if new_path.startswith(path + "/"):
             raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)

@@ -87,9 +87,9 @@ class StoredDocuments:
         names: set[str] = set()
         listed: dict[Prefix, tuple[list[str], list[str]]] = {}
         for layout in layouts:
-            if layout.copy_only or not self._store.listable:
+            if layout.copy_only or not self._store.capabilities.list:
                 names |= layout.consolidated_names(path) or set()
-            if not self._store.listable:
+            if not self._store.capabilities.list:
                 continue
             for prefix in layout.listing_prefixes(path):
                 if prefix not in listed:
@@ -106,7 +106,7 @@ class StoredDocuments:
         Where the store can list, the copy may know nodes that are gone: there it counts for the nodes that have keys below them, and
         for all where it is the only document of the hierarchy.
         """
-        if not self._store.listable or layout.copy_only:
+        if not self._store.capabilities.list or layout.copy_only:
             return True
         if path == ROOT or not layout.holds(path.parent) or path.name not in (layout.consolidated_names(path.parent) or ()):
             return False

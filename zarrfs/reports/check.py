@@ -121,7 +121,7 @@ async def _total(array: Array, store: Store, report: Report) -> int:
     if array.metadata.shards:
         return await check_shards.survey(array, store, report)
     listed = 0
-    if store.listable:
+    if store.capabilities.list:
         async for coords, _, _ in array.chunks.list(outside=True):
             if in_grid(coords, array.metadata.grid_shape):
                 listed += 1

@@ -18,7 +18,7 @@ def whole_grid(grid_shape: Shape, store: Store) -> bool:
     Where nothing can be listed, always. Otherwise because a listing leaves out what is no value: a symbolic link in a folder, which
     is an error to whoever reads it, and not a missing chunk.
     """
-    return not store.listable or (store.hierarchical and math.prod(grid_shape) <= _ASKED)
+    return not store.capabilities.list or (store.capabilities.hierarchical and math.prod(grid_shape) <= _ASKED)
 
 
 def coordinates(grid_shape: Shape) -> Iterator[Coords]:

@@ -44,7 +44,7 @@ async def survey(array: Array, store: Store, report: Report) -> int:
             report.shards += each.reason is None
             report.shard_unused_nbytes += each.unused_nbytes
             _tell(array, each, report)
-        if store.hierarchical:
+        if store.capabilities.hierarchical:
             await _look_behind(array, shards, [coords for coords in batch if coords not in present], report)
     return total
 
@@ -129,7 +129,7 @@ async def _batches(shards: ShardSurvey, store: Store, array: Array, report: Repo
     """The outermost shards that are asked for. Those that are stored outside the grid go to ``report``."""
     whole = whole_grid(shards.grid_shape, store)
     batch: list[Coords] = []
-    if store.listable and (report is not None or not whole):
+    if store.capabilities.list and (report is not None or not whole):
         async for coords, _, _ in shards.list_shards():
             if not in_grid(coords, shards.grid_shape):
                 if report is not None:

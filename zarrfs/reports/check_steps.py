@@ -16,7 +16,7 @@ from zarrfs.transformers.without_apart import WithoutApart
 async def repair(config: MountConfig, report: Report) -> None:
     """End, or undo, what nobody works on. Raises `StoreReadOnly`, `IntentTooNew`, and whatever opening the store raises."""
     async with opened(config, read_only=False) as store:
-        if not store.writable:
+        if not store.capabilities.write:
             raise StoreReadOnly(f"{public_url(config.store)} cannot be written to: nothing can be repaired")
         intents, shown = Intents(store), WithoutApart(store)
         await demand_known(intents)

@@ -21,7 +21,8 @@ from zarrfs.errors import GenerationMismatch, NameInvalid, StoreNotFound, StoreR
 from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.base import Store, StorePlugin, WouldWait
-from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.capabilities import Capabilities
+from zarrfs.stores.values import Buffer, DirEntry, Expected, Generation, KeyStat
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Archive(abc.ABC):
 class ArchiveStore(Store):
     """What lies in ``archive``, below ``inside`` (a prefix; empty: all of it)."""
 
-    writable = False
+    capabilities = Capabilities(write=False)
 
     def __init__(self, archive: Archive, inside: str = "") -> None:
         self._archive = archive
@@ -105,7 +106,7 @@ class ArchiveStore(Store):
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         raise self._read_only(key)
 
     async def erase(self, key: Key) -> None:

@@ -27,9 +27,10 @@ import trio
 from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreAccessDenied, StoreReadOnly, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.capabilities import Capabilities
 from zarrfs.stores.change import Change
 from zarrfs.stores.locks import LockTable
-from zarrfs.stores.values import MISSING, Answer, Buffer, Denied, DirEntry, Generation, Got, KeyStat, answer
+from zarrfs.stores.values import MISSING, Answer, Buffer, Denied, DirEntry, Expected, Generation, Got, KeyStat, answer
 
 # How often a value is asked for that is replaced each time between two requests.
 _TRIES = 8
@@ -60,15 +61,7 @@ class Store(abc.ABC):
     """A backend. ``url`` names it for people, without secrets."""
 
     url: str = ""
-    readable: bool = True
-    writable: bool = True
-    listable: bool = True
-    hierarchical: bool = False
-    """Whether a key can never be a prefix of another (``a`` beside ``a/b``), as in a folder."""
-    suffix_ranges: bool = True
-    """Whether the last bytes of a value can be got without knowing its size."""
-    renames_prefixes: bool = False
-    """Whether it has `rename_prefix`."""
+    capabilities: Capabilities = Capabilities()
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -112,7 +105,7 @@ class Store(abc.ABC):
             stat = await self.stat(key)
             if stat is None:
                 return None
-            asked = byte_range if self.suffix_ranges else _resolved(byte_range, stat.size)
+            asked = byte_range if self.capabilities.suffix_ranges else _resolved(byte_range, stat.size)
             try:
                 part = (await self.get_partial_values([(key, asked)], if_generation=stat.generation))[0]
             except GenerationMismatch:
@@ -200,12 +193,11 @@ class Store(abc.ABC):
     # --- writable -----------------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         """Store ``value`` under ``key``, whole: visible to everyone when this returns, durable only after `sync`.
 
-        With ``if_generation`` the value is stored only when the key holds that generation now (``""``: only when it holds nothing),
-        else `GenerationMismatch`. Backends that cannot do this atomically raise `StoreUnsupported` for it. Gives the generation of
-        what was stored, None where the backend does not tell: to ask afterwards may find another's value.
+        With ``expect`` the value is stored only if the key holds that generation now, or nothing (`ABSENT`), else `GenerationMismatch` is
+        raised; see `Capabilities.match` and `Capabilities.create_only`. Returns the generation of what was stored.
         """
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
@@ -262,6 +254,15 @@ class Store(abc.ABC):
         For read-modify-write of one value. This fallback locks within the process.
         """
         return _locks_of(self).hold(key)
+
+    async def copy(self, old: Key, new: Key) -> bool:
+        """Store the value of ``old`` under ``new`` as well. False, with nothing changed, when ``old`` has no value.
+
+        This fallback gets and sets it."""
+        value = await self.get(old)
+        if value is not None:
+            await self.set(new, value)
+        return value is not None
 
     # --- what a file system can do -------------------------------------------------------------------------------------------
 
@@ -371,7 +372,7 @@ class Store(abc.ABC):
         """Let go of files, connections and threads. Nothing is called afterwards."""
 
     def _demand_writable(self, place: str) -> None:
-        if not self.writable:
+        if not self.capabilities.write:
             raise StoreReadOnly(f"{self.url or type(self).__name__} is read-only", key=place)
 
     def _unsupported(self, operation: str) -> StoreUnsupported:

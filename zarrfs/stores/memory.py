@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import trio
@@ -18,7 +18,8 @@ import trio
 from zarrfs.errors import GenerationMismatch, KeyConflict, PrefixNotEmpty, StoreNotFound, UsageError
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store, StorePlugin
-from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.capabilities import Capabilities
+from zarrfs.stores.values import ABSENT, Buffer, DirEntry, Expected, Generation, KeyStat
 
 _PORTION = 4096
 """Entries of a listing between two checkpoints: a few milliseconds."""
@@ -28,10 +29,10 @@ class MemoryStore(Store):
     """Values are kept as bytes; a generation is a counter; times are those of the last ``set``."""
 
     url = "memory:"
-    renames_prefixes = True
+    capabilities = Capabilities(copy=True, rename=True, exchange=True)
 
     def __init__(self, *, read_only: bool = False) -> None:
-        self.writable = not read_only
+        self.capabilities = replace(self.capabilities, write=not read_only)
         self._root = _Folder()
         self._generations = itertools.count(1)
 
@@ -46,16 +47,22 @@ class MemoryStore(Store):
         found = self._find(key)
         return None if found is None else KeyStat(len(found.content), found.mtime_ns, found.generation)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         self._demand_writable(key)
-        if if_generation is not None:
+        if expect is not None:
             found = self._find(key)
-            if (found.generation if found else "") != if_generation:
+            if (found.generation if found else ABSENT) != expect:
                 raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
         now = time.time_ns()
         generation = str(next(self._generations))
         self._put(key, _Value(bytes(value), now, generation), now)
         return generation
+
+    async def copy(self, old: Key, new: Key) -> bool:
+        found = self._find(old)
+        if found is not None:
+            await self.set(new, found.content)
+        return found is not None
 
     async def erase(self, key: Key) -> None:
         self._demand_writable(key)

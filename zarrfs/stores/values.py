@@ -21,6 +21,17 @@ class KeyStat(NamedTuple):
     generation: Generation
 
 
+class Absent(enum.Enum):
+    """No value, where one is expected to be missing (`Store.set`)."""
+
+    ABSENT = enum.auto()
+
+
+ABSENT = Absent.ABSENT
+
+Expected = Generation | Absent | None
+
+
 class Got(NamedTuple):
     """A value, or the part of it that was asked for, and what `Store.stat` returns for that very value."""
 

@@ -15,6 +15,7 @@ class StoreCounters:
     stat: int = 0
     set: int = 0
     set_partial_values: int = 0
+    copy: int = 0
     erase: int = 0
     erase_values: int = 0
     erase_prefix: int = 0
@@ -36,4 +37,4 @@ class StoreCounters:
     def changes(self) -> int:
         """Operations that change a store."""
         several = self.set_partial_values + self.erase_values + self.erase_prefix + self.rename_prefix
-        return self.set + self.erase + self.rename + several + self.make_prefix + self.remove_prefix + self.set_times
+        return self.set + self.copy + self.erase + self.rename + several + self.make_prefix + self.remove_prefix + self.set_times

@@ -9,7 +9,7 @@ from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Held, Store
 from zarrfs.stores.change import Change
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat
 
 
 class ForwardingStore(Store):
@@ -21,12 +21,7 @@ class ForwardingStore(Store):
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.url = inner.url
-        self.readable = inner.readable
-        self.writable = inner.writable
-        self.listable = inner.listable
-        self.hierarchical = inner.hierarchical
-        self.suffix_ranges = inner.suffix_ranges
-        self.renames_prefixes = inner.renames_prefixes
+        self.capabilities = inner.capabilities
 
     async def get(self, key: Key) -> Buffer | None:
         return await self.inner.get(key)
@@ -51,11 +46,14 @@ class ForwardingStore(Store):
     async def stat(self, key: Key) -> KeyStat | None:
         return await self.inner.stat(key)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        return await self.inner.set(key, value, if_generation=if_generation)
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        return await self.inner.set(key, value, expect=expect)
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         await self.inner.set_partial_values(key_start_values)
+
+    async def copy(self, old: Key, new: Key) -> bool:
+        return await self.inner.copy(old, new)
 
     async def erase(self, key: Key) -> None:
         await self.inner.erase(key)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from typing import NamedTuple, TypeVar
 
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import TransparentStore
 
 T = TypeVar("T")
@@ -46,6 +46,7 @@ _WORDS = {
     "stat": "looking up {0!r}",
     "set": "writing {0!r}",
     "set_partial_values": "writing parts of {0!r}",
+    "copy": "copying {0!r} to {1!r}",
     "erase": "removing {0!r}",
     "erase_values": "removing {0!r} and others",
     "erase_prefix": "removing {0!r}",
@@ -110,15 +111,18 @@ class InterceptingStore(TransparentStore):
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         operation = Operation("set", Kind.CHANGES, (key,), memoryview(value).nbytes)
-        return await self.intercept(operation, lambda: self.inner.set(key, value, if_generation=if_generation))
+        return await self.intercept(operation, lambda: self.inner.set(key, value, expect=expect))
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         pieces = list(key_start_values)
         keys, nbytes = tuple(dict.fromkeys(key for key, _, _ in pieces)), sum(memoryview(value).nbytes for _, _, value in pieces)
         operation = Operation("set_partial_values", Kind.CHANGES, keys, nbytes)
         await self.intercept(operation, lambda: self.inner.set_partial_values(pieces))
+
+    async def copy(self, old: Key, new: Key) -> bool:
+        return await self.intercept(Operation("copy", Kind.CHANGES, (old, new)), lambda: self.inner.copy(old, new))
 
     async def erase(self, key: Key) -> None:
         await self.intercept(Operation("erase", Kind.CHANGES, (key,)), lambda: self.inner.erase(key))

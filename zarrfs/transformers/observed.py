@@ -180,6 +180,8 @@ def _changes(operation: Operation, result: Any) -> Iterator[Change]:
             for place in places:
                 yield Change(place, "erase")
                 yield Change(place, "set")
+        case "copy":
+            yield from (Change(place, "set") for place in places[1:] if result)
         case "set_times":
             yield from (Change(place, "times") for place in places if result)
         case "erase" | "erase_values" | "erase_prefix" | "remove_prefix":

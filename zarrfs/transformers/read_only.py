@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TypeVar
 
 from zarrfs.errors import StoreReadOnly
@@ -19,7 +20,7 @@ class ReadOnlyStore(InterceptingStore):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.writable = False
+        self.capabilities = replace(self.capabilities, write=False)
 
     async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
         if operation.kind is Kind.CHANGES:

@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zarrfs.arrays.chunk_store import FixedPrefix, StoredChunks, Written, new_generation
 from zarrfs.arrays.concurrency import for_each
@@ -33,8 +33,9 @@ from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardIndex, ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
+from zarrfs.stores.expecting import check
 from zarrfs.stores.locks import LockTable
-from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.values import Buffer, DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.shard_listing import ShardListing
 from zarrfs.transformers.sharded_grid import ShardedGrid
@@ -75,7 +76,7 @@ class ShardingStore(ForwardingStore):
     ) -> None:
         super().__init__(inner)
         # A chunk's key is no folder in ``inner``, whatever the shards' are.
-        self.hierarchical = False
+        self.capabilities = replace(self.capabilities, hierarchical=False)
         self._grid = ShardedGrid.of(prefix, encoding, grid_shape, spec)
         shards = StoredChunks(inner, FixedPrefix(prefix), encoding, self._grid.shards.grid_shape)
         self._chunks = ShardedChunks(
@@ -148,18 +149,18 @@ class ShardingStore(ForwardingStore):
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        """With ``if_generation``: atomic towards whoever writes chunks, or holds `exclusive` of the shard; not towards others."""
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        """With ``expect``: atomic towards whoever writes chunks, or holds `exclusive` of the shard; not towards others."""
         coords = self._grid.chunks.decode(key)
         if coords is None:
-            return await self.inner.set(key, value, if_generation=if_generation)
+            return await self.inner.set(key, value, expect=expect)
         self._demand_inside(coords, key)
         async with self._alone(self._grid.spec.shard_of(coords)):
-            if if_generation is not None:
-                stat = await self.stat(key)
-                if (stat.generation if stat is not None else "") != if_generation:
-                    raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
-            return (await self._store({coords: value}))[coords]
+            if expect is not None:
+                await check(self, key, expect)
+            generation = (await self._store({coords: value}))[coords]
+            assert generation is not None
+            return generation
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         """Each shard is set once. Of a shard that exists the index is read, to know how long its chunks are; of its chunks those that
@@ -189,6 +190,8 @@ class ShardingStore(ForwardingStore):
                 await self._store(await self._patched(shard, shards[shard]))
 
         await for_each(shards, one, min(_WIDTH, len(shards)))
+
+    copy = Store.copy
 
     async def erase(self, key: Key) -> None:
         coords = self._grid.chunks.decode(key)
@@ -236,7 +239,7 @@ class ShardingStore(ForwardingStore):
             if isinstance(place, Prefix):
                 below[place] = None
                 lead = self._grid.lead(place)
-                if lead is not None and self.listable:
+                if lead is not None and self.capabilities.list:
                     below[self._grid.behind(place, lead)] = None
                     below |= {self._grid.shards.key(shard): None async for shard in self._listing.shards(place, lead)}
             elif (coords := self._grid.chunks.decode(place)) is None:

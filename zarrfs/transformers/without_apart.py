@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from zarrfs.errors import KeyUnusable
 from zarrfs.keys import APART, ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import TransparentStore
 
 _NAME = APART[:-1]
@@ -56,11 +56,14 @@ class WithoutApart(TransparentStore):
     def stat_now(self, key: Key) -> KeyStat | None:
         return None if _is_apart(key) else super().stat_now(key)
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
-        return await super().set(_usable(key), value, if_generation=if_generation)
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        return await super().set(_usable(key), value, expect=expect)
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         await super().set_partial_values([(_usable(key), start, value) for key, start, value in key_start_values])
+
+    async def copy(self, old: Key, new: Key) -> bool:
+        return not _is_apart(old) and await super().copy(old, _usable(new))
 
     async def erase(self, key: Key) -> None:
         if not _is_apart(key):

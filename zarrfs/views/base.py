@@ -103,7 +103,7 @@ class ViewContext:
     @property
     def writable(self) -> bool:
         """Whether anything can be written."""
-        return self.store.writable
+        return self.store.capabilities.write
 
 
 NamedEntry = tuple[tuple[str, ...], bool]

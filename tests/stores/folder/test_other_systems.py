@@ -26,6 +26,7 @@ from zarrfs.stores.base import WouldWait
 from zarrfs.stores.folder import inline, lock, rights, tree
 from zarrfs.stores.folder.rights import Entry
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.values import ABSENT
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ async def test_a_value_that_another_program_makes_first_is_not_replaced(path: Pa
     async with aclosing(FolderStore(str(path))) as store:
         monkeypatch.setattr(tree, "write", written)
         with pytest.raises(GenerationMismatch, match="'new' was changed by someone else"):
-            await store.set(Key("new"), b"ours", if_generation="")
+            await store.set(Key("new"), b"ours", expect=ABSENT)
         assert (path / "new").read_bytes() == b"theirs"
         # And nothing is left of what was written.
         assert sorted(os.listdir(path)) == ["a", "k", "new"]

@@ -18,6 +18,7 @@ from tests.support.length import tries
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.folder.rights import Acl, Entry, Rights, narrowed
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.values import ABSENT
 
 USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
@@ -142,7 +143,7 @@ async def test_the_owner_is_given_to_what_the_store_makes(tmp_path: Path) -> Non
         store = FolderStore(str(tmp_path))
         store.set_owner(54321, 54322)
         await store.set(Key("d/new"), b"1")
-        await store.set(Key("d/created"), b"1", if_generation="")
+        await store.set(Key("d/created"), b"1", expect=ABSENT)
         (tmp_path / "old").write_bytes(b"1")
         (tmp_path / "old").chmod(0o7644)
         await store.set(Key("old"), b"2")

@@ -40,6 +40,7 @@ from zarrfs.stores.folder import calls, lock
 from zarrfs.stores.folder import store as folder
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.values import ABSENT
 
 ROOT = Path(__file__).parents[3]
 LEFT_BEHIND = ".zarrfs-0123456789abcdef0123456789abcdef.partial"
@@ -115,7 +116,7 @@ async def test_nothing_is_changed_through_a_link(linked: Path) -> None:
             with pytest.raises(KeyConflict):
                 await store.set(Key(key), b"mine")
             with pytest.raises(KeyConflict):
-                await store.set(Key(key), b"mine", if_generation="")
+                await store.set(Key(key), b"mine", expect=ABSENT)
             with pytest.raises(KeyConflict):
                 await store.rename(Key("ok/0"), Key(key))
             await store.erase(Key(key))
@@ -407,10 +408,10 @@ async def test_a_full_file_system_keeps_the_old_value(small: Path) -> None:
         await store.set(Key("d/k"), b"old" * 1000)
         for generation in (None, (await store.stat(Key("d/k"))).generation):  # type: ignore[union-attr]
             with pytest.raises(StoreFull) as raised:
-                await store.set(Key("d/k"), bytes(2 << 20), if_generation=generation)
+                await store.set(Key("d/k"), bytes(2 << 20), expect=generation)
             assert raised.value.key == "d/k" and "d/k" in str(raised.value)
         with pytest.raises(StoreFull):
-            await store.set(Key("d/new"), bytes(2 << 20), if_generation="")
+            await store.set(Key("d/new"), bytes(2 << 20), expect=ABSENT)
         assert files(small) == ["d", "d/k"]
         assert await contents(store) == {"d/k": b"old" * 1000}
         await store.set(Key("d/k"), b"new")
@@ -522,7 +523,7 @@ async def main(path):
     os.chmod(path + "/e", 0o700)
     os.chmod(path, 0o500)
     store = await open_store(path)
-    assert not store.writable
+    assert not store.capabilities.write
     await refused(StoreReadOnly, store.set, Key("k"), b"")
     os.chmod(path, 0)
     await refused(StoreAccessDenied, open_store, path)

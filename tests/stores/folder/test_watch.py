@@ -20,6 +20,7 @@ from zarrfs.stores.change import Change
 from zarrfs.stores.folder import watch
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import ABSENT
 from zarrfs.transformers.observed import ObservedStore
 
 ROOT = Path(__file__).parents[3]
@@ -151,7 +152,7 @@ async def test_nothing_is_missed_in_folders_made_quickly(path: Path) -> None:
 async def test_what_the_store_itself_does_is_not_told(path: Path) -> None:
     async with watched(path) as (store, told):
         await store.set(Key("a/b/k"), b"new")
-        await store.set(Key("a/b/created"), b"new", if_generation="")
+        await store.set(Key("a/b/created"), b"new", expect=ABSENT)
         await store.set_times(Key("a/b/k"), 1_000_000_007)
         assert await told.now() == {}
         await store.rename(Key("a/b/created"), Key("a/b/renamed"))

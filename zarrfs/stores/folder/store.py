@@ -20,6 +20,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from zarrfs import threads
@@ -28,6 +29,7 @@ from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Held, Store, StorePlugin, WouldWait
+from zarrfs.stores.capabilities import Capabilities
 from zarrfs.stores.change import Change
 from zarrfs.stores.folder.anchors import Anchors
 from zarrfs.stores.folder.changes import FolderChanges
@@ -41,7 +43,7 @@ from zarrfs.stores.folder.rights import Owner
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.os_errors import translated
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Generation, KeyStat, answer
+from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat, answer
 
 T = TypeVar("T")
 
@@ -59,8 +61,7 @@ _PORTION = 2048
 class FolderStore(Store):
     """The files below the folder ``path``. Raises `OSError` when it cannot be opened."""
 
-    hierarchical = True
-    renames_prefixes = True
+    capabilities = Capabilities(hierarchical=True, rename=True, exchange=True, empty_prefixes=True, times=True)
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self._tree = FolderTree(path, read_only=read_only)
@@ -68,7 +69,7 @@ class FolderStore(Store):
         self._held = HeldFiles(self._inline)
         self._mountpoints = Mountpoints()
         self.url = self._tree.path
-        self.writable = self._tree.writable
+        self.capabilities = replace(self.capabilities, write=self._tree.writable, watch=self._tree.local)
         # A set that looks at the generation must see every other set of its key end.
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
@@ -139,11 +140,11 @@ class FolderStore(Store):
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
-    async def set(self, key: Key, value: Buffer, *, if_generation: Generation | None = None) -> Generation | None:
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         parts = self._parts_to_write(key)
         async with self._writing.hold(key):
             with translated("writing", key), self._changes.own(parts) as own:
-                generation = await self._change([parts], self._tree.replace, parts, value, if_generation)
+                generation = await self._change([parts], self._tree.replace, parts, value, expect)
                 own.left[parts] = generation
                 return generation
 

@@ -45,7 +45,7 @@ from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.folder.presupposed import demand_not_erased, demand_presupposed, held_on_the_way
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.os_errors import ABSENT
-from zarrfs.stores.values import Buffer, DirEntry, Generation
+from zarrfs.stores.values import Absent, Buffer, DirEntry, Expected, Generation
 
 log = logging.getLogger(__name__)
 
@@ -246,18 +246,18 @@ class FolderTree:
 
     # --- writing ------------------------------------------------------------------------------------------------------------
 
-    def replace(self, parts: Parts, value: Buffer, if_generation: Generation | None) -> Generation:
+    def replace(self, parts: Parts, value: Buffer, expect: Expected) -> Generation:
         """Store a whole value and give its generation; parents are made. Not durable yet. On any failure the old value is still there,
         whole, and no parent that was made for it.
 
-        With ``if_generation`` ``""`` it is created or `GenerationMismatch` raised, in one step even against other programs. With
+        With ``expect`` `ABSENT` it is created or `GenerationMismatch` raised, in one step even against other programs. With
         another generation the file is looked at just before it is replaced: a program that replaces it in those microseconds is
         not seen.
         """
         content = memoryview(value).cast("B")
         made: list[Parts] = []
         try:
-            return self._replace_at_last(parts, content, if_generation, made)
+            return self._replace_at_last(parts, content, expect, made)
         except BaseException:
             self._unmake(made)
             raise
@@ -268,12 +268,10 @@ class FolderTree:
             with suppress(OSError), self.folder(parts[:-1]) as above:
                 os.rmdir(parts[-1], dir_fd=above)
 
-    def _replace_at_last(
-        self, parts: Parts, content: memoryview, if_generation: Generation | None, made: list[Parts]
-    ) -> Generation:
+    def _replace_at_last(self, parts: Parts, content: memoryview, expect: Expected, made: list[Parts]) -> Generation:
         for left in reversed(range(_TRIES)):
             try:
-                return self._replace(parts, content, if_generation, made)
+                return self._replace(parts, content, expect, made)
             except FileNotFoundError as error:
                 # Someone removed the folder under us, or took our file for one that was left behind.
                 self.check_root()
@@ -282,11 +280,11 @@ class FolderTree:
                     raise
         raise AssertionError("unreachable")
 
-    def _replace(self, parts: Parts, content: memoryview, if_generation: Generation | None, made: list[Parts]) -> Generation:
+    def _replace(self, parts: Parts, content: memoryview, expect: Expected, made: list[Parts]) -> Generation:
         name = parts[-1]
         with self.folder(parts[:-1], make=True, made=made) as folder:
             old = self._room(folder, parts)
-            if if_generation is not None and if_generation != (generation_of(old) if old else ""):
+            if expect is not None and expect != (generation_of(old) if old else Absent.ABSENT):
                 raise changed(parts)
             temporary = f".zarrfs-{uuid.uuid4().hex}.partial"
             fd = rights.create(folder, temporary, private=bool(old or self.owner))
@@ -301,7 +299,7 @@ class FolderTree:
                         os.fsync(fd)
                 finally:
                     os.close(fd)
-                if if_generation == "":
+                if expect is Absent.ABSENT:
                     link_new(folder, temporary, name)
                 else:
                     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -10,7 +10,7 @@ from typing import Any
 
 from zarrfs import threads
 from zarrfs.dialects.documents import check_bare_tokens, parse_object
-from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreUnsupported
+from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.vfs.content import Snapshot
@@ -98,11 +98,9 @@ class NodeDocument(DocumentContent):
             self._form.copies.set_mtime(self.path, mtime_ns)
         self._state.set_mtime(self.ident, await self._made(), mtime_ns)
         layout = await self._context.editor.layout_for(self.path)
-        for key in await self._context.hierarchy.documents(layout.document_keys(self.path)):
-            try:
+        if self._context.store.capabilities.times:
+            for key in await self._context.hierarchy.documents(layout.document_keys(self.path)):
                 await self._context.store.set_times(key, mtime_ns)
-            except StoreUnsupported:
-                return
 
     def leaving(self) -> NodeDocument:
         return type(self)(self._form, self.path, self.name, leaves=True)

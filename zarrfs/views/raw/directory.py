@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
 
 from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, StoreUnsupported
-from zarrfs.keys import Key, Prefix
+from zarrfs.keys import Prefix
 from zarrfs.stores.values import DirEntry
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
@@ -82,7 +82,7 @@ class RawDirectory(OverlayDirectory):
             if self._is_staged(content):
                 return self._file(content), None
             snapshot = await content.snapshot()
-            if snapshot is not None and (self._store.hierarchical or not await self._store.prefix_exists(prefix)):
+            if snapshot is not None and (self._store.capabilities.hierarchical or not await self._store.prefix_exists(prefix)):
                 # Somebody may have begun to write it meanwhile.
                 return self._file(content), None if self._is_staged(content) else snapshot.attributes
         if prefix in self._context.made_prefixes or await self._store.prefix_exists(prefix):
@@ -102,7 +102,7 @@ class RawDirectory(OverlayDirectory):
         await self._context.flush_queued(prefix)
         made = {each for each in self._context.made_prefixes if _is_directly_below(each, prefix)}
         listing = self._store.list_dir(prefix)
-        if not self._store.hierarchical:
+        if not self._store.capabilities.hierarchical:
             listing = self._without_shadowed(listing)
         async for name, is_prefix, size, mtime_ns in listing:
             if is_prefix and made:
@@ -163,18 +163,18 @@ class RawDirectory(OverlayDirectory):
 
     async def make_folder(self, name: str) -> Directory:
         prefix = self.prefix.child(self._new_part(name))
-        try:
+        if self._store.capabilities.empty_prefixes:
             await self._store.make_prefix(prefix)
-        except StoreUnsupported:
+        else:
             self._context.made_prefixes.add(prefix)
         return self._at(prefix)
 
     async def remove_folder(self, folder: Directory) -> None:
         assert isinstance(folder, RawDirectory)
         await folder._require_empty()
-        try:
+        if self._store.capabilities.empty_prefixes:
             await self._store.remove_prefix(folder.prefix)
-        except StoreUnsupported:
+        else:
             self._context.made_prefixes.discard(folder.prefix)
         self._context.times.forget(folder.here)
 
@@ -189,10 +189,10 @@ class RawDirectory(OverlayDirectory):
         assert isinstance(old, RawValue)
         async with staging.renaming(file.ident, content), staging.unnaming(content.ident):
             async with self._context.hierarchy.live.changing_document(old.key, content.key):
-                try:
+                if self._store.capabilities.rename:
                     moved = await self._store.rename(old.key, content.key)
-                except StoreUnsupported:
-                    moved = await self._copy(old.key, content.key)
+                elif moved := await self._store.copy(old.key, content.key):
+                    await self._store.erase(old.key)
             if not moved:
                 raise no_such_entry(old.key)
             self._context.times.move(file.ident, content.ident)
@@ -229,16 +229,8 @@ class RawDirectory(OverlayDirectory):
 
     def emptied(self) -> None:
         # Where prefixes exist only through keys, a folder that loses its last key stays in this mount: its user made it.
-        if self.prefix and not self._store.hierarchical:
+        if self.prefix and not self._store.capabilities.hierarchical:
             self._context.made_prefixes.add(self.prefix)
-
-    async def _copy(self, old: Key, new: Key) -> bool:
-        value = await self._store.get(old)
-        if value is None:
-            return False
-        await self._store.set(new, value)
-        await self._store.erase(old)
-        return True
 
     async def _require_empty(self) -> None:
         async for name, *_ in self.entries():

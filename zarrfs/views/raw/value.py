@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 
 import trio
 
-from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, StoreUnsupported
+from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Held, Store
+from zarrfs.stores.expecting import set_over
 from zarrfs.stores.presupposing import presupposing
-from zarrfs.stores.values import KeyStat
+from zarrfs.stores.values import ABSENT, KeyStat
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Snapshot, WholeContent
 from zarrfs.vfs.kept import Kept, kept
@@ -134,14 +135,13 @@ class RawValue(WholeContent):
     async def create(self, data: Buffer) -> None:
         """`publish` where there is no value, in one step as far as the store has that. Raises `EntryExists`."""
         try:
-            await self._store.set(self.key, data, if_generation="")
+            if self._store.capabilities.create_only:
+                await self._store.set(self.key, data, expect=ABSENT)
+            else:
+                async with self._store.exclusive(self.key):
+                    await set_over(self._store, self.key, data, ABSENT)
         except GenerationMismatch as error:
             raise EntryExists(f"{self.key!r} is there already", key=self.key) from error
-        except StoreUnsupported:
-            async with self._store.exclusive(self.key):
-                if await self._store.stat(self.key) is not None:
-                    raise EntryExists(f"{self.key!r} is there already", key=self.key) from None
-                await self._store.set(self.key, data)
 
     async def erase(self) -> None:
         async with self._context.hierarchy.live.changing_document(self.key):
@@ -151,9 +151,9 @@ class RawValue(WholeContent):
         await self._store.sync([self.key])
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        try:
+        if self._store.capabilities.times:
             await self._store.set_times(self.key, mtime_ns)
-        except StoreUnsupported:
+        else:
             stat = await self._store.stat(self.key)
             if stat is not None:
                 self._times.keep(self.ident, mtime_ns, size=stat.size, stored_ns=stat.mtime_ns)

@@ -20,7 +20,6 @@ from zarrfs.errors import (
     NotPermitted,
     PrefixNotEmpty,
     StaleEntry,
-    StoreUnsupported,
     ZarrfsError,
 )
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
@@ -322,8 +321,8 @@ class NewArrayStage(Stage):
             while len(folder) > len(prefix):
                 folders.add(folder)
                 folder = Prefix(folder[:-1].rpartition("/")[0] + "/")
-        for each in sorted(folders, key=len, reverse=True):
-            with suppress(PrefixNotEmpty, StoreUnsupported):
+        for each in sorted(folders, key=len, reverse=True) if self._context.store.capabilities.empty_prefixes else ():
+            with suppress(PrefixNotEmpty):
                 await self._context.store.remove_prefix(each)
 
 

@@ -1,0 +1,52 @@
+"""Documents that are read, changed and stored again: from what is there then, where another program has stored one meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from zarrfs import threads
+from zarrfs.errors import GenerationMismatch
+from zarrfs.hierarchy.probe import Document
+from zarrfs.hierarchy.stored_documents import StoredDocuments, contents, weight
+from zarrfs.keys import Key
+from zarrfs.stores.base import Store
+from zarrfs.stores.expecting import set_over
+from zarrfs.stores.values import ABSENT, Absent, Generation
+
+Change = Callable[[dict[Key, bytes]], dict[Key, bytes]]
+Read = Mapping[Key, Document]
+
+_TRIES = 16
+
+
+async def revise(
+    stored: StoredDocuments, keys: Iterable[Key], change: Change, put: Callable[[Read, dict[Key, bytes]], Awaitable[None]]
+) -> None:
+    """Read the documents under ``keys``, and ``put`` those that ``change`` makes others, with what was read.
+
+    When ``put`` raises `GenerationMismatch`, all of that is done again. Raises it after several tries.
+    """
+    wanted = tuple(dict.fromkeys(keys))
+    for left in reversed(range(_TRIES)):
+        found = await stored.get(wanted)
+        documents = contents(found)
+        made = await threads.cpu(weight(documents), change, documents)
+        try:
+            read = {key: each for key, each in found.items() if isinstance(each, Document)}
+            await put(read, {key: value for key, value in made.items() if documents.get(key) != value})
+        except GenerationMismatch:
+            if not left:
+                raise
+        else:
+            return
+
+
+async def put_each(store: Store, read: Read, made: Mapping[Key, bytes]) -> None:
+    """Store documents over those that were read. Raises `GenerationMismatch`."""
+    for key, value in made.items():
+        await set_over(store, key, value, expected(read, key))
+
+
+def expected(read: Read, key: Key) -> Generation | Absent:
+    """Return the generation that was read, or `ABSENT`."""
+    return read[key].stat.generation if key in read else ABSENT
