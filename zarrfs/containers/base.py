@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,11 +45,10 @@ class FileLayout:
     """A file's extents, in order and without gaps; ``size`` is the file's size in bytes."""
 
     extents: tuple[Literal | Elements, ...]
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """Bytes of the whole file."""
-        return sum(extent.nbytes for extent in self.extents)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", sum(extent.nbytes for extent in self.extents))
 
     def parts(self, offset: int, size: int) -> Iterator[tuple[Literal | Elements, int, int]]:
         """What ``size`` bytes from ``offset`` of the file are: extents, with the first byte and the number of bytes of each."""

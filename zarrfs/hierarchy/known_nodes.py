@@ -44,7 +44,7 @@ class KnownNode:
     """What was learnt at a path, of documents with this ``digest``; it counts until ``expires``, and until something is forgotten after
     ``learnt`` (`zarrfs.hierarchy.forgotten`)."""
 
-    __slots__ = ("_opened", "chunks_ns", "digest", "documents_ns", "expires", "learnt", "node", "said")
+    __slots__ = ("_opened", "chunks_ns", "digest", "documents_ns", "expires", "folder_epoch", "folder_ns", "learnt", "node", "said")
 
     def __init__(
         self,
@@ -65,6 +65,9 @@ class KnownNode:
         self.documents_ns = documents_ns
         self.chunks_ns = chunks_ns
         self.said = said
+        self.folder_ns: int | None = None
+        """When the names in its folder last changed, as known when the changes of the store were ``folder_epoch``."""
+        self.folder_epoch = -1
 
     @property
     def opened(self) -> OpenArray | None:
@@ -91,14 +94,12 @@ class KnownNodes:
 
     def __init__(self) -> None:
         self._known: OrderedDict[NodePath, KnownNode] = OrderedDict()
+        self.get = self._known.get
+        """Return what is known at a path, or None: called several times for each lookup in the mount."""
         self._large: OrderedDict[NodePath, int] = OrderedDict()
         self._large_nbytes = 0
         self._weights: dict[NodePath, int] = {}
         self.index = NodeIndex()
-
-    def get(self, path: NodePath) -> KnownNode | None:
-        """What is known at ``path``."""
-        return self._known.get(path)
 
     def __getitem__(self, path: NodePath) -> KnownNode:
         return self._known[path]

@@ -191,11 +191,11 @@ class Hierarchy:
         return known.documents_ns if (known := self._known.get(path)) is not None else None
 
     async def mtime_ns(self, path: NodePath) -> int | None:
-        """The newest time that is known of the array at ``path`` without asking for every chunk: of its documents, of the names in its
-        folder, and of chunks that were changed through this mount."""
-        known = await self._lookup(path)
-        times = (known.documents_ns, known.chunks_ns, await self._store.prefix_mtime_ns(self.folder_of(path)))
-        return max((each for each in times if each is not None), default=None)
+        """The newest time of the array's documents, of the names in its folder, and of chunks that were changed through this mount."""
+        known, epoch = await self._lookup(path), self._epoch
+        if known.folder_epoch != epoch:
+            known.folder_ns, known.folder_epoch = await self._store.prefix_mtime_ns(self.folder_of(path)), epoch
+        return max(known.documents_ns or 0, known.chunks_ns or 0, known.folder_ns or 0) or None
 
     async def children(self, path: NodePath) -> AsyncGenerator[tuple[str, Node]]:
         """Names and nodes directly below the group at ``path``, sorted by name and as they are learnt. A bad child is an
@@ -357,7 +357,7 @@ class Hierarchy:
             return KnownNode(None, b"", float("-inf"))
         while True:
             known = self._known.get(path)
-            if known is not None and self._counts(path, known):
+            if known is not None and known.expires > trio.current_time() and self.forgotten.counts(path, known.learnt):
                 return known
             underway = self._underway.get(path)
             if underway is None:
@@ -390,7 +390,7 @@ class Hierarchy:
         # What is not there may be on its way, or gone: that is found out each time.
         if before is not None and is_same and (live is None or isinstance(node, ArrayNode)):
             before.expires, before.learnt = expires, self.forgotten.now
-            before.documents_ns, before.said = documents_ns, said
+            before.documents_ns, before.said, before.folder_epoch = documents_ns, said, -1
             if live is not None:
                 self.live.say(live, said)
             return before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from zarrfs.arrays.array import is_resized
@@ -205,9 +206,20 @@ class _ArraySnapshot(Snapshot):
             self._opened.reader.closed(position)
 
 
+# Of arrays that are looked up again and again; the metadata itself is kept, so that its id is nobody else's.
+_layouts: OrderedDict[tuple[str, int], tuple[ArrayMetadata, FileLayout]] = OrderedDict()
+_MOST_LAYOUTS = 1024
+
+
 def layout_of(container: Container, metadata: ArrayMetadata) -> FileLayout:
     """The file for an array. Raises `NotRepresentable` also where it would be larger than any file."""
+    name = container.name, id(metadata)
+    if (known := _layouts.get(name)) is not None:
+        return known[1]
     layout = container.layout(metadata)
     if layout.size > MAX_NBYTES:
         raise NotRepresentable(f"a file of {layout.size} bytes is larger than any file can be ({MAX_NBYTES})")
+    _layouts[name] = metadata, layout
+    if len(_layouts) > _MOST_LAYOUTS:
+        _layouts.popitem(last=False)
     return layout

@@ -105,8 +105,17 @@ class ArrayFiles(GroupChildren):
     async def array(self, name: str) -> Node | None:
         """The file ``name``, where that is the usual name of an array's."""
         node = await self.array_called(name)
-        shown = await self.show(name[: -len(self._container.suffix)], node) if node is not None else None
-        return shown.make() if shown is not None and shown.name == name else None
+        if node is None or made_name(name[: -len(self._container.suffix)], self._container.suffix) != name:
+            return None
+        try:
+            layout_of(self._container, node.metadata)
+        except NotRepresentable:
+            return None
+        return self._file(node)
+
+    def _file(self, node: ArrayNode) -> StagedFile:
+        content = WholeArrayContent(self.context, node.path, self._container)
+        return StagedFile(self.context.staging, content, writable=self._writable)
 
     async def array_called(self, name: str) -> ArrayNode | None:
         """The array of which ``name`` is the usual name of its file, without listing the folder; a real group of that name goes first."""
@@ -126,14 +135,13 @@ class ArrayFiles(GroupChildren):
             except NotRepresentable as error:
                 node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=str(error))
             else:
-                content = WholeArrayContent(self.context, node.path, self._container)
-                file = StagedFile(self.context.staging, content, writable=self._writable)
+                file = self._file(node)
                 return Child(
                     made_name(name, self._container.suffix),
                     False,
                     lambda: file,
                     layout.size,
-                    await content.changed_ns(),
+                    await self.context.hierarchy.mtime_ns(node.path) or self.context.mounted_ns,
                     writable=self._writable,
                     suffix=self._container.suffix,
                 )
