@@ -325,3 +325,25 @@ async def test_an_array_whose_documents_alone_are_renamed_is_no_more() -> None:
     for opened in (one, other):
         with pytest.raises(StaleEntry, match="was renamed without its chunks"):
             opened.live.check()
+
+
+@pytest.mark.parametrize("by", ["moved", "renamed"])
+@trio_test
+async def test_an_array_that_is_gone_ends_where_another_is_moved_to_its_path(by: str) -> None:
+    """Another program removes it, and before anybody has asked for it again this mount gives its path to another."""
+    found = reading(await store_of(A, Example((4,), (4,)), names=("a", "b")))
+    gone, comes = await found.array("a"), await found.array("b")
+    await found.store.erase_prefix(Prefix("a/"))
+    await found.store.rename_prefix(Prefix("b/"), Prefix("a/"))
+    live = found.hierarchy.live
+    if by == "moved":
+        live.moved(Prefix("b/"), Prefix("a/"))
+    else:
+        live.renamed(NodePath("/b"), NodePath("/a"), [(Prefix("b/"), Prefix("a/"))])
+    for prefix in ("a/", "b/"):
+        found.hierarchy.changed(prefix, is_prefix=True)
+    assert live.at(NodePath("/a")) is comes.live
+    await found.store.erase_values([Key("a/0"), Key("a/1")])
+    with trio.fail_after(5), pytest.raises(StaleEntry, match="/a was replaced by another array"):
+        await gone.array.read_chunk((0,))
+    await comes.array.read_chunk((0,))

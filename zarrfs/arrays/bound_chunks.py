@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import trio
+
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, StoredChunk, Written
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.errors import ChunkError, LayoutChanged, NodeMoving, StaleEntry, ZarrfsError
@@ -112,13 +114,16 @@ class BoundChunks(ChunkStore):
             except ZarrfsError:
                 if self.node.has_stayed(moves):
                     raise
+                await trio.lowlevel.checkpoint()
                 continue
             is_doubtful = lacks(found) or self.node.is_unread or not self.node.is_in_place()
             if is_doubtful and self.node.has_stayed(moves) and not await self.node.confirm():
                 # It may have been replaced by the like of it between the two.
+                await trio.lowlevel.checkpoint()
                 continue
             if self.node.has_stayed(moves):
                 return found
+            await trio.lowlevel.checkpoint()
 
 
 def _is_none(found: object | None) -> bool:

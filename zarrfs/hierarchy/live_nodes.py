@@ -18,6 +18,7 @@ from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.live_node import LiveNode, unfenced
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray, Said
+from zarrfs.hierarchy.moves import relocated
 from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.hierarchy.places import Place, Places, moved_path, paths_of
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
@@ -146,12 +147,12 @@ class LiveNodes:
         for node in with_it:
             self._forget(node)
             if node.document is not None:
-                said = Key(_relocated(node.document, places)), node.generation
+                said = Key(relocated(node.document, places)), node.generation
                 if node in self._making:
                     node.document = said[0]
                 else:
                     self.say(node, said)
-            node.move(NodePath(f"{new_path}{node.path[len(path) :]}"), Prefix(_relocated(node.chunk_prefix, places)))
+            node.move(NodePath(f"{new_path}{node.path[len(path) :]}"), Prefix(relocated(node.chunk_prefix, places)))
         for node in with_it:
             if node in self._making:
                 continue
@@ -244,6 +245,9 @@ class LiveNodes:
             moves = live.moves
             node = await self._look_again(live.path)
             live.check()
+            if self.at(live.path) not in (None, live):
+                self._end_alone(live, "was replaced by another array")
+                live.check()
             if isinstance(node, ArrayNode) or live.moves != moves:
                 # Of what has no document of its own there is no generation: it is read anew each time.
                 return live.document is None
@@ -389,13 +393,17 @@ class LiveNodes:
             self._anchor(node)
 
     def _end(self, node: LiveArray, why: str) -> None:
+        self._end_alone(node, why)
+        self.removed(node.path, why)
+
+    def _end_alone(self, node: LiveArray, why: str) -> None:
+        """Without what has its path by now."""
         self.changes += 1
         if (opened := node.opened) is not None:
             opened.superseded = True
             opened.reader.discard()
         node.end(why)
         self._forget(node)
-        self.removed(node.path, why)
 
     def _concerned(self, place: Key | Prefix) -> list[LiveArray]:
         """The arrays in use that are others, or elsewhere, where something is changed there; no more are looked at than may be."""
@@ -410,6 +418,9 @@ class LiveNodes:
 
     def _put(self, node: LiveArray) -> None:
         path = node.path
+        if (before := self.at(path)) is not None and before is not node:
+            # Another program had removed it, and nobody has asked since.
+            self._end_alone(before, "was replaced by another array")
 
         def dropped(ref: weakref.ref[LiveArray]) -> None:
             if self._by_path.get(path) is ref:
@@ -433,14 +444,6 @@ class LiveNodes:
             del self._by_document[node.document]
         if self._by_chunk_prefix.get(node.chunk_prefix) is node:
             del self._by_chunk_prefix[node.chunk_prefix]
-
-
-def _relocated(place: str, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> str:
-    """Where a key or prefix is now, after each of ``pairs`` was renamed."""
-    for old, new in pairs:
-        if place == old or (isinstance(old, Prefix) and place.startswith(old)):
-            return new + place[len(old) :]
-    return place
 
 
 def _is_in(path: NodePath, places: tuple[Key | Prefix, ...]) -> bool:

@@ -44,3 +44,11 @@ async def rename_rest(store: Store, pairs: Sequence[tuple[Place, Place]]) -> Non
             if not isinstance(new, Prefix) and await exists(store, new):
                 raise KeyConflict(f"{old} cannot be moved to its place, where something else is", key=new)
             await rename(store, old, new)
+
+
+def relocated(place: str, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> str:
+    """Where a key or prefix is now, after each of ``pairs`` was renamed."""
+    for old, new in pairs:
+        if place == old or (isinstance(old, Prefix) and place.startswith(old)):
+            return new + place[len(old) :]
+    return place
