@@ -32,7 +32,7 @@ HOUSE = """
     arrays          codecs model stores.base stores.locks memory threads
     stores          memory threads durability registry
     containers      model
-    dialects        codecs model
+    dialects        codecs model registry
     codecs          model memory threads registry
     model           -
     memory          threads

@@ -37,7 +37,7 @@ from zarrfs.daemon import serve  # noqa: F401 - imported for those that are fork
 from zarrfs.lifecycle import background, unmounting  # noqa: F401
 from zarrfs.reports import check, info  # noqa: F401
 
-_PACKAGES = ("zarrfs.stores", "zarrfs.codecs", "zarrfs.dialects", "zarrfs.containers", "zarrfs.views")
+_PACKAGES = ("zarrfs.stores", "zarrfs.codecs", "zarrfs.dialects", "zarrfs.dialects.v3.grids", "zarrfs.containers", "zarrfs.views")
 
 
 class ForkedProcess:

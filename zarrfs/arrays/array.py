@@ -225,7 +225,13 @@ class Array:
     def _reading_nbytes(self, coords: Sequence[Coords]) -> int:
         """Bytes of memory, at most, for getting these chunks together and decoding them one after the other."""
         nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
-        return min(nbytes, spill.large_nbytes()) + self._decoding_nbytes(coords[0])
+        if len(coords) == 1:
+            return min(nbytes, spill.large_nbytes()) + self._decoding_nbytes(coords[0])
+        metadata = self.metadata
+        decoded = metadata.max_chunk_nbytes if self.plain is None else MAX_VARIABLE_NBYTES
+        return (
+            min(nbytes, spill.large_nbytes()) + self.chain.decoding_nbytes(metadata.chunk_grid.largest) + spill.in_memory(decoded)
+        )
 
     def _decoding_nbytes(self, coords: Coords) -> int:
         return self.chain.decoding_nbytes(self.metadata.chunk_grid.chunk_shape(coords)) + spill.in_memory(self._cost(coords))
@@ -403,4 +409,6 @@ def is_filled(metadata: ArrayMetadata, elements: Elements) -> bool:
 
 def is_resized(before: ArrayMetadata, now: ArrayMetadata) -> bool:
     """Whether nothing but the shape is another: then a chunk that is in both is the same."""
-    return before.stores_as(replace(now, shape=before.shape))
+    if before.ndim != now.ndim:
+        return False
+    return replace(before, shape=now.shape, chunk_grid=before.chunk_grid.resized(now.shape)).stores_as(now)

@@ -108,7 +108,7 @@ def chunks_under_key(metadata: ArrayMetadata, stored: Coords) -> ChunkBox:
 def _shard_limit(metadata: ArrayMetadata, level: int) -> int:
     """The most bytes that a shard of this level can sensibly have before it is encoded."""
     chain = CodecChain.build(metadata.codecs, metadata.data_type)
-    limit = chain.encoded_limit(metadata.chunk_grid.chunk_shape((0,) * metadata.ndim))
+    limit = chain.encoded_limit(metadata.chunk_grid.largest)
     for spec in reversed(metadata.shards[level:]):
         limit = spec.chunks * (limit + 16) + _SLACK_NBYTES
         # An index with its codecs is little longer than its pairs; inner shards may be encoded too.

@@ -278,7 +278,7 @@ class ArrayReader:
         """Chunks that are got and decoded together: as many batches as can be worked on at once, but none too large."""
         if not coords:
             return []
-        chunk_nbytes = max(1, self.array.metadata.chunk_nbytes(coords[0]))
+        chunk_nbytes = max(1, self.array.metadata.max_chunk_nbytes)
         size = max(1, min(-(-len(coords) // CPU_THREADS), _BATCH_NBYTES // chunk_nbytes, _BATCH_CHUNKS))
         return [coords[start : start + size] for start in range(0, len(coords), size)]
 
@@ -384,7 +384,7 @@ class ArrayReader:
         todo = missing()
         slab.pins += 1
         scope = trio.CancelScope()
-        if is_large(self.array.metadata.chunk_nbytes((0,) * self.array.metadata.ndim)):
+        if is_large(self.array.metadata.max_chunk_nbytes):
             self._ahead.add(scope)
         try:
             with scope:
@@ -437,9 +437,9 @@ class ArrayReader:
 
 
 def _run_length(metadata: ArrayMetadata) -> int:
-    """Elements, consecutive in C order, that lie in one chunk."""
+    """Elements, consecutive in C order, that lie in one chunk; on average."""
     shape = metadata.shape
-    return max(1, min(metadata.chunk_grid.chunk_shape((0,) * len(shape))[-1], shape[-1])) if shape else 1
+    return max(1, shape[-1] // max(1, metadata.grid_shape[-1])) if shape else 1
 
 
 def _landed(slab: Slab, flight: Flight, batch: Sequence[Coords]) -> None:

@@ -63,7 +63,7 @@ class WriteBack:
         self.width = _WIDTH
         """How many units are best stored at the same time."""
         if not self.single:
-            unit_nbytes = math.prod(self._per_key) * array.metadata.chunk_nbytes((0,) * array.metadata.ndim)
+            unit_nbytes = math.prod(self._per_key) * array.metadata.max_chunk_nbytes
             self.width = max(1, min(_WIDTH, _STORED_NBYTES // max(1, unit_nbytes)))
         self.stored: set[Coords] = set()
         """Chunks that were stored here and not erased again."""
@@ -188,7 +188,7 @@ class WriteBack:
         """These chunks, so many as are encoded together."""
         if not coords:
             return iter(())
-        nbytes = max(1, self._array.metadata.chunk_nbytes(coords[0]))
+        nbytes = max(1, self._array.metadata.max_chunk_nbytes)
         size = max(1, min(-(-len(coords) // CPU_THREADS), _PORTION_NBYTES // nbytes))
         return (coords[start : start + size] for start in range(0, len(coords), size))
 

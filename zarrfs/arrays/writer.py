@@ -30,7 +30,7 @@ from zarrfs.arrays.write_back import WriteBack
 from zarrfs.errors import ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.model.chunk_grid import ChunkGrid, Coords, RegularGrid, Shape
+from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection
 from zarrfs.model.chunk_runs import ChunkRun, runs
 from zarrfs.stores.values import Buffer
@@ -87,7 +87,7 @@ class ArrayWriter:
         self._order = file_order if file_order is not None else FileOrder(metadata.data_type.dtype)
         self._itemsize = metadata.data_type.itemsize
         self._shape: Shape = metadata.shape[::-1] if self._order.fortran else metadata.shape
-        self._grid: ChunkGrid = _transposed(metadata.chunk_grid) if self._order.fortran else metadata.chunk_grid
+        self._grid: ChunkGrid = metadata.chunk_grid.reversed() if self._order.fortran else metadata.chunk_grid
         self._storage = WriteBack(array, self._dirty, is_new=reader is None, fortran=self._order.fortran, on_stored=on_stored)
 
     @property
@@ -397,8 +397,3 @@ def _in_parts(elements: Elements, count: int) -> Elements:
     *rows, length = elements.shape
     cut = elements.reshape(*rows, count, length // count)
     return cut.transpose(cut.ndim - 2, *range(cut.ndim - 2), cut.ndim - 1)
-
-
-def _transposed(grid: ChunkGrid) -> ChunkGrid:
-    assert isinstance(grid, RegularGrid)
-    return RegularGrid(grid.chunks[::-1])

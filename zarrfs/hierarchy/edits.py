@@ -222,7 +222,7 @@ class NodeEditor:
 
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: bool) -> None:
         path = node.path
-        grid_shape = node.metadata.chunk_grid.grid_shape(shape)
+        grid_shape = node.metadata.chunk_grid.resized(shape).grid_shape(shape)
         chunks = self._hierarchy.array_of(node).chunks
         outside: list[Coords] = []
         if any(new < old for new, old in zip(grid_shape, node.metadata.grid_shape, strict=True)):

@@ -55,8 +55,7 @@ def replacing(
     for metadata in _kept(old.metadata, fresh.metadata):
         node = replace(fresh, metadata=metadata)
         try:
-            if isinstance(metadata.chunk_grid, RegularGrid):
-                check_chunk_nbytes(metadata.chunk_grid.chunks, data_type)
+            check_chunk_nbytes(metadata.chunk_grid.largest, data_type)
             made = layout.parse(path, layout.format(node))
         except MetadataError:
             continue
@@ -102,6 +101,7 @@ def _chunks(old: ArrayMetadata, fresh: ArrayMetadata) -> dict[str, Any]:
     if old.shape == fresh.shape:
         return {"chunk_grid": grid, "shards": old.shards}
     if not isinstance(grid, RegularGrid) or not isinstance(fresh.chunk_grid, RegularGrid):
+        # Unequal lengths were chosen for the elements that lay there.
         return {}
     # Of a dimension of length 0 the chunks may be so, too.
     chunks = tuple(length or guess for length, guess in zip(grid.chunks, fresh.chunk_grid.chunks, strict=True))

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zarrfs.model.chunk_grid import ChunkGrid, Coords, RegularGrid
+from zarrfs.model.chunk_grid import ChunkGrid, Coords
 from zarrfs.model.chunk_plan import Box, Selection
 
 
@@ -55,14 +55,15 @@ def _joined(grid: ChunkGrid, box: Box) -> Iterator[_Cut]:
     """The cuts along the last axis, chunks of the same length that lie whole in the box together."""
     axis = len(box.origin) - 1
     first, stop = box.origin[axis], box.origin[axis] + box.shape[axis]
-    if not isinstance(grid, RegularGrid) or stop <= first:
-        yield from _cuts(grid, axis, box)
+    indices = grid.indices(axis, first, stop)
+    if not indices:
         return
-    length = grid.chunks[axis]
-    low = first
-    while low < stop:
-        index, skipped = divmod(low, length)
-        count = 1 if skipped else max(1, (stop - low) // length)
-        high = min(low + count * length - skipped, stop)
-        yield index, count, slice(skipped, skipped + high - low if count == 1 else length), slice(low - first, high - first)
-        low = high
+    # Behind the last chunk that does not lead out of the box.
+    whole = indices.stop if grid.span(axis, indices[-1])[1] <= stop else indices.stop - 1
+    index = indices.start
+    while index < indices.stop:
+        begin, end = grid.span(axis, index)
+        count = grid.alike(axis, index, whole) if begin >= first and index < whole else 1
+        low, high = max(begin, first), min(begin + count * (end - begin), stop)
+        yield index, count, slice(low - begin, end - begin if count > 1 else high - begin), slice(low - first, high - first)
+        index += count

@@ -97,6 +97,17 @@ class ArrayMetadata:
         """Bytes of chunk ``coords``, decoded, at its full shape; of references to its elements, where these have no fixed size."""
         return math.prod(self.chunk_grid.chunk_shape(coords)) * self.data_type.itemsize
 
+    @property
+    def max_chunk_nbytes(self) -> int:
+        """The most bytes that `chunk_nbytes` gives."""
+        return math.prod(self.chunk_grid.largest) * self.data_type.itemsize
+
+    @property
+    def chunks_nbytes(self) -> int:
+        """Bytes of all chunks together, decoded, at their full shapes: of the array and of what hangs over its edge."""
+        ends = (self.chunk_grid.span(axis, count - 1)[1] if count else 0 for axis, count in enumerate(self.grid_shape))
+        return math.prod(ends) * self.data_type.itemsize
+
 
 def check_chunk_nbytes(chunk_shape: Shape, data_type: DataType) -> None:
     """Raise `MetadataUnsupported` for chunks that are larger, decoded, than `MAX_CHUNK_NBYTES`, and for those of more elements than

@@ -31,7 +31,7 @@ def of_array(metadata: ArrayMetadata) -> dict[str, Any]:
     return {
         "shape": list(metadata.shape),
         "data_type": plain(metadata.data_type.v3_name),
-        "chunk_shape": list(metadata.chunk_grid.chunk_shape((0,) * metadata.ndim)),
+        "chunk_shape": list(metadata.chunk_grid.largest),
         "dimension_names": list(metadata.dimension_names) if metadata.dimension_names is not None else None,
         "codecs": codecs(metadata.codecs),
         "fill_value": fill(metadata)[0],
@@ -126,7 +126,7 @@ def _element_text(dtype: np.dtype[Any], element: bytes) -> str:
 
 def shards(metadata: ArrayMetadata) -> list[dict[str, Any]]:
     """How chunks are bundled, outermost shards first; nothing where they are not."""
-    shape = metadata.chunk_grid.chunk_shape((0,) * metadata.ndim)
+    shape = metadata.chunk_grid.largest
     levels: list[dict[str, Any]] = []
     for spec in reversed(metadata.shards):
         shape = tuple(length * count for length, count in zip(shape, spec.chunks_per_shard, strict=True))

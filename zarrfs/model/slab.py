@@ -51,7 +51,9 @@ class SlabGrid:
         self._inner = math.prod(shape[self._axis + 1 :])
         self.rows = self._leading * self._rows_of_axis
         size = math.prod(shape)
-        row_nbytes = max(1, size * itemsize // max(1, self.rows))
+        longest = min(grid.largest[self._axis], shape[self._axis]) if shape else 1
+        # On average; where rows differ, a slab of short ones may be small, and one of long ones is at most twice as large as asked.
+        row_nbytes = max(1, size * itemsize // max(1, self.rows), longest * self._inner * itemsize // 2)
         self._chunks_per_row = math.prod(grid_shape[self._axis + 1 :])
         most = min(target_nbytes // row_nbytes, self.MAX_CHUNKS // max(1, self._chunks_per_row), self.rows)
         self.rows_per_slab = max(1, most)

@@ -137,7 +137,7 @@ async def _read(array: Array, store: Store, memory: int, report: Report, told: C
         return
     metadata = array.metadata
     # Encoded and decoded, each is there for a while; one that is larger than all memory allowed is read nevertheless.
-    width = max(1, min(_WIDTH, memory // max(1, 2 * metadata.chunk_nbytes((0,) * metadata.ndim))))
+    width = max(1, min(_WIDTH, memory // max(1, 2 * metadata.max_chunk_nbytes)))
 
     async def one(coords: Coords) -> None:
         try:

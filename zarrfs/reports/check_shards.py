@@ -51,7 +51,7 @@ async def survey(array: Array, store: Store, report: Report) -> int:
 
 async def read(array: Array, store: Store, memory: int, report: Report, told: Callable[[Report], None]) -> None:
     """Read and decode the chunks that `survey` counted."""
-    nbytes = max(1, array.metadata.chunk_nbytes((0,) * array.metadata.ndim))
+    nbytes = max(1, array.metadata.max_chunk_nbytes)
     width = max(1, min(_WIDTH, memory // (2 * nbytes)))
     if any(spec.codecs for spec in array.metadata.shards):
         # Each shard is decoded whole, for all of its chunks: one after the other.

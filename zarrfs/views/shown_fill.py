@@ -60,8 +60,7 @@ def says_what_is_missing(node: ArrayNode) -> bool:
 
 def may_be_unlisted(metadata: ArrayMetadata) -> bool:
     """True if an array has more chunks than a folder lists where they are missing."""
-    count = math.prod(metadata.grid_shape)
-    return count > LISTED_CHUNKS or count * metadata.chunk_nbytes((0,) * metadata.ndim) > LISTED_NBYTES
+    return math.prod(metadata.grid_shape) > LISTED_CHUNKS or metadata.chunks_nbytes > LISTED_NBYTES
 
 
 def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ Where real software deviates we read what it wrote and say so in the node's ``qu
 * zarrita.js writes ``"fill_value": null`` by default (no core type permits it). The fill value is then undefined.
 * zarrita (Python) writes the order of ``transpose`` as "C" or "F", as drafts of the text had it.
 * A fill value like ``3.0`` of an integer type (the text: no fraction) is that integer, as in zarr-python.
-* A chunk length of 0 (the text: greater than zero) is taken where the dimension has no elements.
 """
 
 from __future__ import annotations
@@ -33,10 +32,11 @@ from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v3.extension import Extension, check_members, extension, extension_to_json
+from zarrfs.dialects.v3.grid import grid_to_json, parse_grid
 from zarrfs.dialects.v3.sharding import codecs_to_json, parse_codecs
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import chunk_key, data_type, fill_value
-from zarrfs.model.chunk_grid import RegularGrid, Shape
+from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType
@@ -72,14 +72,16 @@ def parse_array(
     _check_storage_transformers(document.get("storage_transformers"))
     shape = documents.shape(documents.member(document, "shape"), "shape")
     element = _data_type(extension(documents.member(document, "data_type"), "data_type"))
-    grid = _chunk_grid(extension(documents.member(document, "chunk_grid"), "chunk_grid"), shape, quirks)
-    bundled = parse_codecs(_codecs(document, quirks), element, grid.chunks, quirks)
+    grid = parse_grid(extension(documents.member(document, "chunk_grid"), "chunk_grid"), shape, quirks)
+    bundled = parse_codecs(_codecs(document, quirks), element, grid.largest, quirks)
+    if bundled.shards and not isinstance(grid, RegularGrid):
+        raise MetadataUnsupported("shards of unequal shapes are not supported")
     check_chunk_nbytes(bundled.chunks, element)
     CodecChain.build(bundled.codecs, element).check(bundled.chunks)
     metadata = ArrayMetadata(
         shape=shape,
         data_type=element,
-        chunk_grid=RegularGrid.checked(bundled.chunks, shape),
+        chunk_grid=RegularGrid.checked(bundled.chunks, shape) if bundled.shards else grid,
         chunk_key_encoding=_chunk_key_encoding(extension(documents.member(document, "chunk_key_encoding"), "chunk_key_encoding")),
         fill_value=_fill_value(documents.member(document, "fill_value"), element, bundled.codecs, quirks),
         codecs=bundled.codecs,
@@ -102,14 +104,16 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
         raise NotRepresentable("Zarr v3 has no data type for objects of any kind")
     if _has_subarrays(element.dtype):
         raise NotRepresentable("Zarr v3 has no fields that are arrays")
-    if not isinstance(metadata.chunk_grid, RegularGrid):
-        raise NotRepresentable("chunk grids other than regular ones have no form here")
-    chunks = tuple(max(1, length) for length in metadata.chunk_grid.chunks)
-    stored = [length * count for length, count in zip(chunks, metadata.chunks_per_key, strict=True)]
+    grid = metadata.chunk_grid
+    chunks = tuple(max(1, length) for length in grid.largest)
+    if metadata.shards:
+        if not isinstance(grid, RegularGrid):
+            raise NotRepresentable("shards of chunks of unequal shapes have no form here")
+        grid = RegularGrid(tuple(length * count for length, count in zip(chunks, metadata.chunks_per_key, strict=True)))
     return {
         "shape": list(metadata.shape),
         "data_type": element.v3_name,
-        "chunk_grid": extension_to_json("regular", {"chunk_shape": stored}),
+        "chunk_grid": grid_to_json(grid),
         "chunk_key_encoding": _encoding_to_json(metadata.chunk_key_encoding, metadata.ndim),
         "fill_value": fill_value.to_json(element, _packed(metadata.fill_bytes, element, metadata.codecs)),
         "codecs": codecs_to_json(metadata, chunks),
@@ -141,19 +145,6 @@ def _data_type(named: Extension) -> DataType:
     if _has_subarrays(found.dtype):
         raise MetadataError(f"{named.name}: a field is a name and a type, without a shape")
     return found
-
-
-def _chunk_grid(named: Extension, shape: Shape, quirks: list[str]) -> RegularGrid:
-    if named.name in ("rectilinear", "rectangular"):
-        raise MetadataUnsupported(f"chunks of different shapes (grid {named.name}) are not supported yet")
-    if named.name != "regular":
-        raise MetadataUnsupported(f"chunk grid {documents.shortened(named.name)} is not known")
-    check_members(named.configuration, ("chunk_shape",), "chunk grid 'regular'")
-    chunks = documents.shape(documents.member(named.configuration, "chunk_shape"), "chunk_shape")
-    grid = RegularGrid.checked(chunks, shape)
-    if 0 in chunks:
-        quirks.append("a chunk length is 0, along a dimension of length 0")
-    return grid
 
 
 def _chunk_key_encoding(named: Extension) -> ChunkKeyEncoding:

@@ -40,10 +40,12 @@ from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
 from zarrfs.dialects.v3.array import format_array, parse_array
 from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, ConsolidatedCopy, copied_documents
 from zarrfs.dialects.v3.extension import check_members
+from zarrfs.dialects.v3.grid import grid_to_json
 from zarrfs.dialects.v3.names import DOCUMENT, check_name, is_name, node_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
@@ -166,6 +168,8 @@ class V3Layout(Layout):
         if key not in documents:
             raise MetadataError(f"{key}: there is no document to change", key=key)
         data = documents[key]
+        if edit.shape is not None:
+            members |= self._grid_for(path, data, edit.shape)
         for name, value in members.items():
             data = patched(key, data, [name], value)
         if self.parse(path, {key: data}) is None:
@@ -179,6 +183,15 @@ class V3Layout(Layout):
                     data = patched(key, data, [MEMBER, "metadata", place, name], value)
                 amended[key] = data
         return amended
+
+    def _grid_for(self, path: NodePath, document: bytes, shape: Shape) -> dict[str, Any]:
+        """The member ``chunk_grid`` where that of ``document`` does not fit an array of ``shape``."""
+        node = self.parse(path, {self._key(path): document})
+        if not isinstance(node, ArrayNode) or len(shape) != node.metadata.ndim:
+            return {}
+        before = node.metadata.chunk_grid
+        after = before.resized(shape)
+        return {} if after == before else {"chunk_grid": grid_to_json(after)}
 
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
         changes: dict[Key, dict[str, Any]] = {}

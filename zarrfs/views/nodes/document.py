@@ -6,6 +6,7 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from zarrfs import threads
@@ -182,6 +183,9 @@ async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> li
 def check_only_shape_differs(ident: str, before: ArrayMetadata, after: ArrayMetadata, names: dict[str, str]) -> None:
     """Raise `ContentInvalid` when a document that was written changes something of an array that cannot be changed. ``names``: the
     members of `ArrayMetadata` that are compared, and what the document calls them."""
+    if before.ndim == after.ndim and after.chunk_grid != before.chunk_grid:
+        # A grid may say where each chunk ends: of another shape it says something else.
+        before = replace(before, chunk_grid=before.chunk_grid.resized(after.shape))
     for member, name in ({"ndim": "the number of dimensions"} | names).items():
         if getattr(before, member) != getattr(after, member):
             raise ContentInvalid(f"{ident}: {name} of an array cannot be changed; its shape can", key=ident)

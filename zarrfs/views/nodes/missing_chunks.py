@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import numpy as np
 
 from zarrfs.arrays.array import Array
 from zarrfs.errors import ZarrfsError
-from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.views.shown_fill import LISTED_CHUNKS, LISTED_NBYTES
 
@@ -41,13 +42,20 @@ class MissingChunks:
         if not count or count > LISTED_CHUNKS:
             return
         missing = [tuple(map(int, coords)) for coords in np.argwhere(self._is_missing)]
-        nbytes, allocated = await missing_size(self._array, missing[0])
-        if count * nbytes > LISTED_NBYTES:
+        grid = self._array.metadata.chunk_grid
+        shapes = Counter(map(grid.chunk_shape, missing))
+        sizes: dict[Shape, tuple[int, int | None]] = {}
+        for coords in missing:
+            if (shape := grid.chunk_shape(coords)) not in sizes:
+                sizes[shape] = await missing_size(self._array, coords)
+                if len(sizes) == len(shapes):
+                    break
+        if sum(each * sizes[shape][0] for shape, each in shapes.items()) > LISTED_NBYTES:
             return
         stored = await self._stored_shards()
         for coords in missing:
             if not stored or self._array.chunks.unit(coords) not in stored or await self._is_known_to_be_missing(coords):
-                yield keys.encode(coords), nbytes, allocated
+                yield keys.encode(coords), *sizes[grid.chunk_shape(coords)]
 
     async def _stored_shards(self) -> set[Coords]:
         chunks = self._array.chunks

@@ -1,0 +1,147 @@
+"""Readers and writers of arrays of unequal chunks, held against NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.arrays import reading
+from tests.support.length import tries
+from tests.support.plugged import offer, plugged
+from tests.support.stores import fill
+from tests.support.unequal_chunks import GRIDS, UnequalExample, unequal_examples
+from zarrfs.arrays.writer import ArrayWriter, FileOrder
+from zarrfs.memory.budget import MemoryBudget
+from zarrfs.stores.memory import MemoryStore
+
+LIMITS = st.sampled_from([0, 4096, 3 * 4096, 1 << 20])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("site")
+    offer(folder, GRIDS)
+    with plugged(folder):
+        yield
+
+
+async def store_with(example: UnequalExample) -> MemoryStore:
+    store = MemoryStore()
+    await fill(store, dict(example.values("a")))
+    return store
+
+
+async def values_of(store: MemoryStore) -> dict[str, bytes]:
+    found = {}
+    for key in [key async for key in store.list()]:
+        value = await store.get(key)
+        assert value is not None
+        found[str(key)] = bytes(value)
+    return found
+
+
+@tries(100)
+@given(example=unequal_examples(), limits=st.tuples(LIMITS, LIMITS), data=st.data())
+def test_any_reads_give_its_elements(example: UnequalExample, limits: tuple[int, int], data: st.DataObject) -> None:
+    expected = example.elements.tobytes()
+    offsets = st.integers(0, max(0, len(expected) - 1))
+    readers = data.draw(st.lists(st.lists(st.tuples(offsets, st.integers(1, 200)), max_size=12), min_size=1, max_size=3))
+    ahead = data.draw(st.booleans())
+
+    async def main() -> None:
+        async with trio.open_nursery() as background:
+            start_soon = background.start_soon if ahead else None
+            r = reading(await store_with(example), slab_limit=limits[0], cache_limit=limits[1], start_soon=start_soon)
+            opened = await r.array()
+
+            async def read(ranges: list[tuple[int, int]]) -> None:
+                position = opened.reader.opened()
+                for offset, size in ranges:
+                    stop = min(offset + size, len(expected))
+                    found = bytes(await opened.reader.read(offset, stop - offset, position))
+                    assert found == expected[offset:stop]
+                opened.reader.closed(position)
+
+            async with trio.open_nursery() as nursery:
+                for ranges in readers:
+                    nursery.start_soon(read, ranges)
+            background.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+@tries(100)
+@given(example=unequal_examples(), step=st.integers(1, 300), limits=st.tuples(LIMITS, LIMITS))
+def test_one_pass_decodes_each_chunk_once(example: UnequalExample, step: int, limits: tuple[int, int]) -> None:
+    async def main() -> None:
+        r = reading(await store_with(example), slab_limit=limits[0], cache_limit=limits[1])
+        opened = await r.array()
+        position = opened.reader.opened()
+        nbytes = opened.array.metadata.nbytes
+        parts = [bytes(await opened.reader.read(offset, min(step, nbytes - offset), position)) for offset in range(0, nbytes, step)]
+        opened.reader.closed(position)
+        assert b"".join(parts) == example.elements.tobytes()
+        assert r.counters.chunks_decoded == (len(example.coords) - len(example.missing) if nbytes else 0)
+
+    trio.run(main)
+
+
+@tries(150)
+@given(example=unequal_examples(), budget=st.sampled_from([0, 64, 1 << 20]), fortran=st.booleans(), data=st.data())
+def test_any_writes_are_stored(example: UnequalExample, budget: int, fortran: bool, data: st.DataObject) -> None:
+    """Overlapping writes at any byte, read back while they are dirty, then stored; a new array, too, in the order of its file."""
+    size = 4 * math.prod(example.shape)
+    is_new = data.draw(st.booleans())
+    writes = data.draw(st.lists(st.tuples(st.integers(0, max(0, size - 1)), st.binary(min_size=1, max_size=120)), max_size=8))
+    order = "F" if fortran and is_new else "C"
+
+    async def main() -> None:
+        r = reading(store := await store_with(example))
+        opened = await r.array()
+        writer = ArrayWriter(
+            opened.array,
+            None if is_new else opened.reader,
+            budget=MemoryBudget(budget),
+            directory=None,
+            start_soon=None,
+            file_order=FileOrder(np.dtype("<i4"), fortran=order == "F"),
+        )
+        expected = bytearray(size if is_new else example.elements.tobytes())
+        for offset, written in writes:
+            written = written[: size - offset]
+            if written:
+                await writer.write(offset, written)
+                expected[offset : offset + len(written)] = written
+                assert bytes(await writer.read(0, size)) == expected
+        await (writer.publish_whole() if is_new else writer.publish())
+        await writer.aclose()
+        stored = example.stored_in(await values_of(store), "a")
+        assert stored.tolist() == np.frombuffer(expected, "<i4").reshape(example.shape, order=order).tolist()
+
+    trio.run(main)
+
+
+def test_equal_neighbours_become_dirty_together() -> None:
+    """A row of 64 chunks of one length, and one longer: two runs, whatever the number of writes."""
+    example = UnequalExample((4, 64 * 3 + 5), ((4,), (3,) * 64 + (5,)))
+
+    async def main() -> None:
+        r = reading(store := await store_with(example))
+        opened = await r.array()
+        writer = ArrayWriter(opened.array, opened.reader, budget=MemoryBudget(1 << 20), directory=None, start_soon=None)
+        new = -example.elements
+        for row in range(4):
+            await writer.write(row * new[0].nbytes, new[row].tobytes())
+        assert len({id(chunk.run) for coords in writer.dirty if (chunk := writer._dirty.get(coords)) is not None}) == 2
+        await writer.publish()
+        await writer.aclose()
+        assert (example.stored_in(await values_of(store), "a") == new).all()
+        assert r.counters.chunks_decoded == 0
+
+    trio.run(main)

@@ -1,0 +1,178 @@
+"""A grid of unequal chunks that only tests have, and arrays on it: what works on chunks asks the grid, and assumes nothing.
+
+    {"name": "test.unequal", "configuration": {"edges": [[3, 1, 4], [5]]}}
+
+``edges``: lengths of the chunks along each dimension, together at least as long as the array. A chunk is encoded whole. When the array
+grows beyond them, one chunk more has what is new; when it shrinks, they stay.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from zarrfs.dialects.quirks import Quirks
+from zarrfs.dialects.v3.grids.base import GridForm
+from zarrfs.errors import MetadataError
+from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
+
+GRIDS = {"zarrfs.dialects.v3.grids": "tests.support.unequal_chunks:PLUGIN"}
+"""For `tests.support.plugged.offer`."""
+
+
+@dataclass(frozen=True)
+class UnequalGrid(ChunkGrid):
+    """See the module's text."""
+
+    edges: tuple[Shape, ...]
+
+    @cached_property
+    def _ends(self) -> list[list[int]]:
+        return [list(itertools.accumulate(lengths)) for lengths in self.edges]
+
+    def grid_shape(self, shape: Shape) -> Shape:
+        return tuple(bisect_left(ends, extent) + 1 if extent else 0 for ends, extent in zip(self._ends, shape, strict=True))
+
+    def chunk_shape(self, coords: Coords) -> Shape:
+        return tuple(lengths[index] for lengths, index in zip(self.edges, coords, strict=True))
+
+    def span(self, axis: int, index: int) -> tuple[int, int]:
+        end = self._ends[axis][index]
+        return end - self.edges[axis][index], end
+
+    def indices(self, axis: int, start: int, stop: int) -> range:
+        ends = self._ends[axis]
+        return range(bisect_right(ends, start), bisect_left(ends, stop) + 1) if start < stop else range(0)
+
+    @property
+    def largest(self) -> Shape:
+        return tuple(max(lengths, default=0) for lengths in self.edges)
+
+    def reversed(self) -> UnequalGrid:
+        return UnequalGrid(self.edges[::-1])
+
+    def alike(self, axis: int, index: int, stop: int) -> int:
+        lengths = self.edges[axis]
+        return next((each - index for each in range(index, stop) if lengths[each] != lengths[index]), stop - index)
+
+    def resized(self, shape: Shape) -> UnequalGrid:
+        return UnequalGrid(
+            tuple(
+                (*lengths, extent - sum(lengths)) if extent > sum(lengths) else lengths
+                for lengths, extent in zip(self.edges, shape, strict=True)
+            )
+        )
+
+
+class Unequal(GridForm):
+    """Its form in documents."""
+
+    name: ClassVar[str] = "test.unequal"
+
+    def parse(self, configuration: Mapping[str, Any], shape: Shape, quirks: Quirks) -> UnequalGrid:
+        edges = tuple(map(tuple, configuration["edges"]))
+        if len(edges) != len(shape) or any(sum(lengths) < extent for lengths, extent in zip(edges, shape, strict=True)):
+            raise MetadataError("test.unequal: the edges do not fit the shape")
+        return UnequalGrid(edges)
+
+    def configuration(self, grid: ChunkGrid) -> dict[str, Any] | None:
+        return {"edges": [list(lengths) for lengths in grid.edges]} if isinstance(grid, UnequalGrid) else None
+
+
+PLUGIN = Unequal()
+
+
+@dataclass(frozen=True)
+class UnequalExample:
+    """An array on such a grid, as final Zarr v3. What lies beyond its edge is junk in the store; ``missing`` chunks are not stored."""
+
+    shape: Shape
+    edges: tuple[Shape, ...]
+    missing: frozenset[Coords] = frozenset()
+    fill: int = 7
+    codecs: tuple[str, ...] = ()
+
+    @property
+    def grid(self) -> UnequalGrid:
+        """The grid."""
+        return UnequalGrid(self.edges)
+
+    @property
+    def coords(self) -> list[Coords]:
+        """Of all chunks."""
+        return list(itertools.product(*map(range, self.grid.grid_shape(self.shape))))
+
+    def box(self, coords: Coords) -> tuple[slice, ...]:
+        """The part of the array that lies in a chunk."""
+        spans = (self.grid.span(axis, index) for axis, index in enumerate(coords))
+        return tuple(slice(begin, min(end, extent)) for (begin, end), extent in zip(spans, self.shape, strict=True))
+
+    @property
+    def elements(self) -> np.ndarray[Any, Any]:
+        """What a reader has to see."""
+        whole = np.arange(1, math.prod(self.shape) + 1).astype("<i4").reshape(self.shape)
+        for coords in self.missing:
+            whole[self.box(coords)] = self.fill
+        return whole
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Its ``zarr.json``."""
+        return {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": list(self.shape),
+            "data_type": "int32",
+            "chunk_grid": {"name": "test.unequal", "configuration": {"edges": [list(each) for each in self.edges]}},
+            "chunk_key_encoding": {"name": "default"},
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, *({"name": name} for name in self.codecs)],
+            "fill_value": self.fill,
+        }
+
+    def values(self, name: str) -> Iterator[tuple[str, bytes]]:
+        """The keys and values of the array as node ``/name``, where no codec follows ``bytes``."""
+        yield f"{name}/zarr.json", json.dumps(self.document).encode()
+        for coords in self.coords:
+            if coords not in self.missing:
+                chunk = np.full(self.grid.chunk_shape(coords), -1, "<i4")
+                inside = self.elements[self.box(coords)]
+                chunk[tuple(slice(0, n) for n in inside.shape)] = inside
+                yield f"{name}/{'/'.join(['c', *map(str, coords)])}", chunk.tobytes()
+
+    def stored_in(self, values: Mapping[str, bytes], name: str) -> np.ndarray[Any, Any]:
+        """The elements that a store holds by now, read without zarrfs."""
+        whole = np.full(self.shape, self.fill, "<i4")
+        for coords in self.coords:
+            value = values.get(f"{name}/{'/'.join(['c', *map(str, coords)])}")
+            if value is not None:
+                box = self.box(coords)
+                chunk = np.frombuffer(value, "<i4").reshape(self.grid.chunk_shape(coords))
+                whole[box] = chunk[tuple(slice(0, each.stop - each.start) for each in box)]
+        return whole
+
+
+@st.composite
+def unequal_edges(draw: st.DrawFn, extent: int) -> Shape:
+    """Lengths of chunks for a dimension; the last one may hang over its edge, and one more lie beyond it."""
+    lengths: list[int] = []
+    while sum(lengths) < extent:
+        lengths.append(draw(st.sampled_from([1, 2, 2, 3, 5])))
+    return (*lengths, *draw(st.sampled_from([(), (), (2,)])))
+
+
+@st.composite
+def unequal_examples(draw: st.DrawFn, max_ndim: int = 3, max_extent: int = 9) -> UnequalExample:
+    """Any small array of unequal chunks."""
+    shape = tuple(draw(st.lists(st.integers(0, max_extent), max_size=max_ndim)))
+    example = UnequalExample(shape, tuple(draw(unequal_edges(extent)) for extent in shape))
+    missing = draw(st.frozensets(st.sampled_from(example.coords), max_size=4)) if example.coords else frozenset()
+    return UnequalExample(shape, example.edges, missing)

@@ -1,0 +1,39 @@
+"""The ``chunk_grid`` of an array document of the final v3: the one of ``grids/`` that has its name.
+
+Source: Zarr v3 core, "chunk_grid" (array metadata).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from zarrfs import registry
+from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.quirks import Quirks
+from zarrfs.dialects.v3.extension import Extension, extension_to_json
+from zarrfs.dialects.v3.grids.base import GridForm
+from zarrfs.errors import MetadataUnsupported, NotRepresentable
+from zarrfs.model.chunk_grid import ChunkGrid, Shape
+
+
+def parse_grid(named: Extension, shape: Shape, quirks: Quirks) -> ChunkGrid:
+    """The grid of an array of ``shape``. Raises `MetadataError`, `MetadataUnsupported`."""
+    if (form := _forms().get(named.name)) is not None:
+        return form.parse(named.configuration, shape, quirks)
+    if named.name in ("rectilinear", "rectangular"):
+        raise MetadataUnsupported(f"chunks of different shapes (grid {named.name}) are not supported yet")
+    raise MetadataUnsupported(f"chunk grid {shortened(named.name)} is not known")
+
+
+def grid_to_json(grid: ChunkGrid) -> dict[str, Any]:
+    """The member ``chunk_grid`` for ``grid``. Raises `NotRepresentable`."""
+    for form in _forms().values():
+        if (configuration := form.configuration(grid)) is not None:
+            return extension_to_json(form.name, configuration)
+    raise NotRepresentable(f"Zarr v3 has no chunk grid like this {type(grid).__name__}")
+
+
+@cache
+def _forms() -> dict[str, GridForm]:
+    return {form.name: form for form in registry.plugins("zarrfs.dialects.v3.grids")}
