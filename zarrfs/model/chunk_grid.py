@@ -48,6 +48,11 @@ class ChunkGrid(abc.ABC):
     def largest(self) -> Shape:
         """Along each dimension, elements of the longest chunk: no chunk is larger than one of this shape. Cheap."""
 
+    @property
+    def is_uniform(self) -> bool:
+        """True if every chunk has the shape `largest`."""
+        return False
+
     @abc.abstractmethod
     def reversed(self) -> ChunkGrid:
         """The grid of the transposed array: the dimensions in the opposite order."""
@@ -90,6 +95,10 @@ class RegularGrid(ChunkGrid):
     @property
     def largest(self) -> Shape:
         return self.chunks
+
+    @property
+    def is_uniform(self) -> bool:
+        return True
 
     def reversed(self) -> RegularGrid:
         return RegularGrid(self.chunks[::-1])

@@ -27,7 +27,8 @@ _MAX_FILL_TEXT = 4096
 
 
 def of_array(metadata: ArrayMetadata) -> dict[str, Any]:
-    """What an array is: None for the names of its dimensions where it has none, and for a fill value that is undefined."""
+    """What an array is: None for the names of its dimensions where it has none, and for a fill value that is undefined. ``chunk_shape``:
+    of the largest chunk, where lengths differ."""
     return {
         "shape": list(metadata.shape),
         "data_type": plain(metadata.data_type.v3_name),

@@ -100,6 +100,7 @@ def _of_array(node: ArrayNode, amounts: Amounts) -> dict[str, Any]:
     nbytes = None if metadata.data_type.is_variable else number(metadata.nbytes)
     return {
         **of_array(metadata),
+        "chunks_equal": metadata.chunk_grid.is_uniform,
         "fill_text": fill(metadata)[1],
         "chunks_stored": amounts.chunks,
         "chunks_possible": number(math.prod(metadata.grid_shape)),

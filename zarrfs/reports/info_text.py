@@ -75,7 +75,10 @@ def _array(node: Mapping[str, Any]) -> list[str]:
     parts = [
         f"{_short(_data_type(node['data_type']))} ({_short(shape)})",
         " in ".join(
-            [f"chunks {_shape(node['chunk_shape'])}", *(f"shards {_shape(each['shape'])}" for each in node["shards"][::-1])]
+            [
+                f"chunks {'' if node.get('chunks_equal', True) else 'up to '}{_shape(node['chunk_shape'])}",
+                *(f"shards {_shape(each['shape'])}" for each in node["shards"][::-1]),
+            ]
         ),
         f"{node['dialect']} {_codecs(node['codecs'], node['dialect'])}".rstrip(),
         f"fill {'null' if node['fill_text'] is None else _short(node['fill_text'])}",
