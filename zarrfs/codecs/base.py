@@ -27,6 +27,7 @@ import numpy as np
 from zarrfs.errors import ChunkError, MetadataError, NotRepresentable
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 
 Buffer = bytes | bytearray | memoryview
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -157,11 +158,20 @@ class ArrayArrayCodec(Codec):
 
 
 class ArrayBytesCodec(Codec):
-    """Elements to bytes: `bytes`, and those for elements without a fixed size."""
+    """Elements to bytes: `bytes`, compressors of numbers, and those for elements without a fixed size."""
 
     @abc.abstractmethod
     def encoded_nbytes(self, spec: ChunkSpec) -> int | None:
         """Bytes of every encoded chunk of ``spec``; None where that depends on the elements. Raises `MetadataError`."""
+
+    def encoded_limit(self, spec: ChunkSpec) -> int:
+        """The most bytes that `encode`, or any other sane encoder, makes of a chunk of ``spec``: see `BytesBytesCodec.encoded_limit`.
+        Asked where `encoded_nbytes` does not tell."""
+        return MAX_VARIABLE_NBYTES if spec.dtype.hasobject else spec.nbytes + spec.nbytes // 4 + 64 * 1024
+
+    def is_memory(self, dtype: Dtype) -> bool:
+        """True if the encoded bytes are the elements of ``dtype`` in C order as they lie in memory, and nothing else."""
+        return False
 
     @abc.abstractmethod
     def encoded_dtype(self, dtype: Dtype) -> Dtype:

@@ -86,6 +86,9 @@ class Bytes(ArrayBytesCodec):
             raise MetadataError(f"codec bytes: {short(self.stored)} is not {short(dtype)} in another byte order")
         return self.stored
 
+    def is_memory(self, dtype: Dtype) -> bool:
+        return self.encoded_dtype(dtype) == dtype
+
     def encode(self, array: Array) -> Buffer:
         stored = self.encoded_dtype(array.dtype)
         if stored != array.dtype:

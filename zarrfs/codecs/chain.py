@@ -34,7 +34,7 @@ from zarrfs.memory import copying, spill
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.codec_spec import CodecSpec
-from zarrfs.model.data_type import MAX_VARIABLE_NBYTES, OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType
+from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType
 
 _BYTES = CodecSpec("bytes")
 PLAIN_OBJECTS = {
@@ -128,7 +128,8 @@ class CodecChain:
         for spec in self.specs:
             if not lookup.class_of(spec).in_v3:
                 raise NotRepresentable(f"codec {spec.name!r} has no name in final Zarr v3")
-        if "dtype" in self.specs[len(self._array_codecs)].configuration:
+        serializer = self.specs[len(self._array_codecs)]
+        if serializer.name == _BYTES.name and "dtype" in serializer.configuration:
             raise NotRepresentable("fields of different byte orders have no words in final Zarr v3")
         return self.specs
 
@@ -145,7 +146,10 @@ class CodecChain:
         """Bytes of memory, at most, for what `decode` makes of a chunk of ``shape`` on the way to its elements, these included."""
         sizes = self._sizes(shape)
         stages = sum(map(spill.in_memory, sizes.limits[:-1]))
-        return stages + sum(spill.in_memory(spec.nbytes) for spec in sizes.specs[:-1]) if sizes.exact else stages
+        if self.data_type.is_variable:
+            return stages
+        specs = sizes.specs[:-1] if sizes.exact else sizes.specs
+        return stages + sum(spill.in_memory(spec.nbytes) for spec in specs)
 
     def encode(self, array: Array) -> Buffer:
         """The stored bytes of a whole chunk, whose elements are of the data type in memory; may be a view of ``array``.
@@ -277,7 +281,7 @@ class CodecChain:
     @property
     def _is_memory(self) -> bool:
         """Whether the bytes that the array -> bytes codec makes are the chunk's memory."""
-        return not self._array_codecs and self._serializer.encoded_dtype(self.data_type.dtype) == self.data_type.dtype
+        return not self._array_codecs and self._serializer.is_memory(self.data_type.dtype)
 
     def _serialized(self, data: Buffer, shape: Shape, out: memoryview | None) -> Buffer:
         """What the array -> bytes codec made; the codec next to it is offered ``out``."""
@@ -296,6 +300,10 @@ class CodecChain:
     def _elements(self, data: Buffer, shape: Shape) -> Array:
         specs = self._sizes(shape).specs
         array = self._serializer.decode(data, specs[-1])
+        if (array.shape, array.dtype) != (specs[-1].shape, specs[-1].dtype):
+            raise ChunkDecodeError(
+                f"decodes to elements {array.dtype} of shape {array.shape}, not {specs[-1].dtype} of {specs[-1].shape}"
+            )
         for codec, spec in zip(reversed(self._array_codecs), reversed(specs[:-1]), strict=True):
             array = codec.decode(array, spec)
         return array
@@ -310,7 +318,7 @@ class CodecChain:
             for codec in self._array_codecs:
                 specs.append(codec.encoded_spec(specs[-1]))
             nbytes = self._serializer.encoded_nbytes(specs[-1])
-            limits = [MAX_VARIABLE_NBYTES if nbytes is None else nbytes]
+            limits = [self._serializer.encoded_limit(specs[-1]) if nbytes is None else nbytes]
             for step in self._bytes_codecs:
                 limits.append(step.encoded_limit(limits[-1]))
             sizes = _Sizes(tuple(specs), tuple(limits), nbytes is not None)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from zarrfs.codecs import lookup
+from zarrfs.codecs.base import ArrayBytesCodec
+from zarrfs.codecs.bytes import Bytes
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.memory_order import order_codecs
@@ -23,8 +27,8 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, check_chunk_nbytes
 from zarrfs.model.shards import ShardSpec
 from zarrfs.model.variable_fill import empty
 
-# A type that codecs are tried with before there is an array.
-_ANY_TYPE = from_numpy(np.dtype("<f4"))
+# Types that codecs are tried with before there is an array: one of them has to do.
+_TYPES = tuple(from_numpy(np.dtype(name)) for name in ("<f4", "<i4", "|u1", "|b1"))
 _AUTO = "auto"
 _NONE = "none"
 
@@ -33,9 +37,10 @@ class NewArrays:
     """How new arrays are chunked and encoded.
 
     ``chunks``: ``auto`` (as zarr-python chooses), ``none`` (one chunk), or lengths joined by ``x`` (``512x512``; one length alone counts
-    for every dimension). ``codecs``: ``auto`` (those of the dialect), ``none``, or bytes->bytes codecs joined by ``+``, each a name and
-    its options joined by ``:`` (``gzip:level=6+crc32c``). ``separator``: in chunk keys, ``auto`` for the dialect's. ``shards``: ``none``,
-    or chunks along each dimension of a shard, as ``chunks``. Raises `UsageError` for what is not of this form or names no codec.
+    for every dimension). ``codecs``: ``auto`` (those of the dialect), ``none``, or codecs joined by ``+``, each a name and its options
+    joined by ``:`` (``gzip:level=6+crc32c``); ``bytes`` precedes them unless one of them makes bytes of elements itself. ``separator``:
+    in chunk keys, ``auto`` for the dialect's. ``shards``: ``none``, or chunks along each dimension of a shard, as ``chunks``. Raises
+    `UsageError` for what is not of this form or names no codec.
     """
 
     def __init__(self, *, chunks: str = _AUTO, codecs: str = _AUTO, separator: str = _AUTO, shards: str = _NONE) -> None:
@@ -70,7 +75,7 @@ class NewArrays:
         check_chunk_nbytes(chunk_shape, data_type)
         zeros = empty(data_type) if data_type.is_variable else bytes(data_type.itemsize)
         # What makes bytes of elements without a fixed size follows from their type.
-        serializer = () if data_type.is_variable else (CodecSpec("bytes", {"endian": "little"}),)
+        serializer = () if data_type.is_variable else _serializer(codecs)
         fills = (fill_value,) if fill_value is not None else (zeros, None)
         transpose = order_codecs(order, len(shape))
         grid = RegularGrid.checked(chunk_shape, shape)
@@ -160,12 +165,22 @@ def _parse_codecs(text: str) -> tuple[CodecSpec, ...]:
                 raise UsageError(f"new_codecs: {part!r}: expected NAME:option=value, not {option!r}")
             configuration[key] = _value(value)
         specs.append(CodecSpec(name, configuration))
-    chain = (CodecSpec("bytes", {"endian": "little"}), *specs)
-    try:
-        CodecChain.build(chain, _ANY_TYPE)
-    except ZarrfsError as error:
-        raise UsageError(f"new_codecs: {text!r}: {error}") from error
-    return tuple(specs)
+    refused: ZarrfsError | None = None
+    for data_type in _TYPES:
+        try:
+            CodecChain.build((*_serializer(specs), *specs), data_type)
+        except ZarrfsError as error:
+            refused = refused or error
+        else:
+            return tuple(specs)
+    raise UsageError(f"new_codecs: {text!r}: {refused}") from refused
+
+
+def _serializer(codecs: Sequence[CodecSpec]) -> tuple[CodecSpec, ...]:
+    """`bytes`, unless one of ``codecs`` makes bytes of elements itself. Raises `MetadataUnsupported`."""
+    if any(issubclass(lookup.class_of(spec), ArrayBytesCodec) for spec in codecs if spec.name not in Bytes.names):
+        return ()
+    return (CodecSpec("bytes", {"endian": "little"}),)
 
 
 def _value(text: str) -> Any:

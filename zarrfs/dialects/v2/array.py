@@ -4,19 +4,21 @@ Source: v2 "Arrays" (Metadata, Chunks, Filters). The chain of codecs, in the fin
 
     transpose (order "F" of two or more dimensions) | bytes (the byte order of the dtype) | each filter | the compressor
 
-so filters work on the chunk's stored memory, as numcodecs does it. Objects (dtype ``|O``) have their first filter in place of ``bytes``:
+so filters work on the chunk's stored memory, as numcodecs does it. A filter or compressor that makes bytes of elements stands in place of
+``bytes``, with the filters before it on elements. Objects (dtype ``|O``) have their first filter in place of ``bytes``:
 `zarrfs.dialects.v2.objects`. A structured type with big-endian fields has no v3 form: there
 ``bytes`` carries the v2 dtype itself, ``{"dtype": [["x", ">f4"], ...]}``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from zarrfs.codecs import lookup
+from zarrfs.codecs.base import ArrayBytesCodec
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.memory_order import order_codecs, split_order
@@ -64,7 +66,7 @@ def parse_array(document: Mapping[str, Any], quirks: Quirks | None = None) -> Ar
     data_type = object_type(filters) if stored == np.dtype(object) else from_numpy(stored)
     check_chunk_nbytes(chunks, data_type)
     listed = map(lookup.from_numcodecs, filters)
-    codecs = (*_order(document, len(shape)), *(object_codecs(listed) if data_type.is_variable else (bytes_codec(stored), *listed)))
+    codecs = (*_order(document, len(shape)), *(object_codecs(listed) if data_type.is_variable else stored_codecs(stored, listed)))
     CodecChain.build(codecs, data_type).check(chunks)
     return ArrayMetadata(
         shape=shape,
@@ -148,6 +150,19 @@ def bytes_codec(stored: Stored) -> CodecSpec:
     if stored.names is not None and ">" in orders:
         return CodecSpec("bytes", {"dtype": dtype_to_json(stored)})
     return CodecSpec("bytes", {"endian": "big" if ">" in orders else "little"})
+
+
+def stored_codecs(stored: Stored, listed: Iterable[CodecSpec]) -> tuple[CodecSpec, ...]:
+    """The chain for the filters and the compressor of elements of a fixed size: `bytes`, and they behind it; or where one of them makes
+    bytes of elements itself, they alone. Raises `MetadataUnsupported` where that one meets elements in big-endian memory: what it
+    takes these for is its own affair."""
+    codecs = tuple(listed)
+    serializer = next((spec for spec in codecs if issubclass(lookup.class_of(spec), ArrayBytesCodec)), None)
+    if serializer is None:
+        return (bytes_codec(stored), *codecs)
+    if ">" in byte_orders(stored):
+        raise MetadataUnsupported(f"codec {serializer.name!r} behind big-endian elements is not supported")
+    return codecs
 
 
 def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[dict[str, Any]]]:
