@@ -57,7 +57,7 @@ class Array:
     ) -> None:
         self.node = node
         self.chunks = chunks
-        self.chain = CodecChain.build(node.metadata.codecs, node.metadata.data_type)
+        self.chain = CodecChain.build(node.metadata.codecs, node.metadata.data_type, node.metadata.fill_value)
         self.plain = CodecChain.build((), node.metadata.data_type) if node.metadata.data_type.is_variable else None
         self.serial = next(_serials)
         self._has_booleans = has_booleans(node.metadata.data_type.dtype)
@@ -191,7 +191,7 @@ class Array:
         thread."""
         try:
             if whole:
-                return self.chain.encode(elements)
+                return self.chain.encode(elements, self.inside(coords))
             return self._encode(coords, elements.reshape(-1).view(np.uint8).data if elements.size else b"")
         except ZarrfsError as error:
             raise self.naming(error, "encoding", coords) from error
@@ -349,7 +349,7 @@ class Array:
             fill(metadata, padded)
             padded[inside] = elements[inside]
             elements = padded
-        encoded = self.chain.encode(elements)
+        encoded = self.chain.encode(elements, inside if is_padded else None)
         # The staging buffer may change again as soon as this returns: the encoded form must not be a view of it.
         return spill.copied(encoded) if isinstance(encoded, memoryview) and _shares(encoded, data) else encoded
 

@@ -16,7 +16,7 @@ import trio
 
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, StoredChunk, Written
 from zarrfs.arrays.live_node import LiveNode
-from zarrfs.errors import ChunkError, LayoutChanged, NodeMoving, StaleEntry, ZarrfsError
+from zarrfs.errors import ChunkError, LayoutChanged, NodeMoving, StaleEntry, StoreReadOnly, ZarrfsError
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.values import Buffer, Generation, KeyStat
@@ -26,9 +26,11 @@ T = TypeVar("T")
 
 class BoundChunks(ChunkStore):
     """The chunks that ``chunks`` stores for ``node``, which it asks for its prefix. ``of_layout``: what is published is of the layout
-    that the node has now; when it was resized it is refused, with `LayoutChanged`."""
+    that the node has now; when it was resized it is refused, with `LayoutChanged`. What is published to one that is not ``writable`` is
+    refused, with `StoreReadOnly`."""
 
-    def __init__(self, chunks: ChunkStore, node: LiveNode, *, of_layout: bool) -> None:
+    def __init__(self, chunks: ChunkStore, node: LiveNode, *, of_layout: bool, writable: bool = True) -> None:
+        self._writable = writable
         self._chunks = self.below = chunks
         self._layouts = node.layouts if of_layout else None
         self.node = node
@@ -66,6 +68,8 @@ class BoundChunks(ChunkStore):
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
+        if not self._writable:
+            raise StoreReadOnly(f"{self.node.path} is of a layout that is only read", key=self.node.path)
         async with self.node.holding():
             if self._layouts not in (None, self.node.layouts):
                 raise LayoutChanged(f"{self.node.path} was resized: open the file again", key=self.node.path)
@@ -93,7 +97,7 @@ class BoundChunks(ChunkStore):
             await self._chunks.publish(coords)
 
     async def set_times(self, coords: Coords, mtime_ns: int) -> None:
-        async with self.node.holding():
+        async with self.holding():
             await self._chunks.set_times(coords, mtime_ns)
 
     # --- places -------------------------------------------------------------------------------------------------------------

@@ -324,7 +324,7 @@ class StoredChunks(ChunkStore):
         # Keys with a separator of "/" lie in nested prefixes.
         nested = self._encoding.separator == "/"
         depth = (len(self._grid_shape) if nested else 1) + self._encoding.prefix.count("/")
-        folders = under[: len(self._grid_shape) - 1] if nested else ()
+        folders = under[: len(self._grid_shape) - 1] if nested and not self._encoding.backwards else ()
         inside = "".join([self._encoding.prefix, *(f"{index}/" for index in folders)]) if folders else ""
         async for chunk in self._below(Prefix(self._node.chunk_prefix + inside), inside, depth - inside.count("/")):
             if chunk[0][: len(under)] == under and (outside or in_grid(chunk[0], self._grid_shape)):

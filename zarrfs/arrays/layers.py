@@ -28,20 +28,22 @@ _SLACK_NBYTES = 1024 * 1024
 
 @dataclass(slots=True)
 class ShardLayers:
-    """What the shards of a store share. ``pending``: where what is written to them waits; None where it does not."""
+    """What the shards of a store share. ``pending``: where what is written to them waits; None where it does not. ``read_only``: the
+    dialects of whose arrays no chunk is stored."""
 
     counters: HierarchyCounters
     budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(UNLIMITED))
     indexes: ShardIndexCache = field(default_factory=lambda: ShardIndexCache(INDEXES_NBYTES))
     decoded: DecompressedShards = field(default_factory=DecompressedShards)
     pending: ShardQueue | None = None
+    read_only: frozenset[str] = frozenset()
 
 
 def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None = None) -> ChunkStore:
     """The chunks of ``node``; coordinates are those of its ``metadata.chunk_grid``. With ``live`` they are those of that node, wherever
     it is; without, those that lie where ``node`` says, whatever is there. Raises `MetadataError`, `MetadataUnsupported`."""
     chunks = _layers_of(store, node, layers, live)
-    return chunks if live is None else BoundChunks(chunks, live, of_layout=True)
+    return chunks if live is None else BoundChunks(chunks, live, of_layout=True, writable=node.dialect not in layers.read_only)
 
 
 def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None) -> ChunkStore:

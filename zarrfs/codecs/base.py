@@ -158,7 +158,13 @@ class ArrayArrayCodec(Codec):
 
 
 class ArrayBytesCodec(Codec):
-    """Elements to bytes: `bytes`, compressors of numbers, and those for elements without a fixed size."""
+    """Elements to bytes: `bytes`, compressors of numbers, and those for elements without a fixed size.
+
+    ``cuts``: whether an encoded chunk says its own shape, and one at the edge of the array is encoded without what lies beyond (N5). Such
+    a codec is given the part within the array to encode, and what it decodes may be smaller than the chunk: the rest is fill value.
+    """
+
+    cuts: ClassVar[bool] = False
 
     @abc.abstractmethod
     def encoded_nbytes(self, spec: ChunkSpec) -> int | None:
@@ -183,7 +189,8 @@ class ArrayBytesCodec(Codec):
 
     @abc.abstractmethod
     def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
-        """The elements in ``data``, of ``spec``; may be a view of ``data``. Raises `ChunkDecodeError`."""
+        """The elements in ``data``, of ``spec`` (of one that ``cuts``: or fewer along some dimensions); may be a view of ``data``. Raises
+        `ChunkDecodeError`."""
 
 
 class BytesBytesCodec(Codec):

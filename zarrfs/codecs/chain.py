@@ -19,6 +19,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,10 @@ class CodecChain:
         array_codecs: tuple[ArrayArrayCodec, ...],
         serializer: ArrayBytesCodec,
         bytes_codecs: tuple[BytesStep, ...],
+        fill: bytes | None = None,
     ) -> None:
         self.data_type = data_type
+        self._fill = fill
         self.specs = specs
         self._array_codecs = array_codecs
         self._serializer = serializer
@@ -82,8 +85,9 @@ class CodecChain:
         self._sizes_of: dict[Shape, _Sizes] = {}
 
     @classmethod
-    def build(cls, specs: Sequence[CodecSpec], data_type: DataType) -> CodecChain:
-        """The chain that ``specs`` (in the order of encoding) describe for elements of ``data_type``.
+    def build(cls, specs: Sequence[CodecSpec], data_type: DataType, fill: bytes | None = None) -> CodecChain:
+        """The chain that ``specs`` (in the order of encoding) describe for elements of ``data_type``. ``fill``: one element, for what an
+        encoded chunk leaves out (`ArrayBytesCodec.cuts`); None for zeros.
 
         Raises `MetadataError` for a chain that makes no sense, `MetadataUnsupported` for codecs that are not known. What depends on
         the shape of chunks is checked by `check`.
@@ -118,7 +122,7 @@ class CodecChain:
                     )
             complete.append(spec)
         assert serializer is not None
-        return cls(data_type, tuple(complete), tuple(array_codecs), serializer, tuple(bytes_codecs))
+        return cls(data_type, tuple(complete), tuple(array_codecs), serializer, tuple(bytes_codecs), fill)
 
     def v3_specs(self) -> tuple[CodecSpec, ...]:
         """The chain as the final v3 can say it, for the same stored bytes. Raises `NotRepresentable` where it cannot."""
@@ -151,16 +155,20 @@ class CodecChain:
         specs = sizes.specs[:-1] if sizes.exact else sizes.specs
         return stages + sum(spill.in_memory(spec.nbytes) for spec in specs)
 
-    def encode(self, array: Array) -> Buffer:
-        """The stored bytes of a whole chunk, whose elements are of the data type in memory; may be a view of ``array``.
+    def encode(self, array: Array, inside: Selection | None = None) -> Buffer:
+        """The stored bytes of a whole chunk, whose elements are of the data type in memory; may be a view of ``array``. ``inside``: the
+        part that lies within the array, from the first element on, where some does not.
 
         Raises `ChunkEncodeError`.
         """
         if array.dtype != self.data_type.dtype:
             raise ChunkEncodeError(f"elements are {array.dtype}, those of the array {self.data_type.dtype}")
         sizes = self._sizes(array.shape)
+        ndim = array.ndim
         for codec in self._array_codecs:
             array = codec.encode(array)
+        if inside is not None and self._serializer.cuts and (order := self._permutation(ndim)) is not None:
+            array = array[tuple(inside[axis] for axis in order)]
         data = self._serializer.encode(array)
         if memoryview(data).nbytes > sizes.limits[0]:
             raise ChunkEncodeError(f"{memoryview(data).nbytes} bytes are more than zarrfs decodes ({sizes.limits[0]})")
@@ -301,12 +309,31 @@ class CodecChain:
         specs = self._sizes(shape).specs
         array = self._serializer.decode(data, specs[-1])
         if (array.shape, array.dtype) != (specs[-1].shape, specs[-1].dtype):
-            raise ChunkDecodeError(
-                f"decodes to elements {array.dtype} of shape {array.shape}, not {specs[-1].dtype} of {specs[-1].shape}"
-            )
+            array = self._completed(array, specs)
         for codec, spec in zip(reversed(self._array_codecs), reversed(specs[:-1]), strict=True):
             array = codec.decode(array, spec)
         return array
+
+    def _completed(self, array: Array, specs: Sequence[ChunkSpec]) -> Array:
+        """What was decoded of a chunk that was encoded without what lies beyond the array's edge, and the rest."""
+        spec, serializer = specs[-1], self._serializer
+        fits = array.ndim == len(spec.shape) and all(map(le, array.shape, spec.shape)) and array.dtype == spec.dtype
+        if not fits or not serializer.cuts or self._permutation(len(specs[0].shape)) is None:
+            raise ChunkDecodeError(f"decodes to {array.dtype} of shape {array.shape}, not {spec.dtype} of {spec.shape}")
+        whole: Array = spill.array(spec.shape, spec.dtype)
+        # Through bytes: assigning a NaN may lose its payload.
+        whole[...] = np.frombuffer(self._fill or bytes(spec.dtype.itemsize), f"|V{spec.dtype.itemsize}").view(spec.dtype)[0]
+        whole[tuple(map(slice, array.shape))] = array
+        return whole
+
+    def _permutation(self, ndim: int) -> tuple[int, ...] | None:
+        """Which dimension of the chunk each one is that the array -> bytes codec meets; None where codecs before it change values."""
+        order = tuple(range(ndim))
+        for codec in self._array_codecs:
+            if (permutation := codec.permutation(ndim)) is None:
+                return None
+            order = tuple(order[axis] for axis in permutation)
+        return order
 
     def _nbytes(self, shape: Shape) -> int:
         return math.prod(shape) * self.data_type.itemsize

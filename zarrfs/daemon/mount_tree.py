@@ -36,7 +36,7 @@ from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.recovery import recover
-from zarrfs.hierarchy.roots import dialects
+from zarrfs.hierarchy.roots import dialects, read_only_dialects
 from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import configure
@@ -130,7 +130,7 @@ class MountTree:
             on_failure=lambda key, error: self.report("publish", error),
             on_loss=lambda shard, error: self.losses.of_shard(self.hierarchy, shard, error),
         )
-        layers = ShardLayers(self.counters, budget, pending=self.pending)
+        layers = ShardLayers(self.counters, budget, pending=self.pending, read_only=read_only_dialects())
         self.hierarchy = Hierarchy(
             self.store,
             self._readers,
@@ -439,7 +439,7 @@ def _made(plugin: ViewPlugin, context: ViewContext) -> tuple[View, Directory] | 
 
 
 def _known_dialect(name: str) -> str:
-    every = registry.plugins("zarrfs.dialects")
+    every = [each for each in registry.plugins("zarrfs.dialects") if each.writable]
     known = sorted([*(each.name for each in every), *(f"{each.name}:{form}" for each in every for form in each.forms)])
     if name not in known:
         raise UsageError(f"there is no dialect {name!r}; the dialects are {', '.join(known)}: check new_dialect")

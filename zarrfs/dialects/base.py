@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from zarrfs.errors import NameInvalid
 from zarrfs.keys import Key, NodePath, Prefix
-from zarrfs.model.chunk_grid import Shape
+from zarrfs.model.chunk_grid import ChunkGrid, RegularGrid, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
@@ -63,7 +63,16 @@ class Dialect(abc.ABC):
     forms: ClassVar[tuple[str, ...]] = ()
     """Forms in which a new hierarchy can be written, the default first, where text and software differ."""
     new_codecs: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("zstd", {"level": 0, "checksum": False}),)
-    """Bytes -> bytes codecs of new arrays where nobody chose others."""
+    """Codecs of new arrays where nobody chose others, in the final v3's words; `bytes` precedes them unless one of them makes bytes of
+    elements itself."""
+    writable: ClassVar[bool] = True
+    """Whether nodes of this dialect can be made and changed, and their chunks stored; else files of it cannot be opened to be
+    written, and what would change it is EROFS, whatever the store is."""
+    data_types: ClassVar[tuple[str, ...] | None] = None
+    """Names of the only data types that documents can say, of those that have no configuration; None where there are many. The
+    conformance suite draws of these."""
+    examples: ClassVar[tuple[Mapping[str, bytes], ...]] = ()
+    """Of a dialect that is not writable: documents of arrays at the root, by key below the root's prefix, for the conformance suite."""
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """What a user may choose of how documents are read, where texts and software disagree: names and their values, the default first."""
 
@@ -74,6 +83,10 @@ class Dialect(abc.ABC):
     def chunk_keys(self, separator: str) -> ChunkKeyEncoding:
         """`chunk_key_encoding` with another separator. Whether the dialect can represent it is for `Layout.format` to tell."""
         return replace(self.chunk_key_encoding, separator=separator)
+
+    def chunk_grid(self, chunks: Shape, shape: Shape) -> ChunkGrid:
+        """The grid of a new array of ``shape``, of which ``chunks`` is the wanted shape of a chunk. Raises `MetadataError`."""
+        return RegularGrid.checked(chunks, shape)
 
     @abc.abstractmethod
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:

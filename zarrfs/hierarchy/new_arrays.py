@@ -16,9 +16,9 @@ from zarrfs.codecs.bytes import Bytes
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.memory_order import order_codecs
-from zarrfs.errors import NotRepresentable, UsageError, ZarrfsError
+from zarrfs.errors import NotRepresentable, StoreReadOnly, UsageError, ZarrfsError
 from zarrfs.keys import NodePath
-from zarrfs.model.chunk_grid import RegularGrid, Shape
+from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_guess import guess_chunks
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
@@ -70,6 +70,8 @@ class NewArrays:
         """
         if order not in ("C", "F"):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
+        if not layout.dialect.writable:
+            raise StoreReadOnly(f"hierarchies of {layout.dialect.name} are only read", key=path)
         codecs = layout.dialect.new_codecs if self._codecs is None else self._codecs
         chunk_shape = self._chunk_shape(shape, data_type.itemsize) if chunk_shape is None else chunk_shape
         check_chunk_nbytes(chunk_shape, data_type)
@@ -78,7 +80,7 @@ class NewArrays:
         serializer = () if data_type.is_variable else _serializer(codecs)
         fills = (fill_value,) if fill_value is not None else (zeros, None)
         transpose = order_codecs(order, len(shape))
-        grid = RegularGrid.checked(chunk_shape, shape)
+        grid = layout.dialect.chunk_grid(chunk_shape, shape)
         shards = self.shards(layout, grid.grid_shape(shape))
         # What is liked best comes first: of a chunk's layout and of a fill value that nobody chose there are others that do.
         refused: NotRepresentable | None = None

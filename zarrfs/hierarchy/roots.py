@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from types import MappingProxyType
 
 import trio
@@ -26,6 +27,12 @@ from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, co
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
+
+
+@cache
+def read_only_dialects() -> frozenset[str]:
+    """Names of the dialects whose nodes are only read (`Dialect.writable`)."""
+    return frozenset(each.name for each in registry.plugins("zarrfs.dialects") if not each.writable)
 
 
 class Roots:

@@ -17,12 +17,14 @@ from zarrfs.model.chunk_grid import Coords
 
 @dataclass(frozen=True, slots=True)
 class ChunkKeyEncoding:
-    """``prefix`` + coordinates joined by ``separator`` + ``suffix``; a 0-dimensional array's only chunk is ``scalar``."""
+    """``prefix`` + coordinates joined by ``separator`` + ``suffix``; a 0-dimensional array's only chunk is ``scalar``. ``backwards``: the
+    last coordinate comes first (N5, whose dimensions are in the opposite order)."""
 
     prefix: str
     separator: str
     scalar: str
     suffix: str = ""
+    backwards: bool = False
 
     def key(self, prefix: Prefix, coords: Coords) -> Key:
         """The store key of chunk ``coords`` of an array with this data prefix."""
@@ -33,7 +35,7 @@ class ChunkKeyEncoding:
         """The key of chunk ``coords``, relative to the array's data prefix."""
         if not coords:
             return self.scalar
-        return f"{self.prefix}{self.separator.join(map(str, coords))}{self.suffix}"
+        return f"{self.prefix}{self.separator.join(map(str, coords[::-1] if self.backwards else coords))}{self.suffix}"
 
     def decode(self, key: str, ndim: int) -> Coords | None:
         """The coordinates that ``key`` encodes for an array of ``ndim`` dimensions, or None when it is no chunk key.
@@ -47,7 +49,7 @@ class ChunkKeyEncoding:
         parts = key[len(self.prefix) : len(key) - len(self.suffix)].split(self.separator)
         if len(parts) != ndim or not all(_is_index(part) for part in parts):
             return None
-        return tuple(map(int, parts))
+        return tuple(map(int, reversed(parts) if self.backwards else parts))
 
     def may_begin(self, part: str) -> bool:
         """Whether a chunk key may begin with ``part`` and a slash."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
 from zarrfs.vfs.content import Content, Snapshot, lost
@@ -56,12 +57,16 @@ class StagedFile(File):
     async def attributes(self) -> Attributes:
         staged = self.area.get(self.ident)
         if staged is not None:
-            return await staged.attributes()
+            return self.shown(await staged.attributes())
         snapshot = await self.content.snapshot()
         if snapshot is None:
             raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
         await snapshot.aclose()
-        return snapshot.attributes
+        return self.shown(snapshot.attributes)
+
+    def shown(self, attributes: Attributes) -> Attributes:
+        """The attributes of the value, as this file has them."""
+        return attributes if self.writable else replace(attributes, writable=False)
 
     async def open(self, flags: OpenFlags) -> Handle:
         if flags.write and not self.writable:

@@ -16,7 +16,9 @@ from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.roots import read_only_dialects
 from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.metadata import Node as HierarchyNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.vfs.content import Content
@@ -80,6 +82,10 @@ class ViewContext:
         self.staging.lost_below(prefix)
         self.temporaries.remove_below(prefix)
         self.times.forget_below(prefix)
+
+    def may_write(self, node: HierarchyNode) -> bool:
+        """Whether anything can be written to ``node``."""
+        return self.store.writable and node.dialect not in read_only_dialects()
 
     async def folder_mtime_ns(self, path: NodePath) -> int | None:
         """When names in the folder of the node at ``path`` last changed, as the store has it."""

@@ -155,7 +155,12 @@ def _bytes(itemsize: int, order: str) -> CodecSpec:
 
 
 def _separator(encoding: ChunkKeyEncoding, ndim: int) -> str:
-    if (encoding.scalar if ndim == 0 else encoding.prefix) or encoding.suffix or encoding.separator not in _SEPARATORS:
+    if (
+        (encoding.scalar if ndim == 0 else encoding.prefix)
+        or encoding.suffix
+        or encoding.backwards
+        or encoding.separator not in _SEPARATORS
+    ):
         example = encoding.encode((0,) * ndim)
         raise NotRepresentable(f"the draft of Zarr v3 of 2019 has no chunk keys like {example!r}")
     return encoding.separator

@@ -134,7 +134,7 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: E
     if not isinstance(metadata.chunk_grid, RegularGrid):
         raise NotRepresentable("Zarr v3 of 2022 has regular chunk grids alone")
     encoding = metadata.chunk_key_encoding
-    if (encoding.prefix, encoding.suffix) != ("c", "") or encoding.separator not in _SEPARATORS:
+    if (encoding.prefix, encoding.suffix, encoding.backwards) != ("c", "", False) or encoding.separator not in _SEPARATORS:
         raise NotRepresentable(f"Zarr v3 of 2022 has no chunk keys like {encoding.encode((0,) * metadata.ndim)!r}")
     layout, stored, codecs = _split(metadata.codecs, metadata.data_type, metadata.ndim)
     software = form.software

@@ -70,7 +70,9 @@ class GroupContents(GroupChildren, FolderContents):
 
     async def lookup(self, name: str) -> Node:
         if name == self._form.copy_document and name not in self._form.documents and await self._copy() is not None:
-            return StagedFile(self.context.staging, self._form.document(self.path, name), writable=self.context.writable)
+            return StagedFile(
+                self.context.staging, self._form.document(self.path, name), writable=self.context.may_write(self.node)
+            )
         path = self._waiting_called(name)
         return self._folder(path) if path is not None else await super().lookup(name)
 
@@ -89,7 +91,7 @@ class GroupContents(GroupChildren, FolderContents):
         form, name = self._form, self._form.copy_document
         staged = staged_in(self.context.staging, form.ident(self.path, "")).get(name)
         if staged is not None and staged.size is not None:
-            return name, False, staged.size, staged.mtime_ns, self.context.writable
+            return name, False, staged.size, staged.mtime_ns, self.context.may_write(self.node)
         return await form.copies.entry(self.node)
 
     async def _entries(self) -> AsyncIterator[Entry]:
@@ -107,7 +109,7 @@ class GroupContents(GroupChildren, FolderContents):
         if isinstance(node, UnsupportedNode):
             return self.show_unsupported(name, node)
         path = node.path
-        return Child(name, True, lambda: self._folder(path), writable=self.context.writable)
+        return Child(name, True, lambda: self._folder(path), writable=self.context.may_write(node))
 
     async def content(self, name: str) -> Content | None:
         if name not in (*self._form.documents, self._form.copy_document):
@@ -128,6 +130,7 @@ class ArrayContents(FolderContents):
         self._path = node.path
         self.node = self._node = node
         self._opened = opened
+        self._writable = form.context.may_write(node)
         self.live = opened.live
         self._folder = folder
         self.inside = inside
@@ -153,7 +156,7 @@ class ArrayContents(FolderContents):
                 return self._folder(path), None
             raise no_such_entry(name)
         content = self._form.chunk(self._opened, coords)
-        file = StagedFile(self._context.staging, content, writable=self._context.writable)
+        file = StagedFile(self._context.staging, content, writable=self._writable)
         staged = self._context.staging.get(content.ident)
         if staged is not None and staged.unpublished:
             return file, None
@@ -169,7 +172,7 @@ class ArrayContents(FolderContents):
         if snapshot is None:
             raise no_such_entry(name)
         # Somebody may have begun to write it meanwhile.
-        return file, snapshot.attributes if self._context.staging.get(content.ident) is None else None
+        return file, file.shown(snapshot.attributes) if self._context.staging.get(content.ident) is None else None
 
     async def entries(self) -> AsyncIterator[Entry]:
         missing = MissingChunks.of(self._opened.array) if self._lists_missing else None
@@ -177,7 +180,7 @@ class ArrayContents(FolderContents):
             yield entry
         if missing is not None:
             async for name, nbytes, allocated in missing.files(self._keys):
-                entry = name, False, nbytes, None, self._context.writable
+                entry = name, False, nbytes, None, self._writable
                 yield entry if allocated is None else (*entry, allocated)
 
     def left(self) -> AsyncIterator[Entry]:
@@ -206,11 +209,11 @@ class ArrayContents(FolderContents):
                     missing.remove(coords)
                 size = await self._form.chunk_size(self._opened, coords, nbytes)
                 staged.pop(name, None)
-                yield name, False, size, mtime_ns, self._context.writable
+                yield name, False, size, mtime_ns, self._writable
         for name, one in staged.items():
             if missing is not None and (coords := self._keys.decode(self.inside + name, self._node.metadata.ndim)) is not None:
                 missing.remove(coords)
-            yield name, False, one.size or 0, one.mtime_ns, self._context.writable
+            yield name, False, one.size or 0, one.mtime_ns, self._writable
         for name in folders:
             yield await folder_entry(self._form, self._here.child(name))
 

@@ -161,7 +161,7 @@ class NodeDocument(DocumentContent):
 async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> list[Child]:
     """The documents of a node that have a name now: made from it, or just created and not yet published. Their sizes are without a
     consolidated copy."""
-    context, path = form.context, node.path
+    context, path, writable = form.context, node.path, form.context.may_write(node)
     shown = await form.shown_documents(node)
     sizes: dict[str, tuple[int, int | None]] = {name: (len(text), mtime_ns) for name, (text, mtime_ns) in shown.items()}
     for name, one in staged_in(context.staging, form.ident(path, "")).items():
@@ -171,10 +171,10 @@ async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> li
         Child(
             name,
             False,
-            lambda name=name: StagedFile(context.staging, form.document(path, name), writable=context.writable),  # type: ignore[misc]
+            lambda name=name: StagedFile(context.staging, form.document(path, name), writable=writable),  # type: ignore[misc]
             size,
             changed_ns,
-            writable=context.writable,
+            writable=writable,
         )
         for name, (size, changed_ns) in sorted(sizes.items())
     ]

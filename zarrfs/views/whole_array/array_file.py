@@ -85,7 +85,8 @@ class WholeArrayContent(Content):
             return None
         layout = layout_of(self.container, opened.array.metadata)
         changed_ns = await self.mtime_ns(layout.size)
-        attributes = Attributes(False, layout.size, changed_ns, writable=self.is_writable)
+        writable = self.is_writable and self._context.may_write(opened.array.node)
+        attributes = Attributes(False, layout.size, changed_ns, writable=writable)
         return _ArraySnapshot(self._context.hierarchy, opened, layout, attributes)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:

@@ -115,7 +115,7 @@ class ArrayFiles(GroupChildren):
 
     def _file(self, node: ArrayNode) -> StagedFile:
         content = WholeArrayContent(self.context, node.path, self._container)
-        return StagedFile(self.context.staging, content, writable=self._writable)
+        return StagedFile(self.context.staging, content, writable=self._writable and self.context.may_write(node))
 
     async def array_called(self, name: str) -> ArrayNode | None:
         """The array of which ``name`` is the usual name of its file, without listing the folder; a real group of that name goes first."""
@@ -128,7 +128,8 @@ class ArrayFiles(GroupChildren):
     async def show(self, name: str, node: HierarchyNode) -> Child:
         if isinstance(node, GroupNode):
             path = node.path
-            return Child(name, True, lambda: WholeArrayGroup(self.context, path, self._container), writable=self._writable)
+            writable = self._writable and self.context.may_write(node)
+            return Child(name, True, lambda: WholeArrayGroup(self.context, path, self._container), writable=writable)
         if isinstance(node, ArrayNode):
             try:
                 layout = layout_of(self._container, node.metadata)
@@ -142,7 +143,7 @@ class ArrayFiles(GroupChildren):
                     lambda: file,
                     layout.size,
                     await self.context.hierarchy.mtime_ns(node.path) or self.context.mounted_ns,
-                    writable=self._writable,
+                    writable=file.writable,
                     suffix=self._container.suffix,
                 )
         return self.show_unsupported(name, node)

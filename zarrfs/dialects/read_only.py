@@ -1,0 +1,32 @@
+"""A layout of documents that are only read: for dialects that are not writable (`Dialect.writable`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zarrfs.dialects.base import Documents, Edit, Layout
+from zarrfs.errors import MetadataError, NotRepresentable
+from zarrfs.keys import Key, NodePath
+from zarrfs.model.metadata import ArrayNode, GroupNode
+
+
+class ReadOnlyLayout(Layout):
+    """What a layout has to say of writing, said once: nothing is written. Copies of documents are left as they are."""
+
+    def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+        raise NotRepresentable(f"documents of {self.dialect.name} are only read")
+
+    def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
+        raise MetadataError(f"documents of {self.dialect.name} are only read", key=path)
+
+    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
+        return ()
+
+    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return ()
+
+    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
+        return {}
+
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        return {}
