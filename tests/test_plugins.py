@@ -1,5 +1,5 @@
-"""One new file, or folder of files, is a new store, codec, dialect or container: it is found, it is shown, and its conformance suite
-runs.
+"""One new file, or folder of files, is a new store, codec, dialect, container, view or chunk grid: it is found, it is shown, and its
+conformance suite runs.
 
 Each file is written here, put on the path of its package (or offered as an entry point of another distribution), and everything else
 happens in a new process, because plug-ins are looked for once.
@@ -254,7 +254,7 @@ CONTAINER = NewPlugin(
 
     store = await store_of(Example((2, 3), (1, 2), "|u1"), Example((4,), (2,)))
     async with tree_over(store) as tree:
-        assert await names(tree) == {"raw", "chunks", "zarr3", "npy", "pgm", "README.txt"}
+        assert await names(tree) >= {"raw", "chunks", "zarr3", "npy", "pgm", "README.txt"}
         assert await names(tree, "pgm") == {"a.pgm", "b.unsupported.txt"}
         assert await read(tree, "pgm/a.pgm") == b"P5 3 2 255 " + bytes([1, 2, 3, 4, 5, 6])
         assert b"two dimensions of uint8" in await read(tree, "pgm/b.unsupported.txt")
@@ -264,7 +264,224 @@ CONTAINER = NewPlugin(
     """,
 )
 
-PLUGINS = [STORE, CODEC, DIALECT, CONTAINER]
+LEDGER = NewPlugin(
+    "zarrfs.stores",
+    "ledger",
+    "ledger",
+    '''
+    """A store that neither lists nor renames: keys are found by their names alone."""
+    from zarrfs.errors import StoreUnsupported
+    from zarrfs.stores.base import KeyStat, Store, StorePlugin
+
+    class LedgerStore(Store):
+        url = "ledger:"
+        listable = False
+
+        def __init__(self, read_only=False):
+            self.writable = not read_only
+            self.values = {}
+            self.sets = 0
+
+        async def get(self, key):
+            return self.values[key][0] if key in self.values else None
+
+        async def stat(self, key):
+            return KeyStat(len(self.values[key][0]), None, self.values[key][1]) if key in self.values else None
+
+        async def set(self, key, value, *, if_generation=None):
+            self._demand_writable(key)
+            if if_generation is not None:
+                raise self._unsupported("set conditionally")
+            self.sets += 1
+            self.values[key] = bytes(value), str(self.sets)
+
+        async def erase(self, key):
+            self._demand_writable(key)
+            self.values.pop(key, None)
+
+        async def list_dir(self, prefix):
+            raise self._unsupported("list")
+            yield
+
+    VALUES = LedgerStore()
+
+    async def _open(location, read_only):
+        return LedgerStore(read_only) if location else VALUES
+
+    PLUGIN = StorePlugin("ledger", ("ledger",), _open, example=lambda folder: "ledger:new")
+    ''',
+    "tests/stores/test_conformance.py",
+    "TestRegisteredStores and ledger and (what_was_set or each_value_has_a_generation)",
+    """
+    from zarrfs.stores.opening import open_store
+    from zarrfs.keys import Key
+    from zarrfs.vfs.node import OpenFlags
+    from tests.support.arrays import Example
+
+    store = await open_store("ledger:")
+    for key, value in Example((4,), (2,)).values("a").items():
+        await store.set(Key(key), value)
+    async with tree_of("ledger:") as tree:
+        assert (await load(tree, "npy/a.npy")).tolist() == [1, 2, 3, 4]
+        assert await read(tree, "chunks/a/0") == await read(tree, "zarr3/a/c/0") == b"\\1\\0\\2\\0"
+        handle = await (await walk(tree, "chunks/a/1")).open(OpenFlags(write=True, truncate=True))
+        await handle.write(0, bytes(4))
+        await handle.flush()
+        await handle.release()
+        assert (await load(tree, "npy/a.npy")).tolist() == [1, 2, 0, 0]
+    """,
+)
+
+
+def source_of(name: str) -> str:
+    """The text of a module of ``tests/support`` that tests of its own use, too."""
+    return (ROOT / "tests" / "support" / f"{name}.py").read_text()
+
+
+ARRAY_BYTES_CODEC = NewPlugin(
+    "zarrfs.codecs",
+    "framed",
+    "test.framed",
+    source_of("framed_codec"),
+    "tests/codecs/test_conformance.py",
+    "test_round_trip and framed or test_what_was_cut_off_is_an_error and framed",
+    """
+    import numpy, io
+    store = MemoryStore()
+    async with tree_over(store, new_codecs="test.framed:level=2", new_dialect="v2") as tree:
+        file = io.BytesIO()
+        numpy.save(file, numpy.arange(6, dtype="u1"))
+        await write(tree, "npy/a.npy", file.getvalue())
+        assert (await load(tree, "npy/a.npy")).tolist() == [0, 1, 2, 3, 4, 5]
+        assert b"test.framed" in await read(tree, "zarr3/a/zarr.json")
+        assert b"test_framed" in await read(tree, "raw/a/.zarray") and (await read(tree, "raw/a/0")).startswith(b"FRMD")
+    """,
+)
+
+BRICK_CODEC = NewPlugin(
+    "zarrfs.codecs",
+    "brick",
+    "test.brick",
+    source_of("brick_codec"),
+    "tests/codecs/test_conformance.py",
+    "test_round_trip and brick or test_what_was_cut_off_is_an_error and brick",
+    "",
+)
+
+OWN_DIALECT = NewPlugin(
+    "zarrfs.dialects",
+    "bricks",
+    "walls",
+    source_of("bricks_dialect"),
+    "tests/dialects/test_conformance.py",
+    "walls and (examples or junk) or bricks and test_an_array_is_read_as_it_was_written",
+    """
+    from zarrfs.keys import Key
+    from zarrfs.errors import NotPermitted
+    from zarrfs.vfs.node import OpenFlags
+    import json
+
+    store = MemoryStore()
+    await store.set(Key("a/walls.json"), json.dumps({"shape": [1, 3], "brick": [1, 2], "type": "uint8", "fill": 9}).encode())
+    # The last coordinate comes first; the chunk says its shape, and is cut at the edge.
+    await store.set(Key("a/1/0"), b"BRICK" + bytes([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1]) + b"\\5")
+    async with tree_over(store) as tree:
+        assert (await load(tree, "npy/a.npy")).tolist() == [[9, 9, 5]]
+        assert await read(tree, "chunks/a/0.1") == b"\\5\\t"
+        try:
+            await (await walk(tree, "npy/a.npy")).open(OpenFlags(write=True))
+        except NotPermitted:
+            return
+        raise AssertionError("it is only read")
+    """,
+)
+
+VIEW = NewPlugin(
+    "zarrfs.views",
+    "inventory",
+    "inventory",
+    '''
+    """``inventory/``: one file that names every node that can be read."""
+    from zarrfs.keys import ROOT
+    from zarrfs.model.metadata import ArrayNode, GroupNode
+    from zarrfs.views.base import Affected, View, ViewPlugin
+    from zarrfs.vfs.generated import GeneratedFile
+    from zarrfs.vfs.node import Attributes, Directory, no_such_entry
+
+    NAME = "nodes.txt"
+
+    class Inventory(View, Directory):
+        def __init__(self, context):
+            self._context = context
+
+        def root(self):
+            return self
+
+        def affected(self, change, nodes):
+            return [Affected((NAME,))] if any(node.coords is None for node in nodes) else []
+
+        async def attributes(self):
+            return Attributes(True, mtime_ns=self._context.mounted_ns, writable=False)
+
+        async def lookup(self, name):
+            if name != NAME:
+                raise no_such_entry(name)
+            return GeneratedFile(f"inventory/{NAME}", self._text)
+
+        async def entries(self):
+            yield NAME, False, len(await self._text()), None, False
+
+        async def _text(self):
+            return "".join([f"{path}\\n" async for path in self._below(ROOT)]).encode()
+
+        async def _below(self, path):
+            yield path
+            async for _, node in self._context.hierarchy.children(path):
+                if isinstance(node, GroupNode):
+                    async for each in self._below(node.path):
+                        yield each
+                elif isinstance(node, ArrayNode):
+                    yield node.path
+
+    PLUGIN = ViewPlugin(
+        "inventory", "the names of all nodes", Inventory, order=5, example=("cat inventory/nodes.txt", "which nodes there are"),
+        notes=("In inventory/ nothing can be written.",),
+    )
+    ''',
+    "tests/views/test_conformance.py",
+    "inventory",
+    """
+    from tests.support.arrays import Example, store_of
+
+    async with tree_over(await store_of(Example((2,), (2,)))) as tree:
+        assert await read(tree, "inventory/nodes.txt") == b"/\\n/a\\n"
+        assert [entry[0] async for entry in tree.root.entries()][:3] == ["raw", "inventory", "chunks"]
+        assert b"In inventory/ nothing" in await read(tree, "README.txt")
+        assert b"cat inventory/nodes.txt" in await read(tree, "README.txt")
+    """,
+)
+
+GRID = NewPlugin(
+    "zarrfs.dialects.v3.grids",
+    "unequal",
+    "",
+    source_of("unequal_chunks"),
+    "",
+    "",
+    """
+    from zarrfs.keys import Key
+    from tests.support.unequal_chunks import UnequalExample
+
+    store = MemoryStore()
+    example = UnequalExample((5, 3), ((4, 1), (1, 2)))
+    for key, value in example.values("a"):
+        await store.set(Key(key), value)
+    async with tree_over(store) as tree:
+        assert (await load(tree, "npy/a.npy")).tolist() == example.elements.tolist()
+    """,
+)
+
+PLUGINS = [STORE, LEDGER, CODEC, ARRAY_BYTES_CODEC, BRICK_CODEC, DIALECT, OWN_DIALECT, CONTAINER, VIEW, GRID]
 WAYS = ["file", "package", "entry point"]
 
 
@@ -272,7 +489,7 @@ def offered(plugin: NewPlugin, folder: Path, way: str) -> str:
     """Put the plug-in into ``folder``; the lines by which a new process finds it."""
     source = textwrap.dedent(plugin.source).strip() + "\n"
     folder = folder / plugin.package
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     if way != "entry point":
         if way == "file":
             (folder / f"{plugin.name}.py").write_text(source)
@@ -299,9 +516,9 @@ def run(program: str) -> str:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_new_member_is_found_and_shown(way: str, tmp_path: Path) -> None:
     program = "".join(offered(plugin, tmp_path, way) for plugin in PLUGINS)
-    program += "import trio\nfrom tests.support.trees import load, names, read, tree_of, tree_over, write\n"
+    program += "import trio\nfrom tests.support.trees import load, names, read, tree_of, tree_over, walk, write\n"
     program += "from zarrfs.stores.memory import MemoryStore\n"
-    for plugin in PLUGINS:
+    for plugin in [each for each in PLUGINS if each.shown]:
         body = textwrap.indent(textwrap.dedent(plugin.shown).strip(), "    ")
         program += f"async def show_{plugin.name}():\n{body}\ntrio.run(show_{plugin.name})\n"
     run(program)
@@ -310,11 +527,12 @@ def test_a_new_member_is_found_and_shown(way: str, tmp_path: Path) -> None:
 @pytest.mark.full_length
 def test_its_conformance_suite_starts_by_itself(tmp_path: Path) -> None:
     offers = "".join(offered(plugin, tmp_path, "file") for plugin in PLUGINS)
-    suites = [plugin.suite for plugin in PLUGINS]
-    chosen = " or ".join(f"({plugin.test})" for plugin in PLUGINS)
+    tested = [plugin for plugin in PLUGINS if plugin.suite]
+    suites = list(dict.fromkeys(plugin.suite for plugin in tested))
+    chosen = " or ".join(f"({plugin.test})" for plugin in tested)
     arguments = ["-v", "-p", "no:cacheprovider", *suites, "-k", chosen]
     printed = run(f"{offers}import pytest\nraise SystemExit(pytest.main({arguments!r}))\n")
-    for plugin in PLUGINS:
+    for plugin in tested:
         ran = [
             line for line in printed.splitlines() if line.startswith(plugin.suite) and plugin.called in line and "PASSED" in line
         ]

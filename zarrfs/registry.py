@@ -1,9 +1,9 @@
 """Plug-ins: a module or a package in the package of its kind, or an entry point of another distribution.
 
-The packages `zarrfs.stores`, `zarrfs.codecs`, `zarrfs.dialects`, `zarrfs.containers` and `zarrfs.views` hold one file, or one folder,
-for each member. A member, module or package, says what it offers in a constant ``PLUGIN`` (one object, or a tuple of them); modules and
-packages without it (base classes, helpers) are no plug-ins. Another distribution joins with an entry point in the group named like the
-package, whose object is what ``PLUGIN`` would be. Adding a member therefore edits no second module.
+The packages `zarrfs.stores`, `zarrfs.codecs`, `zarrfs.dialects`, `zarrfs.dialects.v3.grids`, `zarrfs.containers` and `zarrfs.views` hold
+one file, or one folder, for each member. A member, module or package, says what it offers in a constant ``PLUGIN`` (one object, or a
+tuple of them); modules and packages without it (base classes, helpers) are no plug-ins. Another distribution joins with an entry point in
+the group named like the package, whose object is what ``PLUGIN`` would be. Adding a member therefore edits no second module.
 """
 
 from __future__ import annotations

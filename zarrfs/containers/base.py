@@ -76,6 +76,8 @@ class Container(abc.ABC):
     suffix: ClassVar[str]
     writable: ClassVar[bool] = False
     """Whether files of this format can be taken back: `read_head` understands them."""
+    example: ClassVar[tuple[str, str] | None] = None
+    """A command to try in the root of a mount, for README.txt, and what it shows."""
 
     @abc.abstractmethod
     def layout(self, metadata: ArrayMetadata) -> FileLayout:

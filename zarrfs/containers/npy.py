@@ -31,6 +31,7 @@ class Npy(Container):
     """See the module's text. Headers of versions 1.0 and 2.0 are taken back, C and Fortran order, either byte order."""
 
     name = "npy"
+    example = ('python3 -c \'import numpy; print(numpy.load("npy/NAME.npy", mmap_mode="r").shape)\'', "an array, without Zarr")
     suffix = ".npy"
     writable = True
 

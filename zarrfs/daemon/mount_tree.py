@@ -168,7 +168,7 @@ class MountTree:
         self.root: Directory = (
             folders[config.view]
             if config.view is not None
-            else MountRoot(folders, {plugin.name: plugin.about for plugin, _, _ in made}, self.mounted_ns)
+            else MountRoot(folders, [plugin for plugin, _, _ in made], self.mounted_ns)
         )
         self.observed.subscribe(self._on_change)
         if config.watch:
@@ -421,8 +421,7 @@ def _chosen(config: MountConfig) -> list[ViewPlugin]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(f"there is no view {unknown[0]!r}; the views are {', '.join(sorted(known))}")
-    order = ["raw", "chunks", *sorted(known)]
-    return [known[name] for name in sorted(set(names), key=order.index)]
+    return sorted((known[name] for name in set(names)), key=lambda plugin: (plugin.order, plugin.name))
 
 
 def _made(plugin: ViewPlugin, context: ViewContext) -> tuple[View, Directory] | None:

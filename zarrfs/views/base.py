@@ -166,12 +166,19 @@ class View(abc.ABC):
 
 @dataclass(frozen=True, slots=True)
 class ViewPlugin:
-    """A kind of view: ``name`` is its folder, ``about`` one line for README.txt. ``by_default``: shown unless asked otherwise."""
+    """A kind of view: ``name`` is its folder, ``about`` one line for README.txt. ``by_default``: shown unless asked otherwise.
+
+    ``order``: folders are listed, and told of, in the order of these numbers, then of names. ``example``: a command to try in README.txt,
+    and what it shows. ``notes``: further lines of README.txt.
+    """
 
     name: str
     about: str
     make: Callable[[ViewContext], View]
     by_default: bool = True
+    order: int = 100
+    example: tuple[str, str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def check_plugin(offered: object) -> None:
@@ -182,3 +189,10 @@ def check_plugin(offered: object) -> None:
         raise TypeError("its name has to be a file name")
     if not isinstance(offered.about, str) or not callable(offered.make):
         raise TypeError("it has to say what it is about, in a string, and to be callable")
+    lines = (*(offered.example or ("", "")), *offered.notes)
+    if (
+        not isinstance(offered.order, int)
+        or len(lines) != 2 + len(offered.notes)
+        or not all(isinstance(each, str) for each in lines)
+    ):
+        raise TypeError("its order has to be an integer, its example two strings, and its notes strings")

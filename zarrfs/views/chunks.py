@@ -112,6 +112,12 @@ PLUGIN = ViewPlugin(
     "chunks",
     "every array a folder of decoded chunks (C order, little-endian), which Zarr v2 readers open",
     lambda context: NodeView(ChunksFormat(context)),
+    order=10,
+    example=("find chunks -name .zarray | head", "which arrays there are"),
+    notes=(
+        "In chunks/, chunks that are not stored are listed where .zarray does not say what they read as, up to 65,536 of an array.",
+        "Where there are more, .zattrs says it (zarrfs: missing_chunks_read_as), and each of them can be read by its name.",
+    ),
 )
 
 

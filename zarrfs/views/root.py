@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from zarrfs.printable import printable
 from zarrfs.vfs.generated import GeneratedFile, Make, text
 from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
+from zarrfs.views.base import ViewPlugin
 
 README = "README.txt"
 CONTROL = ".zarrfs"
 
 
 class MountRoot(Directory):
-    """The folders of the chosen views. ``about``: one line for each."""
+    """The folders of the chosen views, by name; ``plugins`` are what they are of."""
 
-    def __init__(self, views: Mapping[str, Directory], about: Mapping[str, str], mounted_ns: int) -> None:
+    def __init__(self, views: Mapping[str, Directory], plugins: Sequence[ViewPlugin], mounted_ns: int) -> None:
         self._views = views
-        self._readme = _readme(about)
+        self._readme = _readme(plugins)
         self._mounted_ns = mounted_ns
 
     async def attributes(self) -> Attributes:
@@ -56,25 +57,15 @@ class ControlDirectory(Directory):
             yield name, False, len(await make()), None, False
 
 
-def _readme(about: Mapping[str, str]) -> bytes:
+def _readme(plugins: Sequence[ViewPlugin]) -> bytes:
     lines = [
         "This folder is a Zarr store, mounted by zarrfs. Nothing is copied: files are made from the store when they are read.",
         "",
     ]
-    lines += [f"  {name + '/':<10}{line}" for name, line in about.items()]
+    lines += [f"  {plugin.name + '/':<10}{plugin.about}" for plugin in plugins]
     lines += ["", "Try, from here:", ""]
-    commands = {
-        "raw": ("ls -lR raw", "the keys of the store"),
-        "chunks": ("find chunks -name .zarray | head", "which arrays there are"),
-        "zarr3": ("python3 -c 'import zarr; print(zarr.open(\"zarr3\").tree())'", "the hierarchy, with any reader of Zarr v3"),
-        "npy": ('python3 -c \'import numpy; print(numpy.load("npy/NAME.npy", mmap_mode="r").shape)\'', "an array, without Zarr"),
-    }
-    lines += [f"  {command}\n      {why}" for name, (command, why) in commands.items() if name in about]
-    if "chunks" in about:
-        lines += [
-            "",
-            "In chunks/, chunks that are not stored are listed where .zarray does not say what they read as, up to 65,536 of an array.",
-            "Where there are more, .zattrs says it (zarrfs: missing_chunks_read_as), and each of them can be read by its name.",
-        ]
+    lines += [f"  {plugin.example[0]}\n      {plugin.example[1]}" for plugin in plugins if plugin.example is not None]
+    for plugin in plugins:
+        lines += ["", *plugin.notes] if plugin.notes else []
     lines += ["", "Counters of this mount: cat .zarrfs/stats.json", "Unmount: zarrfs umount MOUNTPOINT", ""]
     return "\n".join(map(printable, "\n".join(lines).split("\n"))).encode()

@@ -150,6 +150,7 @@ PLUGIN = ViewPlugin(
     "zarr3",
     "the hierarchy as plain Zarr v3 without shards, chunks as they are encoded, for Zarr v3 readers and writers",
     lambda context: NodeView(Zarr3Format(context)),
+    example=("python3 -c 'import zarr; print(zarr.open(\"zarr3\").tree())'", "the hierarchy, with any reader of Zarr v3"),
 )
 
 

@@ -52,4 +52,10 @@ def _moved(content: Content, old: Prefix, new: Prefix) -> Content:
     return content
 
 
-PLUGIN = ViewPlugin(VIEW, "every key of the store, byte for byte; what you write here is stored as it is", RawView)
+PLUGIN = ViewPlugin(
+    VIEW,
+    "every key of the store, byte for byte; what you write here is stored as it is",
+    RawView,
+    order=0,
+    example=("ls -lR raw", "the keys of the store"),
+)

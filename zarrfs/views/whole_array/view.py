@@ -338,7 +338,10 @@ def _array_path(staged: Staged) -> NodePath:
 
 def _plugin(container: Container) -> ViewPlugin:
     return ViewPlugin(
-        container.name, f"every array as one {container.suffix} file", lambda context: WholeArrayView(context, container)
+        container.name,
+        f"every array as one {container.suffix} file",
+        lambda context: WholeArrayView(context, container),
+        example=container.example,
     )
 
 

@@ -1,0 +1,13 @@
+"""The conformance suite of views, over every one that is registered."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.views.conformance import ViewConformance
+from zarrfs import registry
+
+
+@pytest.mark.parametrize("plugin", [pytest.param(each, id=each.name) for each in registry.plugins("zarrfs.views")])
+class TestConformance(ViewConformance):
+    """See `ViewConformance`."""
