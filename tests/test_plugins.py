@@ -270,15 +270,15 @@ LEDGER = NewPlugin(
     "ledger",
     '''
     """A store that neither lists nor renames: keys are found by their names alone."""
-    from zarrfs.errors import StoreUnsupported
-    from zarrfs.stores.base import KeyStat, Store, StorePlugin
+    from zarrfs.stores.base import Store, StorePlugin
+    from zarrfs.stores.capabilities import Capabilities
+    from zarrfs.stores.values import KeyStat
 
     class LedgerStore(Store):
         url = "ledger:"
-        listable = False
 
         def __init__(self, read_only=False):
-            self.writable = not read_only
+            self.capabilities = Capabilities(write=not read_only, create_only=False, match=False, list=False)
             self.values = {}
             self.sets = 0
 
@@ -288,12 +288,13 @@ LEDGER = NewPlugin(
         async def stat(self, key):
             return KeyStat(len(self.values[key][0]), None, self.values[key][1]) if key in self.values else None
 
-        async def set(self, key, value, *, if_generation=None):
+        async def set(self, key, value, *, expect=None):
             self._demand_writable(key)
-            if if_generation is not None:
+            if expect is not None:
                 raise self._unsupported("set conditionally")
             self.sets += 1
             self.values[key] = bytes(value), str(self.sets)
+            return str(self.sets)
 
         async def erase(self, key):
             self._demand_writable(key)
