@@ -162,6 +162,21 @@ async def test_a_document_written_in_zarr3_asks_for_it(dialect: str) -> None:
         assert (await load(tree, "npy/a.npy"))[:2, :4].tolist() == ELEMENTS[:2, :4].tolist()
 
 
+@trio_test
+async def test_chunks_of_shards_have_it() -> None:
+    elements = ELEMENTS.astype("|u1")
+    store = MemoryStore()
+    async with tree_over(store, new_codecs="test.framed", new_chunks="2x4", new_shards="2x2") as tree:
+        file = io.BytesIO()
+        np.save(file, elements)
+        await write(tree, "npy/a.npy", file.getvalue())
+        assert (await load(tree, "npy/a.npy")).tolist() == elements.tolist()
+        assert await read(tree, "zarr3/a/c/0/1") == Framed().encode(np.pad(elements[:2, 4:], ((0, 0), (0, 1))))
+    async with tree_over(store) as tree:
+        assert (await load(tree, "npy/a.npy")).tolist() == elements.tolist()
+        assert b"sharding_indexed" in await read(tree, "raw/a/zarr.json")
+
+
 def test_one_that_takes_no_elements_of_any_kind_is_refused_by_the_option() -> None:
     NewArrays(codecs="test.framed")
     with pytest.raises(UsageError, match="level"):

@@ -14,7 +14,7 @@ from tests.support.brick_codec import Brick
 from tests.support.plugged import offer, plugged
 from tests.support.trees import load, names, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import ChunkDecodeError, NotPermitted, StoreReadOnly, UsageError
+from zarrfs.errors import ChunkDecodeError, ContentInvalid, NotPermitted, StoreReadOnly, UsageError
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
@@ -112,6 +112,22 @@ async def test_new_arrays_have_its_chain_keys_and_grid() -> None:
         said = json.loads(await store.get(Key("b/bricks.json")) or b"")
         assert said["brick"] == [4, 4] and said["type"] == "int16"
         assert await store.get(Key("b/1/0")) == Brick().encode(ELEMENTS[:4, 4:])
+
+
+@pytest.mark.logs("could not be stored and is lost")
+@trio_test
+async def test_chunks_that_it_cannot_have_are_refused_where_a_program_asks_for_them() -> None:
+    async with tree_over(MemoryStore(), new_dialect="bricks") as tree:
+        folder = await walk(tree, "chunks")
+        assert isinstance(folder, Directory)
+        await folder.mkdir("b")
+        document = {"zarr_format": 2, "shape": [8], "chunks": [8], "dtype": "<i2", "fill_value": 0, "order": "C"}
+        document |= {"filters": None, "compressor": None}
+        with pytest.raises(ContentInvalid, match="cannot have these chunks"):
+            await write(tree, "chunks/b/.zarray", json.dumps(document).encode())
+        await write(tree, "chunks/b/.zarray", json.dumps(document | {"chunks": [4]}).encode())
+        await write(tree, "chunks/b/1", ELEMENTS[0, :4].tobytes())
+        assert (await load(tree, "npy/b.npy")).tolist() == [0, 0, 0, 0, *ELEMENTS[0, :4]]
 
 
 @pytest.mark.logs("could not be stored and is lost")

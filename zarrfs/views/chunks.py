@@ -169,12 +169,14 @@ class ChunksDocument(NodeDocument):
         layout = await editor.layout_for(self.path)
         attributes = new_attributes(layout.dialect.name, written.data_type, written.fill_value, node.attributes, self.ident)
         names = names_from(attributes, written.ndim) if layout.dialect.has_dimension_names else None
+        if layout.dialect.chunk_grid(written.chunk_grid.largest, written.shape) != written.chunk_grid:
+            raise ContentInvalid(f"{self.ident}: arrays of {layout.dialect.name} cannot have these chunks", key=self.ident)
         new = self._context.new_arrays.node(
             self.path,
             layout,
             shape=written.shape,
             data_type=written.data_type,
-            chunk_shape=written.chunk_grid.chunk_shape((0,) * written.ndim),
+            chunk_shape=written.chunk_grid.largest,
             fill_value=written.fill_value,
             separator=separator_written(self.ident, data, layout),
         )
