@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from zarrfs.errors import NameInvalid
+from zarrfs.errors import NameInvalid, StoreReadOnly
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import ChunkGrid, RegularGrid, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -134,6 +134,11 @@ class Layout(abc.ABC):
     def holds(self, path: NodePath) -> bool:
         """Whether nodes of this hierarchy can be at ``path``."""
         return True
+
+    def require_writable(self) -> None:
+        """Raise `StoreReadOnly` where nodes of the dialect are only read."""
+        if not self.dialect.writable:
+            raise StoreReadOnly(f"hierarchies of {self.dialect.name} are only read", key=self.prefix)
 
     def check(self) -> None:
         """Raise `MetadataError` or `MetadataUnsupported` where the entry point forbids to read anything of the hierarchy."""

@@ -30,7 +30,6 @@ from zarrfs.errors import (
     StoreAccessDenied,
     StoreFull,
     StoreQuotaExceeded,
-    StoreReadOnly,
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
@@ -400,8 +399,7 @@ class NodeEditor:
 
     @asynccontextmanager
     async def _editing(self, layout: Layout) -> AsyncIterator[None]:
-        if not layout.dialect.writable:
-            raise StoreReadOnly(f"hierarchies of {layout.dialect.name} are only read", key=layout.prefix)
+        layout.require_writable()
         async with self.several(), self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
             yield
 

@@ -16,7 +16,7 @@ from zarrfs.codecs.bytes import Bytes
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.memory_order import order_codecs
-from zarrfs.errors import NotRepresentable, StoreReadOnly, UsageError, ZarrfsError
+from zarrfs.errors import NotRepresentable, UsageError, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_guess import guess_chunks
@@ -70,8 +70,7 @@ class NewArrays:
         """
         if order not in ("C", "F"):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
-        if not layout.dialect.writable:
-            raise StoreReadOnly(f"hierarchies of {layout.dialect.name} are only read", key=path)
+        layout.require_writable()
         codecs = layout.dialect.new_codecs if self._codecs is None else self._codecs
         chunk_shape = self._chunk_shape(shape, data_type.itemsize) if chunk_shape is None else chunk_shape
         check_chunk_nbytes(chunk_shape, data_type)

@@ -46,8 +46,10 @@ class Renaming:
         self._new = new
 
     async def layout(self, path: NodePath, new_path: NodePath) -> Layout:
-        """The layout of the node at ``path``, if the node can have ``new_path``. Raises `AcrossViews`, `NameInvalid`."""
+        """The layout of the node at ``path``, if the node can have ``new_path``. Raises `AcrossViews`, `NameInvalid`,
+        `StoreReadOnly`."""
         layout = await self._new.layout_for(path)
+        layout.require_writable()
         if path == ROOT or not self._store.capabilities.rename:
             raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
         if new_path.startswith(path + "/"):
@@ -71,6 +73,7 @@ class Renaming:
         if target is not None and not (over and isinstance(target, ArrayNode)):
             raise EntryExists(f"there is a node at {new_path} already", key=new_path)
         if target is not None:
+            (await self._new.layout_for(new_path)).require_writable()
             await self._new.require_nothing_hidden(new_path)
         is_one = layout.per_node or begins_at(layout, path)
         await self._new.check(layout if not begins_at(layout, path) else await self._new.layout_for(path.parent), new_path, path)
