@@ -16,7 +16,7 @@ from tests.support.mounting import ROOT, Mounted, killed_at_last, mountpoint
 def offer(folder: Path, offers: Mapping[str, str]) -> None:
     """Install a distribution in ``folder`` that offers objects (``module:NAME``) by the package whose plug-ins they are."""
     for package, place in offers.items():
-        name = f"their_{package.replace('.', '_')}"
+        name = f"their_{package}_{place.partition(':')[0]}".replace(".", "_")
         info = folder / f"{name}-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")

@@ -15,6 +15,8 @@ from trio.testing import trio_test
 from tests.support.framed_codec import Framed
 from tests.support.plugged import offer, plugged
 from tests.support.trees import load, names, read, tree_over, walk, write
+from zarrfs.codecs.base import ChunkSpec
+from zarrfs.codecs.vlen_utf8 import PLUGIN as VlenUtf8
 from zarrfs.errors import UsageError
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.keys import Key
@@ -31,6 +33,7 @@ CHAINS = pytest.mark.parametrize("gzipped", [False, True])
 def codec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("site")
     offer(folder, {"zarrfs.codecs": "tests.support.framed_codec:PLUGIN"})
+    offer(folder, {"zarrfs.codecs": "tests.support.lines_codec:PLUGIN"})
     with plugged(folder):
         yield
 
@@ -160,6 +163,28 @@ async def test_a_document_written_in_zarr3_asks_for_it(dialect: str) -> None:
         await write(tree, "zarr3/a/c/0/0", encoded(0, 0, "<i4", True))
         assert await store.get(Key("a/c/0/0" if dialect == "v3" else "a/0.0")) == encoded(0, 0, "<i4", True)
         assert (await load(tree, "npy/a.npy"))[:2, :4].tolist() == ELEMENTS[:2, :4].tolist()
+
+
+@pytest.mark.parametrize("format", [2, 3])
+@trio_test
+async def test_text_of_any_length_may_have_one_too(format: int) -> None:
+    store = MemoryStore()
+    document: dict[str, Any] = {"zarr_format": format, "shape": [3], "fill_value": ""}
+    if format == 2:
+        document |= {"chunks": [2], "dtype": "|O", "filters": [{"id": "test_lines"}], "compressor": None, "order": "C"}
+    else:
+        grid = {"name": "regular", "configuration": {"chunk_shape": [2]}}
+        document |= {"node_type": "array", "data_type": "string", "chunk_grid": grid, "codecs": [{"name": "test.lines"}]}
+        document |= {"chunk_key_encoding": {"name": "v2"}}
+    await store.set(Key("a/zarr.json" if format == 3 else "a/.zarray"), json.dumps(document).encode())
+    await store.set(Key("a/0"), b"one%20two\n\n")
+    plain = VlenUtf8()
+    spec = ChunkSpec((2,), np.dtype(object))
+    async with tree_over(store) as tree:
+        assert plain.decode(await read(tree, "chunks/a/0"), spec).tolist() == ["one two", ""]
+        await write(tree, "chunks/a/0", bytes(plain.encode(np.array(["a b", "c"], object))))
+        assert await store.get(Key("a/0")) == b"a%20b\nc\n"
+        assert b"test.lines" in await read(tree, "zarr3/a/zarr.json")
 
 
 @trio_test

@@ -85,7 +85,7 @@ class ViewContext:
 
     def may_write(self, node: HierarchyNode) -> bool:
         """Whether anything can be written to ``node``."""
-        return self.writable and node.dialect not in read_only_dialects()
+        return self.store.capabilities.write and node.dialect not in read_only_dialects()
 
     async def folder_mtime_ns(self, path: NodePath) -> int | None:
         """When names in the folder of the node at ``path`` last changed, as the store has it."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from zarrfs.codecs import lookup
 from zarrfs.dialects import documents
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import fill_value as fills
@@ -25,14 +26,7 @@ from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType
 
 _CATEGORIZE = "numcodecs.categorize"
-_TYPES = {
-    "vlen-utf8": STRING,
-    "vlen-bytes": VARIABLE_LENGTH_BYTES,
-    "categorize": STRING,
-    "json2": OBJECT,
-    "msgpack2": OBJECT,
-    "vlen-array": OBJECT,
-}
+_TYPES = (STRING, VARIABLE_LENGTH_BYTES, OBJECT)
 
 
 def object_type(filters: Sequence[Any]) -> DataType:
@@ -40,9 +34,19 @@ def object_type(filters: Sequence[Any]) -> DataType:
     first = filters[0].get("id") if filters and isinstance(filters[0], dict) else None
     if first == "pickle":
         raise MetadataUnsupported("filter 'pickle' is refused: unpickling runs code that the store brings along")
-    if not isinstance(first, str) or first not in _TYPES:
+    try:
+        found = _type_held_by(lookup.from_numcodecs(filters[0])) if isinstance(first, str) else None
+    except MetadataUnsupported:
+        found = None
+    if found is None:
         raise MetadataUnsupported(f"filter {documents.shortened(first)} does not tell how variable-length elements are stored")
-    return _TYPES[first]
+    return found
+
+
+def _type_held_by(spec: CodecSpec) -> DataType | None:
+    """The type of the elements that a codec takes (`Codec.holds`); None where they are of a fixed size. Raises `MetadataUnsupported`."""
+    holds = lookup.class_of(spec).holds or ()
+    return next((data_type for data_type in _TYPES if data_type.name in holds), None)
 
 
 def object_codecs(listed: Iterable[CodecSpec]) -> tuple[CodecSpec, ...]:
@@ -60,7 +64,7 @@ def object_filters(specs: Sequence[CodecSpec], data_type: DataType) -> tuple[Cod
         if not rest or rest[0] != _bytes_behind(first):
             raise NotRepresentable("Zarr v2 stores categories as its filter makes them")
         rest = rest[1:]
-    elif (found := _TYPES.get(first.name.removeprefix("numcodecs."))) is None or (found == STRING) != (data_type == STRING):
+    elif (found := _type_held_by(first)) is None or (found == STRING) != (data_type == STRING):
         raise NotRepresentable(f"Zarr v2 does not store elements of type {data_type.name} by codec {first.name!r}")
     return (first, *rest)
 

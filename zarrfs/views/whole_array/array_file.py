@@ -85,7 +85,7 @@ class WholeArrayContent(Content):
             return None
         layout = layout_of(self.container, opened.array.metadata)
         changed_ns = await self.mtime_ns(layout.size)
-        writable = self.is_writable and self._context.may_write(opened.array.node)
+        writable = self.container.writable and self._context.may_write(opened.array.node)
         attributes = Attributes(False, layout.size, changed_ns, writable=writable)
         return _ArraySnapshot(self._context.hierarchy, opened, layout, attributes)
 
@@ -128,11 +128,6 @@ class WholeArrayContent(Content):
 
     async def changed_ns(self) -> int:
         return await self._context.hierarchy.mtime_ns(self.path) or self._context.mounted_ns
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether files of this format can be taken back, and the store takes anything."""
-        return self._context.writable and self.container.writable
 
     def _stored(self, keys: Sequence[Key]) -> None:
         self._unsynced.update(dict.fromkeys(keys))
