@@ -112,4 +112,7 @@ def test_xarray_reads_what_is_encoded() -> None:
         element = np.array(value, dtype)
         assert cf.is_read_back(of(dtype))
         assert coder.decode(cf.encode(of(dtype), element.tobytes()), dtype) == value
-    assert not cf.is_read_back(of("<U3"))
+    for data_type, dtype in ((of("<U3"), np.dtype("<U3")), (of("|S3"), np.dtype("|S3")), (STRING, np.dtypes.StringDType())):
+        assert not cf.is_read_back(data_type)
+        with pytest.raises(ValueError, match="Unsupported dtype"):
+            coder.decode("abc", dtype)

@@ -203,6 +203,23 @@ async def test_a_new_array_says_the_same_after_a_remount(dtype: str, fill_value:
         assert json.loads(await read(tree, "chunks/a/.zattrs"))["units"] == "m"
 
 
+@pytest.mark.parametrize("dtype", ["<U2", "|S2"])
+@trio_test
+async def test_text_gets_no_attribute_that_xarray_could_not_open(dtype: str) -> None:
+    store = MemoryStore()
+    await new_scene(store)
+    document = array_document((4,), (2,), dtype, fill_value="")
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/.zarray", document)
+        assert (await s.json("a/.zarray"))["fill_value"] is None
+        # As zarr-python resizes it, with the fill value that it gave.
+        await s.write("a/.zarray", json.loads(document) | {"shape": [6]})
+        assert (await s.json("a/.zarray"))["shape"] == [6]
+    assert json.loads((await contents(store))["a/zarr.json"])["attributes"] == {}
+
+
 @REFUSED
 @trio_test
 async def test_the_fill_value_of_an_array_is_changed_without_its_missing_chunks() -> None:

@@ -40,8 +40,8 @@ def has_form(data_type: DataType) -> bool:
 
 
 def is_read_back(data_type: DataType) -> bool:
-    """True if xarray reads the form that it writes: it opens no store with the attribute on text of a fixed length."""
-    return has_form(data_type) and data_type.dtype.kind != "U"
+    """True if xarray reads the form that it writes: it opens no store with the attribute on text or byte strings."""
+    return has_form(data_type) and data_type.dtype.kind in "biufc"
 
 
 def is_number(data_type: DataType) -> bool:

@@ -96,6 +96,9 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
     data_type = node.metadata.data_type
     if cf.are_equal(data_type, shown_fill(node), fill):
         return None
+    if not cf.is_read_back(data_type) and fill == node.metadata.fill_bytes:
+        # What a new array was made with, and what a program that made one writes again.
+        return None
     if not _is_apart(node) or not cf.is_read_back(data_type):
         raise ContentInvalid(f"{ident}: fill_value of an array cannot be changed; its shape can", key=ident)
     attributes = dict(node.attributes)
