@@ -229,8 +229,7 @@ def test_what_xarray_of_2024_writes_is_found_in_all_views(zarr_format: int, tmp_
     with mounted(tmp_path / "store") as mount:
         by_zarr2("write", mount.path / "chunks/new")
         assert by_zarr2("xarray", mount.path / "chunks/new") == expected
-        for view in ("chunks", "zarr3", "raw") if zarr_format == 3 else ("chunks", "raw"):
-            # zarr3/ shows no fill value of v2 as missing data.
+        for view in ("chunks", "zarr3", "raw"):
             assert by_xarray(mount.path / view / "new") == expected, view
         assert mount.errors() == []
     assert by_xarray(tmp_path / "store/new") == expected

@@ -156,7 +156,7 @@ async def test_names_of_dimensions_in_a_v2_store_are_those_of_the_attribute(tmp_
         await s.write("n/zarr.json", ARRAY | {"dimension_names": ["y", "x"]})
         assert (await s.stored())["n"][1] == {"units": "m", "_ARRAY_DIMENSIONS": ["y", "x"]}
         shown = await s.json("n/zarr.json")
-        assert (shown["dimension_names"], shown["attributes"]) == (["y", "x"], {"units": "m"})
+        assert (shown["dimension_names"], shown["attributes"]) == (["y", "x"], {"units": "m", "_FillValue": 7})
         await s.write("n/zarr.json", shown | {"attributes": {"units": "km"}})
         assert (await s.stored())["n"][1] == {"units": "km", "_ARRAY_DIMENSIONS": ["y", "x"]}
         await s.write("n/zarr.json", {name: value for name, value in shown.items() if name != "dimension_names"})

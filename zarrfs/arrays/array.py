@@ -408,7 +408,8 @@ def is_filled(metadata: ArrayMetadata, elements: Elements) -> bool:
 
 
 def is_resized(before: ArrayMetadata, now: ArrayMetadata) -> bool:
-    """Whether nothing but the shape is another: then a chunk that is in both is the same."""
+    """Whether nothing but the shape, or what missing chunks read as, is another: then a chunk that is stored in both is the same."""
     if before.ndim != now.ndim:
         return False
-    return replace(before, shape=now.shape, chunk_grid=before.chunk_grid.resized(now.shape)).stores_as(now)
+    resized = replace(before, shape=now.shape, chunk_grid=before.chunk_grid.resized(now.shape), fill_value=now.fill_value)
+    return resized.stores_as(now)

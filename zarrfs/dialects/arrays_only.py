@@ -140,8 +140,14 @@ class ArraysOnlyLayout(Layout):
                     amended[attributes_key] = after
             elif edit.attributes or self.always_attributes:
                 amended[attributes_key] = dump(dict(edit.attributes), indent=_INDENT, sort_keys=True)
+        changed = documents[key]
         if edit.shape is not None:
-            changed = patched(key, documents[key], ["shape"], list(edit.shape))
+            changed = patched(key, changed, ["shape"], list(edit.shape))
+        if edit.fill_value is not None:
+            with naming(key):
+                stored = dtype_from_json(member(parse_object(key, changed), "dtype"))
+                changed = patched(key, changed, ["fill_value"], fill_to_json(stored, edit.fill_value))
+        if changed != documents[key]:
             with naming(key):
                 self.parse_array(parse_object(key, changed))
             amended[key] = changed

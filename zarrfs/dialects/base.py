@@ -35,6 +35,8 @@ class Edit:
     shape: Shape | None = None
     dimension_names: tuple[str | None, ...] | None = None
     """Only of arrays of a dialect with `Dialect.has_dimension_names`."""
+    fill_value: bytes | None = None
+    """The element that missing chunks read as from now on. Only of arrays of a dialect with `Dialect.has_undefined_fill`."""
 
 
 class Dialect(abc.ABC):
@@ -52,6 +54,8 @@ class Dialect(abc.ABC):
     fill_value_marks_missing: ClassVar[bool] = True
     """Whether software takes elements that equal ``fill_value`` for missing data, as CF does with ``_FillValue``; else (final v3) the
     fill value is what missing chunks read as, and nothing more."""
+    has_undefined_fill: ClassVar[bool] = False
+    """Whether every document of an array can leave the fill value undefined (null), and `Edit.fill_value` can define it."""
     has_dimension_names: ClassVar[bool] = False
     """Whether documents of arrays have names of dimensions (`Edit.dimension_names`)."""
     lock_suffix: ClassVar[str] = ""

@@ -46,6 +46,7 @@ class V0(Dialect):
     # After every other one: where documents of two layouts lie in one folder, the newer was written later.
     priority = 300
     has_groups = False
+    has_undefined_fill = True
     lock_suffix = ".lock"
     chunk_key_encoding = ChunkKeyEncoding(prefix="", separator=".", scalar="0.blosc", suffix=".blosc")
     new_codecs = (CodecSpec("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}),)

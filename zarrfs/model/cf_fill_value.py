@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import struct
 from typing import Any
 
@@ -95,6 +96,58 @@ def plain(data_type: DataType, element: bytes) -> int | float:
     """Return a finite element of an integer or floating-point type as a JSON number."""
     number: int | float = np.frombuffer(element, data_type.dtype)[0].item()
     return number
+
+
+def from_v2(data_type: DataType, value: Any) -> Any:
+    """Return what the attribute ``value`` beside a ``fill_value`` of null in Zarr v2 is in v3, of a type that `is_read_back`; None where
+    readers of v2 find no element in it: they compare elements with JSON numbers as they are, and xarray of v3 fails on the rest."""
+    is_plain = type(value) in (int, float)
+    match data_type.dtype.kind:
+        case "f" if (is_plain and (number := _as_float(value)) is not None) or value == "NaN":
+            return _float_to_base64(float("nan") if value == "NaN" else number)
+        case "c" if is_plain and (number := _as_float(value)) is not None:
+            return [_float_to_base64(number), _float_to_base64(0.0)]
+        case "i" | "u" if is_plain and _is_whole(value):
+            return int(value)
+        case "b" if type(value) in (bool, int) and value in (0, 1):
+            return bool(value)
+    return None
+
+
+def to_v2(data_type: DataType, value: Any) -> Any:
+    """Return the attribute ``value`` of v3 as readers of v2 take it beside a ``fill_value`` of null; None where it has no such form. A
+    number that the type cannot hold stays."""
+    match data_type.dtype.kind:
+        case "f":
+            number = value
+            if isinstance(value, str):
+                try:
+                    (number,) = struct.unpack("<d", base64.b64decode(value, validate=True))
+                except (binascii.Error, struct.error, ValueError):
+                    return None
+            return number if type(number) in (int, float) and _as_float(number) is not None else None
+        case "c" if (element := decode(data_type, value)) is not None:
+            both = np.frombuffer(element, data_type.dtype)[0]
+            return float(both.real) if both.imag == 0 and np.isfinite(both.real) else None
+        case "i" | "u" if type(value) in (int, float) and _is_whole(value):
+            return int(value)
+        case "b" if (element := decode(data_type, value)) is not None:
+            return bool(element[0])
+        case "U" | "T" | "O" if data_type.dtype.kind == "U" or data_type == STRING:
+            return value if decode(data_type, value) is not None else None
+    return None
+
+
+def _as_float(number: float) -> float | None:
+    """``number`` as a finite double; None where it is none."""
+    try:
+        return float(number) if math.isfinite(number) else None
+    except OverflowError:
+        return None
+
+
+def _is_whole(number: float) -> bool:
+    return isinstance(number, int) or number.is_integer()
 
 
 def _decoded(data_type: DataType, value: Any) -> bytes:

@@ -35,6 +35,7 @@ from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model import chunk_key
+from zarrfs.model.cf_fill_value import NAME as FILL_VALUE
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
@@ -48,6 +49,7 @@ from zarrfs.views.nodes.undecided import groups_from_undecided
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
 from zarrfs.views.shown_dimensions import DIMENSIONS
+from zarrfs.views.zarr3_fill import are_alike, changed_fill, in_order, new_fill, shown_attributes, with_shown_fill
 
 KEYS = chunk_key.default("/")
 
@@ -173,12 +175,16 @@ class Zarr3Document(NodeDocument):
         return says_the_same(self.path, made, written)
 
     async def _change_array(self, node: ArrayNode, written: ArrayNode) -> None:
+        written = with_shown_fill(node, written)
         check_array(self.ident, node, written)
-        editor = self._context.editor
+        editor, named = self._context.editor, _is_named(zarr3_array(node).metadata)
+        fill_value, attributes = changed_fill(self.ident, node, stored_attributes(node.dialect, written, node), named=named)
+        if node.dialect != V3.name:
+            attributes = in_order(node.attributes, attributes, (DIMENSIONS, FILL_VALUE))
         if node.metadata.shape != written.metadata.shape:
             shape = written.metadata.shape
             await editor.resize(self.path, shape, erase_outside=self._context.resize_erases, of=self.live)
-        await self._set_attributes(node, stored_attributes(node.dialect, written, node))
+        await self._set_attributes(node, attributes, fill_value)
 
     async def _make_array(self, written: ArrayNode) -> None:
         if await has_any(self._context.hierarchy.children(self.path)):
@@ -203,10 +209,12 @@ class Zarr3Document(NodeDocument):
             await self._context.editor.create(group)
         await groups_from_undecided(self._form, self.path)
 
-    async def _set_attributes(self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any]) -> None:
+    async def _set_attributes(
+        self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any], fill_value: bytes | None = None
+    ) -> None:
         # Compared as text: 1, 1.0 and true are equal, and are not the same.
-        if dump(dict(node.attributes)) != dump(dict(attributes)):
-            await self._context.editor.amend(self.path, Edit(attributes=attributes), of=self.live)
+        if fill_value is not None or dump(dict(node.attributes)) != dump(dict(attributes)):
+            await self._context.editor.amend(self.path, Edit(attributes=attributes, fill_value=fill_value), of=self.live)
 
 
 # --- what the document says of a node of any dialect, and what it means that somebody wrote it -----------------------------
@@ -241,7 +249,7 @@ def zarr3_array(node: ArrayNode) -> Zarr3Array:
         dimension_names=_dimension_names(node),
         shards=(),
     )
-    attributes = node.attributes
+    attributes: Mapping[str, Any] = shown_attributes(node, named=_is_named(shown))
     if shown.dimension_names is not None and node.dialect != V3.name:
         # The names say it.
         attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
@@ -321,7 +329,9 @@ def new_array(layout: Layout, ident: str, written: ArrayNode, shards: tuple[Shar
     is_final = dialect.name == V3.name
     if not is_final and asked.dimension_names is not None and None in asked.dimension_names:
         raise ContentInvalid(f"{ident}: {dialect.name} has no names for some dimensions and none for others", key=ident)
-    attributes = stored_attributes(dialect.name, written)
+    # Those of no dimensions will be an empty list.
+    fill_value, attributes = new_fill(ident, dialect.name, written, named=_is_named(asked) or not asked.ndim)
+    attributes = stored_attributes(dialect.name, replace(written, attributes=attributes))
     keys = asked.chunk_key_encoding if is_final else dialect.chunk_key_encoding
     names = asked.dimension_names if is_final else None
     reason = ""
@@ -329,7 +339,9 @@ def new_array(layout: Layout, ident: str, written: ArrayNode, shards: tuple[Shar
         new = ArrayNode(
             path=written.path,
             dialect=dialect.name,
-            metadata=replace(asked, codecs=codecs, chunk_key_encoding=keys, dimension_names=names, shards=shards),
+            metadata=replace(
+                asked, codecs=codecs, chunk_key_encoding=keys, fill_value=fill_value, dimension_names=names, shards=shards
+            ),
             chunk_prefix=layout.chunk_prefix(written.path),
             attributes=attributes,
         )
@@ -352,8 +364,10 @@ def says_the_same(path: NodePath, made: bytes | None, data: bytes) -> bool:
     node, written = written_node(path, DOCUMENT, made), written_node(path, DOCUMENT, data)
     if isinstance(node, ArrayNode) and isinstance(written, ArrayNode):
         with_names = {**written.attributes, DIMENSIONS: list(written.metadata.dimension_names or ())}
+        data_type = written.metadata.data_type
         metadata = node.metadata if node.metadata.ndim else replace(node.metadata, dimension_names=written.metadata.dimension_names)
-        return metadata == written.metadata and node.attributes in (written.attributes, with_names)
+        alike = any(are_alike(data_type, node.attributes, each) for each in (written.attributes, with_names))
+        return metadata == written.metadata and alike
     return isinstance(node, GroupNode) and isinstance(written, GroupNode) and node.attributes == written.attributes
 
 
@@ -364,7 +378,7 @@ def _known_members(node: Node | None) -> set[str]:
 
 def _difference(made: ArrayNode, written: ArrayNode) -> str | None:
     """What the document of ``made`` says otherwise than ``written``, and why."""
-    shown, asked = zarr3_array(made).metadata, written.metadata
+    shown, asked = zarr3_array(made).metadata, with_shown_fill(made, written).metadata
     for member in ("shape", *_FIXED, "dimension_names"):
         if getattr(shown, member) == getattr(asked, member):
             continue
@@ -386,6 +400,11 @@ def _dimension_names(node: ArrayNode) -> tuple[str | None, ...] | None:
     if not isinstance(names, list) or len(names) != metadata.ndim or not all(isinstance(name, str) for name in names):
         return None
     return tuple(names)
+
+
+def _is_named(shown: ArrayMetadata) -> bool:
+    """True if all dimensions have names, which CF readers demand."""
+    return shown.dimension_names is not None and None not in shown.dimension_names
 
 
 def _formatted(node: ArrayNode | GroupNode) -> bytes:

@@ -50,6 +50,7 @@ class V1(Dialect):
     name = "v1"
     priority = 200
     has_groups = False
+    has_undefined_fill = True
     chunk_key_encoding = chunk_key.v2(".")
     new_codecs = (CodecSpec("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}),)
     choices = {"order": (_SOFTWARE, _TEXT)}  # noqa: RUF012

@@ -106,6 +106,14 @@ def format_array(metadata: ArrayMetadata) -> dict[str, Any]:
     }
 
 
+def fill_to_member(document: Mapping[str, Any], fill_value: bytes) -> Any:
+    """The member ``fill_value`` of the ``.zarray`` that ``document`` is. Raises `MetadataError`."""
+    data_type = parse_array(document).data_type
+    if data_type.is_variable:
+        return object_fill_to_json(data_type, fill_value)
+    return fill_to_json(dtype_from_json(documents.member(document, "dtype")), fill_value)
+
+
 def _filters(document: Mapping[str, Any], quirks: Quirks) -> list[Any]:
     """The configurations of the filters and the compressor, in the order of encoding; an absent ``filters`` is null."""
     filters = document.get("filters")

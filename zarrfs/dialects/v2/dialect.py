@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import MEMBERS, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE, Quirks
-from zarrfs.dialects.v2.array import check_format, format_array, parse_array
+from zarrfs.dialects.v2.array import check_format, fill_to_member, format_array, parse_array
 from zarrfs.dialects.v2.consolidated import NODE_DOCUMENTS, ConsolidatedCopy
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -46,6 +46,7 @@ class V2(Dialect):
 
     name = "v2"
     chunk_key_encoding = chunk_key.v2(".")
+    has_undefined_fill = True
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(
         ("consolidated", "fill_value", "missing", "shuffle", "zarr_format"), USE_OR_REFUSE
     )
@@ -187,16 +188,21 @@ class V2Layout(Layout):
             if edit.attributes or key in documents:
                 amended[key] = _dump_attributes(edit.attributes)
             members[(ZATTRS,)] = dict(edit.attributes)
-        if edit.shape is not None:
+        if edit.shape is not None or edit.fill_value is not None:
             source = self._sources(path, documents).get(ZARRAY)
             if source is None:
                 raise MetadataError(f"{path} is a group: it has no shape", key=path)
-            members[(ZARRAY, "shape")] = list(edit.shape)
+            key, changed = base.key(ZARRAY), {}
             with naming(source.key):
-                parse_array({**source.read(), "shape": list(edit.shape)}, self.dialect.quirks())
-            key = base.key(ZARRAY)
-            if key in documents:
-                amended[key] = patched(key, documents[key], ["shape"], list(edit.shape))
+                if edit.shape is not None:
+                    changed["shape"] = list(edit.shape)
+                if edit.fill_value is not None:
+                    changed["fill_value"] = fill_to_member(source.read(), edit.fill_value)
+                parse_array({**source.read(), **changed}, self.dialect.quirks())
+            members.update({(ZARRAY, name): value for name, value in changed.items()})
+            for name, value in changed.items():
+                if key in documents:
+                    amended[key] = patched(key, amended.get(key, documents[key]), [name], value)
         return amended | dict(self._amended_copies(path, documents, members))
 
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:

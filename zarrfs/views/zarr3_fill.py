@@ -1,0 +1,163 @@
+"""The fill value of layouts that have one for two meanings, as ``zarr3/`` shows it: the mirror of `zarrfs.views.shown_fill`.
+
+In Zarr v0 to v2, ``fill_value`` is what missing chunks read as, and readers take it for the CF attribute ``_FillValue`` as well: elements
+that equal it are missing data. In final v3 the two are apart. So of an array whose dimensions have names (no CF reader opens another)
+
+    fill_value   what missing chunks read as; of null, what stands for an undefined one (zeros)
+    _FillValue   the stored fill value, in the form that xarray writes in v3; of null, the stored attribute in that form
+
+A stored attribute in which readers of v2 find no element is left out: readers of v3 fail on it. What is written goes the other way, with
+F the ``fill_value`` and D the ``_FillValue`` that a document has:
+
+    D is absent            the fill value is F, null where that is zero: then zeros are no missing data
+    D equals F             the fill value is F
+    F is zero, not D       the fill value is null, D is in the attributes
+    F is NaN, not D        the fill value is D: a missing chunk is missing data either way
+    else                   refused: one value cannot be both
+
+The attribute is stored as a plain number (netCDF masks by it), not at all where it is NaN: NaN is missing data without it. Text and byte
+strings keep the attribute that they have: xarray opens no v3 array with one. docs/design/024-fill-values.md has the evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from zarrfs import registry
+from zarrfs.dialects.documents import dump
+from zarrfs.errors import ContentInvalid
+from zarrfs.model import cf_fill_value as cf
+from zarrfs.model.data_type import DataType
+from zarrfs.model.fill_value import undefined
+from zarrfs.model.metadata import ArrayNode
+
+Attributes = Mapping[str, Any]
+
+
+def shown_attributes(node: ArrayNode, *, named: bool) -> dict[str, Any]:
+    """Return the attributes with ``_FillValue`` as readers of v3 understand it. ``named``: whether the dimensions have names."""
+    attributes, data_type, fill_value = dict(node.attributes), node.metadata.data_type, node.metadata.fill_value
+    if not is_shared(node.dialect) or not cf.is_read_back(data_type):
+        return attributes
+    stored = attributes.pop(cf.NAME, None)
+    shown = cf.encode(data_type, fill_value) if named and fill_value is not None else cf.from_v2(data_type, stored)
+    if shown is not None:
+        attributes[cf.NAME] = shown
+    return attributes
+
+
+def new_fill(ident: str, dialect: str, written: ArrayNode, *, named: bool) -> tuple[bytes | None, Attributes]:
+    """Return the fill value and the attributes of a new array of ``dialect`` that ``written`` asks for. Raises `ContentInvalid`."""
+    data_type, own, attributes = written.metadata.data_type, written.metadata.fill_bytes, written.attributes
+    if not is_shared(dialect) or not cf.has_form(data_type):
+        return own, attributes
+    is_marked = cf.NAME in attributes
+    start = None if own == undefined(data_type) and (named or is_marked) else own
+    if not is_marked:
+        return start, attributes
+    return _joined(ident, dialect, data_type, start, attributes, named=named)
+
+
+def changed_fill(ident: str, node: ArrayNode, written: Attributes, *, named: bool) -> tuple[bytes | None, Attributes]:
+    """Return what the fill value of ``node`` becomes (None where it stays), and its attributes, where a document with the attributes
+    ``written`` is written over what the view shows. Raises `ContentInvalid`."""
+    data_type, fill_value = node.metadata.data_type, node.metadata.fill_value
+    if not is_shared(node.dialect) or not cf.has_form(data_type):
+        return None, written
+    shown, stored = shown_attributes(node, named=named), node.attributes
+    if cf.NAME not in written:
+        stays = fill_value is not None or cf.NAME not in shown
+    else:
+        stays = cf.NAME in shown and _is_same(data_type, shown[cf.NAME], written[cf.NAME])
+    if not stays and cf.NAME in written:
+        fill, attributes = _joined(ident, node.dialect, data_type, fill_value, written, named=named)
+        return fill if fill != fill_value else None, attributes
+    kept = {cf.NAME: stored[cf.NAME]} if stays and cf.NAME in stored else {}
+    return None, {**{name: value for name, value in written.items() if name != cf.NAME}, **kept}
+
+
+def with_shown_fill(node: ArrayNode, written: ArrayNode) -> ArrayNode:
+    """Return ``written`` with the fill value of ``node`` where it has NaN in place of the ``_FillValue`` that `new_fill` made of it: the
+    program that made the array does not know."""
+    data_type, fill_value = node.metadata.data_type, node.metadata.fill_value
+    if (
+        is_shared(node.dialect)
+        and fill_value is not None
+        and cf.is_nan(written.metadata.data_type, written.metadata.fill_bytes)
+        and cf.are_equal(data_type, fill_value, cf.decode(data_type, written.attributes.get(cf.NAME)))
+    ):
+        return replace(written, metadata=replace(written.metadata, fill_value=fill_value))
+    return written
+
+
+def are_alike(data_type: DataType, one: Attributes, other: Attributes) -> bool:
+    """True if two sets of attributes say the same, where one may lack a ``_FillValue`` of NaN."""
+    values = [each[cf.NAME] for each in (one, other) if cf.NAME in each]
+    if len(values) == 2 and not _is_same(data_type, *values):
+        return False
+    if len(values) == 1 and ((element := cf.decode(data_type, values[0])) is None or not cf.is_nan(data_type, element)):
+        return False
+    return {**one, cf.NAME: None} == {**other, cf.NAME: None}
+
+
+def in_order(before: Attributes, after: Attributes, hidden: Collection[str]) -> Attributes:
+    """Return ``after`` in the order of ``before`` where only what the view hides has another place: programs do not know it."""
+    seen = [name for name in before if name in after and name not in hidden]
+    if seen != [name for name in after if name in before and name not in hidden]:
+        return after
+    return {name: after[name] for name in (*before, *after) if name in after}
+
+
+@cache
+def is_shared(dialect: str) -> bool:
+    """True if arrays of the dialect have one fill value for both meanings, which can be null."""
+    return any(
+        each.name == dialect and each.fill_value_marks_missing and each.has_undefined_fill
+        for each in registry.plugins("zarrfs.dialects")
+    )
+
+
+def _joined(
+    ident: str, dialect: str, data_type: DataType, fill_value: bytes | None, attributes: Attributes, *, named: bool
+) -> tuple[bytes | None, Attributes]:
+    """Return the fill value and the attributes of an array that has this fill value and gets the ``_FillValue`` in ``attributes``."""
+    value = attributes[cf.NAME]
+    element = cf.decode(data_type, value)
+    plain = cf.to_v2(data_type, value)
+    others = {name: each for name, each in attributes.items() if name != cf.NAME}
+    if not cf.is_read_back(data_type):
+        stored = attributes
+    elif plain is not None:
+        stored = {**others, cf.NAME: plain}
+    elif element is not None:
+        stored = others
+    else:
+        raise ContentInvalid(f"{ident}: {cf.NAME} {value!r} is none of type {data_type.name}", key=ident)
+    # A number that the type cannot hold, and NaN, mark nothing.
+    if cf.are_equal(data_type, element, fill_value) or (element is None and not cf.is_read_back(data_type)):
+        return fill_value, stored
+    if element is None and (fill_value is None or not named or cf.is_nan(data_type, fill_value)):
+        return fill_value, stored
+    if fill_value is None:
+        assert element is not None
+        if element == undefined(data_type):
+            return element, stored
+        if plain is not None or cf.is_nan(data_type, element):
+            return None, stored
+        why = f"{dialect} has no form for {cf.NAME} {value!r} beside it"
+    elif not named and plain is not None:
+        return fill_value, stored
+    elif cf.is_nan(data_type, fill_value):
+        return element, stored
+    else:
+        why = f"in {dialect} elements that equal fill_value are missing data: {cf.NAME} cannot be another one"
+    shown = None if fill_value is None else cf.encode(data_type, fill_value)
+    raise ContentInvalid(f"{ident}: {cf.NAME} {value!r} and the fill value {shown!r} differ: {why}", key=ident)
+
+
+def _is_same(data_type: DataType, one: Any, other: Any) -> bool:
+    elements = cf.decode(data_type, one), cf.decode(data_type, other)
+    return dump(one) == dump(other) or (None not in elements and cf.are_equal(data_type, *elements))
