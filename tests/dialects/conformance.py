@@ -224,6 +224,31 @@ class DialectConformance:
         assert layout.amend(path, documents, Edit()) == {}
 
     @unhurried
+    @given(prefix=PREFIXES, path=PATHS, metadata=array_metadata(), attributes=ATTRIBUTES, grow=st.integers(0, 9))
+    def test_an_undefined_fill_value_is_defined(
+        self,
+        dialect: Dialect,
+        prefix: Prefix,
+        path: NodePath,
+        metadata: ArrayMetadata,
+        attributes: dict[str, Any],
+        grow: int,
+    ) -> None:
+        if not dialect.has_undefined_fill:
+            pytest.skip("this dialect cannot leave a fill value undefined")
+        layout = dialect.create(prefix)
+        node = ArrayNode(path=path, dialect=dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
+        expected = parsed(layout, path, said(layout, node))
+        undefined = said(layout, replace(node, metadata=replace(metadata, fill_value=None)))
+        assert parsed(layout, path, undefined).metadata.fill_value is None
+        fill_value, shape = expected.metadata.fill_value, tuple(extent + grow for extent in metadata.shape)
+        defined = layout.amend(path, undefined, Edit(fill_value=fill_value))
+        assert parsed(layout, path, undefined | defined) == expected
+        both = layout.amend(path, undefined, Edit(attributes=attributes, shape=shape, fill_value=fill_value))
+        reshaped = replace(expected, metadata=replace(expected.metadata, shape=shape), attributes=attributes)
+        assert parsed(layout, path, undefined | both) == reshaped
+
+    @unhurried
     @given(path=PATHS, attributes=ATTRIBUTES)
     def test_the_attributes_of_a_group_are_edited(self, dialect: Dialect, path: NodePath, attributes: dict[str, Any]) -> None:
         layout = dialect.create(Prefix(""))

@@ -910,6 +910,16 @@ def test_the_copy_is_amended_too() -> None:
     assert edited[Key(".zmetadata")].startswith(copy[:60])
 
 
+def test_a_fill_value_is_defined_in_the_document_and_in_the_copy() -> None:
+    copy = json.dumps({"zarr_consolidated_format": 1, "metadata": COPY}).encode()
+    documents = {Key("a/.zarray"): zarray(), Key(".zmetadata"): copy}
+    fill_value = np.array(-9999, PLAIN["dtype"]).tobytes()
+    edited = layout().amend(A, documents, Edit(fill_value=fill_value))
+    assert list(edited) == ["a/.zarray", ".zmetadata"]
+    assert json.loads(edited[Key("a/.zarray")]) == {**PLAIN, "fill_value": -9999}
+    assert json.loads(edited[Key(".zmetadata")])["metadata"] == {**COPY, "a/.zarray": {**PLAIN, "fill_value": -9999}}
+
+
 def test_a_node_that_the_copy_does_not_know_stays_unknown_there() -> None:
     documents = {
         Key("new/.zgroup"): ZGROUP,
