@@ -288,6 +288,31 @@ def test_gdal_takes_no_zeros_for_missing_data(filled: Path) -> None:
             assert as_gdal(each["values"]) == as_gdal(numbers[f"{group}/{name}"]), name
 
 
+def test_a_fill_value_of_nan_is_replaced_under_open_files(tmp_path: Path) -> None:
+    """As xarray writes: a document without attributes, chunks maybe, then the document with them, by a program that knows NaN."""
+    store = new_store(tmp_path)
+    with mounted(store) as mount:
+        group = zarr.open_group(str(mount.path / "zarr3"), mode="a")
+        array = group.create_array("a", shape=(4,), chunks=(2,), dtype="f4", fill_value=np.nan, dimension_names=["x"])
+        array[:2] = [1, np.nan]
+        whole, chunk = mount.path / "npy/a.npy", mount.path / "chunks/a/0"
+        with whole.open("rb") as before, chunk.open("rb") as part:
+            assert np.isnan(np.load(whole)).tolist() == [False, True, True, True]
+            array.attrs["_FillValue"] = "AAAAAICHw8A="
+            assert np.load(whole)[2:].tolist() == [-9999, -9999]
+            assert len(before.read()) == whole.stat().st_size
+            assert np.frombuffer(part.read(), "<f4")[0] == 1
+        # It goes on with NaN in mind.
+        array[3] = 6
+        array.resize((6,))
+        assert json.loads((mount.path / "zarr3/a/zarr.json").read_text())["fill_value"] == -9999
+        assert np.nan_to_num(np.load(whole), nan=-1).tolist() == [1, -1, -1, 6, -9999, -9999]
+        expected = opened(store)["a"]
+        assert np.nan_to_num(expected.values, nan=-1).tolist() == [1, -1, -1, 6, -1, -1]
+        xr.testing.assert_identical(opened(mount.path / "zarr3")["a"], expected)
+        assert mount.errors() == []
+
+
 def test_a_document_that_v2_cannot_say_is_refused_with_the_reason(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     with mounted(store, ends_with=None) as mount:

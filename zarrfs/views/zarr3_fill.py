@@ -15,8 +15,9 @@ F the ``fill_value`` and D the ``_FillValue`` that a document has:
     F is NaN, not D        the fill value is D: a missing chunk is missing data either way
     else                   refused: one value cannot be both
 
-The attribute is stored as a plain number (netCDF masks by it), not at all where it is NaN: NaN is missing data without it. Text and byte
-strings keep the attribute that they have: xarray opens no v3 array with one. docs/design/024-fill-values.md has the evidence.
+xarray creates an array without attributes and adds them in a second document, so that the last two are edits as well. The attribute is
+stored as a plain number (netCDF masks by it), not at all where it is NaN: NaN is missing data without it. Text and byte strings keep the
+attribute that they have: xarray opens no v3 array with one. docs/design/024-fill-values.md has the evidence.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ from zarrfs.model.metadata import ArrayNode
 Attributes = Mapping[str, Any]
 
 
-def shown_attributes(node: ArrayNode, *, named: bool) -> dict[str, Any]:
+def shown_attributes(node: ArrayNode, *, named: bool) -> Attributes:
     """Return the attributes with ``_FillValue`` as readers of v3 understand it. ``named``: whether the dimensions have names."""
-    attributes, data_type, fill_value = dict(node.attributes), node.metadata.data_type, node.metadata.fill_value
+    data_type, fill_value = node.metadata.data_type, node.metadata.fill_value
     if not is_shared(node.dialect) or not cf.is_read_back(data_type):
-        return attributes
+        return node.attributes
+    attributes = dict(node.attributes)
     stored = attributes.pop(cf.NAME, None)
     shown = cf.encode(data_type, fill_value) if named and fill_value is not None else cf.from_v2(data_type, stored)
     if shown is not None:
