@@ -53,6 +53,8 @@ ATTRIBUTES: list[tuple[str, str, Any]] = [
     ("marked_rough", "f4", 0.1),
     ("marked_text", "f4", "NaN"),
     ("unread", "f4", "Infinity"),
+    ("bare_infinity", "f4", np.inf),
+    ("bare_nan", "f4", np.nan),
 ]
 """Those whose fill value is null, with the attribute instead."""
 

@@ -100,13 +100,14 @@ def plain(data_type: DataType, element: bytes) -> int | float:
 
 def from_v2(data_type: DataType, value: Any) -> Any:
     """Return what the attribute ``value`` beside a ``fill_value`` of null in Zarr v2 is in v3, of a type that `is_read_back`; None where
-    readers of v2 find no element in it: they compare elements with JSON numbers as they are, and xarray of v3 fails on the rest."""
+    readers of v2 find no element in it: they compare elements with JSON numbers as they are (and with bare ``NaN`` and ``Infinity``,
+    which old documents have), and xarray of v3 fails on the rest."""
     is_plain = type(value) in (int, float)
     match data_type.dtype.kind:
-        case "f" if (is_plain and (number := _as_float(value)) is not None) or value == "NaN":
-            return _float_to_base64(float("nan") if value == "NaN" else number)
-        case "c" if is_plain and (number := _as_float(value)) is not None:
-            return [_float_to_base64(number), _float_to_base64(0.0)]
+        case "f" if value == "NaN" or (is_plain and _is_double(value)):
+            return _float_to_base64(float(value))
+        case "c" if is_plain and _is_double(value):
+            return [_float_to_base64(value), _float_to_base64(0.0)]
         case "i" | "u" if is_plain and _is_whole(value):
             return int(value)
         case "b" if type(value) in (bool, int) and value in (0, 1):
@@ -125,7 +126,7 @@ def to_v2(data_type: DataType, value: Any) -> Any:
                     (number,) = struct.unpack("<d", base64.b64decode(value, validate=True))
                 except (binascii.Error, struct.error, ValueError):
                     return None
-            return number if type(number) in (int, float) and _as_float(number) is not None else None
+            return number if type(number) in (int, float) and _is_double(number) and math.isfinite(number) else None
         case "c" if (element := decode(data_type, value)) is not None:
             both = np.frombuffer(element, data_type.dtype)[0]
             return float(both.real) if both.imag == 0 and np.isfinite(both.real) else None
@@ -138,12 +139,12 @@ def to_v2(data_type: DataType, value: Any) -> Any:
     return None
 
 
-def _as_float(number: float) -> float | None:
-    """``number`` as a finite double; None where it is none."""
+def _is_double(number: float) -> bool:
     try:
-        return float(number) if math.isfinite(number) else None
+        float(number)
     except OverflowError:
-        return None
+        return False
+    return True
 
 
 def _is_whole(number: float) -> bool:
