@@ -305,6 +305,8 @@ async def test_without_names_a_new_array_has_the_fill_value_that_was_asked_for()
         # And it may get an attribute.
         await make(store, v3_document("<i2", fill_value, 5, named=False))
         assert await stored(store) == (fill_value, 5) == await shown(store)
+        await make(store, v3_document("<i2", fill_value, NONE, named=False))
+        assert await stored(store) == (fill_value, NONE) == await shown(store)
 
 
 @trio_test
@@ -364,6 +366,16 @@ async def test_another_fill_value_beside_null_is_an_attribute() -> None:
             await write(MARK)
         assert await write(NONE) == (0.0, 0.0)
         assert (await s.json("a/zarr.json"))["attributes"] == {"units": "m", "_FillValue": b64(0.0)}
+
+
+@trio_test
+async def test_the_attribute_of_text_can_be_removed() -> None:
+    store = MemoryStore()
+    await v2_array(store, "<U2", "no", "no")
+    async with tree_over(store) as tree:
+        s = Scene(tree, store, view="zarr3")
+        await s.write("a/zarr.json", await s.json("a/zarr.json") | {"attributes": {}})
+    assert await stored(store) == ("no", NONE)
 
 
 @trio_test
