@@ -64,6 +64,8 @@ class Dialect(abc.ABC):
     """How new arrays of this dialect name their chunks."""
     new_index_codecs: ClassVar[tuple[CodecSpec, ...] | None] = None
     """Codecs of the index of new shards; None for a dialect that has no shards."""
+    has_written_forms: ClassVar[bool] = False
+    """Whether arrays of one hierarchy are written in several forms, of which a new one gets that of an array beside it."""
     forms: ClassVar[tuple[str, ...]] = ()
     """Forms in which a new hierarchy can be written, the default first, where text and software differ."""
     new_codecs: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("zstd", {"level": 0, "checksum": False}),)
@@ -124,6 +126,10 @@ class Layout(abc.ABC):
     prefix: Prefix
     copy_only: bool = False
     """Whether the consolidated copy describes nodes that no key in the store implies: the hierarchy has no documents of its own."""
+
+    def in_form(self, form: str) -> Layout:
+        """The layout that writes new arrays as one with this `ArrayNode.form` is written."""
+        return self
 
     @property
     def per_node(self) -> bool:

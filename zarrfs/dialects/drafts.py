@@ -45,6 +45,12 @@ def name_in_uri(uri: object, kinds: Iterable[str]) -> str | None:
     return match[2] if match[1].strip("/").rpartition("/")[2] in kinds else None
 
 
+def form_of_uri(uri: str) -> str | None:
+    """``uri``, that of a codec, with ``{}`` in place of the name; None where it is none of zarr-specs."""
+    match = _SPECIFICATION.fullmatch(uri)
+    return f"{uri[: match.start(2)]}{{}}{uri[match.end(2) :]}" if match is not None else None
+
+
 def codec_from_json(value: Any, place: str) -> CodecSpec:
     """The codec that ``{"codec": URI, "configuration": {...}}`` names. Raises `MetadataError`, `MetadataUnsupported`."""
     said = documents.mapping(value, place)

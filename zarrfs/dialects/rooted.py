@@ -20,6 +20,9 @@ class RootedLayout(Layout):
         self.prefix = inner.prefix
         self.copy_only = inner.copy_only
 
+    def in_form(self, form: str) -> RootedLayout:
+        return RootedLayout(self.inner.in_form(form), self.at)
+
     def holds(self, path: NodePath) -> bool:
         return path == self.at or path.startswith(f"{self.at}/")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
@@ -13,7 +14,7 @@ from zarrfs.hierarchy.intents import erase_in_steps
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
-from zarrfs.model.metadata import ArrayNode, GroupNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
 # How many nodes without documents are looked below for one that tells the dialect of a store.
@@ -34,7 +35,22 @@ class NewNodes:
 
     async def layout_for(self, path: NodePath) -> Layout:
         """The layout that a new node at ``path`` belongs to: that of the node itself where there is one, else of the nearest group
-        above that has documents; below groups that have none, of the nodes beside it; in a store without nodes, the new dialect's."""
+        above that has documents; below groups that have none, of the nodes beside it; in a store without nodes, the new dialect's.
+        It writes a new array in the form of the array nearest to it.
+        """
+        layout = await self._layout_for(path)
+        if layout.dialect.has_written_forms:
+            node = await self._hierarchy.node(path)
+            if node is None or is_implicit(node):
+                async with aclosing(self._near(path, [layout.dialect.name])) as near:
+                    async for each in near:
+                        if isinstance(each, ArrayNode) and each.form is not None and each.dialect == layout.dialect.name:
+                            return layout.in_form(each.form)
+            elif isinstance(node, ArrayNode) and node.form is not None:
+                return layout.in_form(node.form)
+        return layout
+
+    async def _layout_for(self, path: NodePath) -> Layout:
         layouts = {layout.dialect.name: layout for layout in await self._hierarchy.layouts(path)}
         owner = next((layout for layout in layouts.values() if not layout.per_node), None)
         for each in (path, *reversed(tuple(path.ancestors()))):
@@ -68,6 +84,14 @@ class NewNodes:
     async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
         """The dialect, of those ``known`` there, of the first node with documents that is found under groups without: under that which
         is nearest to ``path`` where there is one, else further up; None where there is none."""
+        async with aclosing(self._near(path, known)) as near:
+            async for node in near:
+                if not is_implicit(node) and node.dialect in known:
+                    return node.dialect
+        return None
+
+    async def _near(self, path: NodePath, known: Collection[str]) -> AsyncGenerator[Node]:
+        """Nodes under groups of the dialects ``known``, those nearest to ``path`` first; not all where these are many."""
         searched: set[NodePath] = set()
         count = 0
         for above in (path, *reversed(tuple(path.ancestors()))):
@@ -79,11 +103,9 @@ class NewNodes:
                 searched.add(here)
                 async for _, node in self._hierarchy.children(here):
                     count += 1
-                    if not is_implicit(node) and node.dialect in known:
-                        return node.dialect
+                    yield node
                     if isinstance(node, GroupNode) and node.dialect in known:
                         pending.append(node.path)
-        return None
 
     async def check(self, layout: Layout, path: NodePath, old_path: NodePath | None = None) -> None:
         """Raise `NotADirectory`, `NameInvalid` or `EntryExists` where no node can be made at ``path``, whatever lies there; ``old_path``:

@@ -139,7 +139,7 @@ class ArrayNode:
     """An array: ``chunk_prefix`` and the metadata's key encoding give its chunks' store keys.
 
     ``quirks``: where its documents deviate from their specification. ``warnings``: why elements may be something else than they are
-    shown as; the log tells of these.
+    shown as; the log tells of these. ``form``: how its document spells what its layout spells in several ways (`Layout.in_form`).
     """
 
     path: NodePath
@@ -149,6 +149,7 @@ class ArrayNode:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     quirks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    form: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

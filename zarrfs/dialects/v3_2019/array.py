@@ -9,6 +9,8 @@ layouts", "Chunk encoding".
 
 Where the text and real stores differ, or the text is silent:
 
+* The URI of a codec has a version and ``https`` (zarrita), or neither (the examples of the text). A new array gets the form of one beside
+  it, else the software's.
 * No compressor is null (zarrita), or no member.
 * ``attributes`` is null where nobody gave any (zarrita). It means none, and so does a missing member.
 * The separator of chunk identifiers is any one of the characters that keys may have beside letters and digits.
@@ -24,7 +26,7 @@ from typing import Any
 
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
-from zarrfs.dialects.drafts import check_extensions, codec_from_json, codec_to_json
+from zarrfs.dialects.drafts import check_extensions, codec_from_json, codec_to_json, form_of_uri
 from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.v3_2019.types import fill_from_json, fill_to_json, type_from_json, type_to_json
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
@@ -55,11 +57,12 @@ _SEPARATORS = ("/", ".", "-", "_")
 
 @dataclass(frozen=True, slots=True)
 class ParsedArray:
-    """What an array's document says; ``quirks`` and ``warnings`` as in `ArrayNode`."""
+    """What an array's document says; ``quirks``, ``warnings`` and ``form`` as in `ArrayNode`: of the URI of its compressor."""
 
     metadata: ArrayMetadata
     quirks: tuple[str, ...]
     warnings: tuple[str, ...]
+    form: str | None
 
 
 def parse_array(document: Mapping[str, Any], *, fallbacks: bool = True) -> ParsedArray:
@@ -92,11 +95,13 @@ def parse_array(document: Mapping[str, Any], *, fallbacks: bool = True) -> Parse
         fill_value=fill_from_json(data_type, documents.member(document, "fill_value"), quirks),
         codecs=tuple(codecs),
     )
-    return ParsedArray(metadata, (*quirks, *_attribute_quirks(document), *warnings), tuple(warnings))
+    form = form_of_uri(compressor["codec"]) if compressor is not None else None
+    return ParsedArray(metadata, (*quirks, *_attribute_quirks(document), *warnings), tuple(warnings), form)
 
 
-def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict[str, Any]:
+def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], codec: str = CODEC) -> dict[str, Any]:
     """The document that says ``metadata``, without its dimension names: this draft has none. Its members are in zarrita's order.
+    ``codec``: the URI of the compressor, with ``{}`` in place of the name.
 
     Raises `NotRepresentable` for other grids and chunk keys, for shards, filters, and types that neither the table nor an extension has.
     """
@@ -113,7 +118,7 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
         "data_type": type_to_json(metadata.data_type, big_endian=big_endian),
         "chunk_grid": grid,
         "chunk_memory_layout": layout,
-        "compressor": None if compressor is None else codec_to_json(compressor, CODEC),
+        "compressor": None if compressor is None else codec_to_json(compressor, codec),
         "fill_value": fill_to_json(metadata.data_type, metadata.fill_value),
         "extensions": [],
         "attributes": dict(attributes),

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import ATTRIBUTES, dump, member, naming, parse_object, patched, shortened, string
 from zarrfs.dialects.drafts import ENTRY, PROTOCOL, DraftKeys, attributes_of, check_extensions, protocol_version
-from zarrfs.dialects.v3_2019.array import CHUNK_KEYS, format_array, parse_array
+from zarrfs.dialects.v3_2019.array import CHUNK_KEYS, CODEC, format_array, parse_array
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.codec_spec import CodecSpec
@@ -50,6 +50,7 @@ class V32019(Dialect):
     chunk_key_encoding = CHUNK_KEYS
     new_codecs = (CodecSpec("gzip", {"level": 5}),)
     names_fold_case = True
+    has_written_forms = True
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"fallback": ("use", "refuse")}
 
     def __init__(self, *, fallbacks: bool = True) -> None:
@@ -90,13 +91,17 @@ PLUGIN = V32019()
 @dataclass(frozen=True, slots=True)
 class V32019Layout(Layout):
     """A hierarchy of this draft. ``refused`` says why nothing of it can be read, ``bad``: its entry point is not what the text demands;
-    ``quirks``: what is odd about the entry point."""
+    ``quirks``: what is odd about the entry point. ``codec``: the URI of codecs of new arrays, with ``{}`` in place of the name."""
 
     prefix: Prefix
     dialect: V32019 = PLUGIN
     refused: str | None = None
     bad: bool = False
     quirks: tuple[str, ...] = ()
+    codec: str = CODEC
+
+    def in_form(self, form: str) -> V32019Layout:
+        return replace(self, codec=form)
 
     @property
     def own_names(self) -> frozenset[str]:
@@ -140,6 +145,7 @@ class V32019Layout(Layout):
             attributes=attributes,
             quirks=tuple(quirks),
             warnings=parsed.warnings,
+            form=parsed.form,
         )
 
     def listing_prefix(self, path: NodePath) -> Prefix:
@@ -177,7 +183,7 @@ class V32019Layout(Layout):
             case GroupNode():
                 kind, document = "group", {"extensions": [], "attributes": dict(node.attributes)}
             case ArrayNode():
-                kind, document = "array", format_array(node.metadata, node.attributes)
+                kind, document = "array", format_array(node.metadata, node.attributes, self.codec)
         return {self._key(node.path, kind): dump(document, indent=_INDENT)}
 
     def entry_documents(self) -> dict[Key, bytes]:
