@@ -42,7 +42,7 @@ np.save(DATA, np.arange(4, dtype="<i2"))
 
 
 @pytest.mark.parametrize(
-    "beside, new, expected",
+    ("beside", "new", "expected"),
     [
         ({"x": TEXT}, "new", TEXT),
         ({"x": OTHER}, "new", OTHER),

@@ -132,6 +132,20 @@ async def test_a_hierarchy_of_2022_in_the_form_of_the_text(view: str) -> None:
         assert np.array_equal(await load(tree, "npy/a.npy"), ELEMENTS)
 
 
+@REFUSED
+@pytest.mark.parametrize(
+    ("dialect", "codec"), [("v3_2022:text", "crc32c"), ("v3_2019", "crc32c"), ("v3_2019", "zstd:level=1:checksum=false")]
+)
+@pytest.mark.parametrize("view", ["chunks", "npy"])
+@trio_test
+async def test_a_codec_that_neither_the_text_nor_the_software_of_its_time_had(dialect: str, codec: str, view: str) -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect, new_codecs=codec) as tree:
+        with pytest.raises((ContentInvalid, NotRepresentable), match="has no URI in the"):
+            await make(tree, view)
+    assert not any(key.endswith((".array", ".array.json")) for key in await contents(store))
+
+
 @trio_test
 async def test_a_form_that_there_is_not() -> None:
     for name in ("v3_2022:txt", "v3:text"):

@@ -349,9 +349,9 @@ def test_filters_are_written_into_the_attributes() -> None:
     assert said["attributes"]["x"] == 1
     # Those of the array that the attributes came from are not those of another one.
     assert "filters" not in written(SOFTWARE, array().metadata, filters=[DELTA])["attributes"]
-    # The text has a place for them.
-    codecs = written(TEXT, node.metadata)["codecs"]
-    assert [each["type"].split("/")[-2] for each in codecs] == ["delta", "gzip"]
+    # The text has a place for them, but no URI.
+    with pytest.raises(NotRepresentable, match=r"codec 'delta' has no URI.* zstd"):
+        written(TEXT, node.metadata)
 
 
 OBJECT = {"extension": "TODO: object array protocol URL", "fallback": None, "type": "|O"}
@@ -497,6 +497,45 @@ def test_what_there_are_no_words_for(layout: V3Draft2022Layout) -> None:
     ):
         with pytest.raises(NotRepresentable):
             written(layout, replace(metadata, **changed))
+
+
+@pytest.mark.parametrize(
+    ("codec", "uri"),
+    [
+        # Defined by the text.
+        (CodecSpec("gzip", {"level": 1}), "https://purl.org/zarr/spec/codecs/gzip/1.0"),
+        (
+            CodecSpec("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 8, "blocksize": 0}),
+            "https://purl.org/zarr/spec/codecs/blosc/1.0",
+        ),
+        # Written by zarr-python 2.13 to 2.18.
+        (CodecSpec("zstd", {"level": 1, "checksum": False}), "https://purl.org/zarr/spec/codec/zstd/1.0"),
+        *(
+            (CodecSpec(f"numcodecs.{name}", config), f"https://purl.org/zarr/spec/codec/{name}/1.0")
+            for name, config in (
+                ("zlib", {"level": 1}),
+                ("bz2", {"level": 1}),
+                ("lz4", {"acceleration": 1}),
+                ("lzma", {"format": 1, "check": -1, "preset": None, "filters": None}),
+            )
+        ),
+        # Of neither.
+        (CodecSpec("crc32c"), None),
+        (CodecSpec("numcodecs.shuffle", {"elementsize": 8}), None),
+        (CodecSpec("numcodecs.fletcher32"), None),
+    ],
+    ids=lambda value: value.name if isinstance(value, CodecSpec) else "",
+)
+def test_the_form_of_the_text_has_codecs_of_the_text_and_of_the_software_of_its_time(codec: CodecSpec, uri: str | None) -> None:
+    metadata = replace(array().metadata, codecs=(CodecSpec("bytes", {"endian": "little"}), codec))
+    if uri is None:
+        with pytest.raises(NotRepresentable, match="has no URI"):
+            written(TEXT, metadata)
+        return
+    (said,) = written(TEXT, metadata)["codecs"]
+    assert said["type"] == uri
+    (_, read) = array(codecs=[said]).metadata.codecs
+    assert read.name == codec.name
 
 
 def test_an_edit_changes_the_shape_and_every_other_byte_stays() -> None:

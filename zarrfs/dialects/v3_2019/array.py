@@ -40,6 +40,9 @@ from zarrfs.model.metadata import ArrayMetadata, check_chunk_nbytes
 CHUNK_KEYS = replace(chunk_key.v2("."), scalar="")
 """``1.2``; for a 0-dimensional array nothing. ``data/P/`` with an empty identifier is no key; what zarrita stored by it is ``data/P``."""
 
+_CODECS = ("gzip",)
+"""What new arrays may have. The text defines no codec ("Chunk encoding"), its examples and zarrita have this one; others are read."""
+
 CODEC = "https://purl.org/zarr/spec/codec/{}/1.0"
 
 _MEMBERS = (
@@ -103,7 +106,8 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], codec: 
     """The document that says ``metadata``, without its dimension names: this draft has none. Its members are in zarrita's order.
     ``codec``: the URI of the compressor, with ``{}`` in place of the name.
 
-    Raises `NotRepresentable` for other grids and chunk keys, for shards, filters, and types that neither the table nor an extension has.
+    Raises `NotRepresentable` for other grids and chunk keys, for shards, filters, other codecs than gzip, and types that neither the
+    table nor an extension has.
     """
     if not isinstance(metadata.chunk_grid, RegularGrid):
         raise NotRepresentable("the draft of Zarr v3 of 2019 has regular chunk grids alone")
@@ -113,6 +117,10 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], codec: 
     grid: dict[str, Any] = {"type": "regular", "chunk_shape": list(metadata.chunk_grid.chunks)}
     if (separator := _separator(metadata.chunk_key_encoding, metadata.ndim)) != ".":
         grid["separator"] = separator
+    if compressor is not None and compressor.name not in _CODECS:
+        raise NotRepresentable(
+            f"codec {compressor.name!r} has no URI in the draft of Zarr v3 of 2019, nor in the software of its time, which had gzip alone"
+        )
     return {
         "shape": list(metadata.shape),
         "data_type": type_to_json(metadata.data_type, big_endian=big_endian),

@@ -11,6 +11,9 @@ The chain, in the final v3's words and in the order of encoding: transpose (layo
 ``endian`` says, else the type), the filters, the compressor. URIs are matched by the name in them. zarr-python wrote its zstd under a URI
 without a name, which it could not read itself: a nameless codec whose configuration is that of zstd is zstd.
 
+What is written in the text's form has the URI that the text defines (blosc, endian, gzip), or else that of the software of its time
+(`zarr.meta` of zarr-python 2.13 to 2.18: zlib, bz2, lz4, lzma, zstd); for other codecs neither had one, and they are refused.
+
 Filters are hidden ones in a document of the software's form alone: the text has no such thing, there they are the user's attribute.
 """
 
@@ -38,7 +41,8 @@ _KINDS = ("codec", "codecs")
 _NAMELESS = re.compile(r"https?://purl\.org/zarr/spec/codecs?/?")
 _TEXT_URI = "https://purl.org/zarr/spec/codecs/{}/1.0"
 _SOFTWARE_URI = "https://purl.org/zarr/spec/codec/{}/1.0"
-# What zarr-python takes as a compressor; every other codec is a filter there.
+_TEXT_CODECS = frozenset({"blosc", "endian", "gzip"})
+# What zarr-python takes as a compressor, and has a URI for; every other codec is a filter there.
 _COMPRESSORS = frozenset({"blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma"})
 _MAX_CODECS = 32
 
@@ -84,7 +88,7 @@ def format_codecs(endian: str | None, codecs: Sequence[CodecSpec], *, software: 
         return {"compressor": member} if member else {}, [{"id": name, **config} for name, config in said]
     if endian is not None:
         said.insert(0, ("endian", {"endian": endian}))
-    listed = [{"type": _TEXT_URI.format(name), "configuration": config} for name, config in said]
+    listed = [{"type": _uri(name), "configuration": config} for name, config in said]
     return {"codecs": listed} if listed else {}, []
 
 
@@ -111,6 +115,18 @@ def are_same_filters(these: Sequence[Any], those: Sequence[Any]) -> bool:
         return [*map(lookup.from_numcodecs, these)] == [*map(lookup.from_numcodecs, those)]
     except MetadataError:
         return False
+
+
+def _uri(name: str) -> str:
+    """The URI of a codec in the text's form: the text's own, or that of the software of its time. Raises `NotRepresentable`."""
+    if name in _TEXT_CODECS:
+        return _TEXT_URI.format(name)
+    if name in _COMPRESSORS:
+        return _SOFTWARE_URI.format(name)
+    had = ", ".join(sorted(_TEXT_CODECS | _COMPRESSORS))
+    raise NotRepresentable(
+        f"codec {name!r} has no URI in the text of Zarr v3 of 2022, nor in the software of its time, which had {had}"
+    )
 
 
 def _named(value: Any, form: EntryPoint, quirks: list[str]) -> tuple[str, Mapping[str, Any]]:
