@@ -125,7 +125,9 @@ def test_the_draft_of_2022_is_told_apart_by_its_encoding(members: Any) -> None:
     assert opened(**members) is None
 
 
-@pytest.mark.parametrize(("encoding", "why"), [("application/cbor", "MetadataUnsupported"), (..., "MetadataError")])
+@pytest.mark.parametrize(
+    ("encoding", "why"), [("application/cbor", "MetadataUnsupported"), (..., "MetadataError"), (None, "MetadataError")]
+)
 def test_the_encoding_is_json(encoding: Any, why: str) -> None:
     assert refused(metadata_encoding=encoding) == why
 

@@ -139,6 +139,22 @@ def test_entry_point_metadata_encoding_must_be_json(encoding: Any, message: str)
         opened(entry).check()
 
 
+def test_entry_point_metadata_encoding_that_is_null() -> None:
+    """No text allows it. zarr-python 2.18 reads it where the suffix is beside it: it looks at the names of the members alone."""
+    null = SOFTWARE | {"metadata_encoding": None}
+    layout = opened(null)
+    layout.check()
+    array = parse(layout, "/a", **{"meta/root/a.array.json": ARRAY | {"data_type": "<i4"}})
+    group = parse(layout, "/g", **{"meta/root/g.group.json": {"attributes": {}}})
+    assert isinstance(array, ArrayNode) and isinstance(group, GroupNode)
+    assert array.quirks == group.quirks == ("metadata_encoding is null: read as JSON",)
+    assert array.metadata == parse(opened(SOFTWARE), "/a", **{"meta/root/a.array.json": ARRAY | {"data_type": "<i4"}}).metadata
+    # The member has to be there, there as well; and where nothing else tells the form, the text demands an object.
+    for entry in ({name: value for name, value in null.items() if name != "metadata_encoding"}, TEXT | {"metadata_encoding": None}):
+        with pytest.raises(MetadataError, match="metadata_encoding"):
+            opened(entry).check()
+
+
 def test_entry_point_extensions_that_must_be_understood_end_it() -> None:
     opened(TEXT | {"extensions": [FOO]}).check()
     for bad in (FOO | {"must_understand": True}, FOO | {"must_understand": 1}, {"must_understand": False}, 7):

@@ -139,12 +139,13 @@ class V3Draft2022Layout(Layout):
                 metadata=parsed.metadata,
                 chunk_prefix=self.chunk_prefix(path),
                 attributes=attributes_of(document),
-                quirks=(*parsed.quirks, *beside),
+                quirks=(*parsed.quirks, *beside, *self.form.quirks),
                 warnings=parsed.warnings,
             )
         if group is not None:
             with naming(group.key):
-                return GroupNode(path=path, dialect=self.dialect.name, attributes=self._group_attributes(group.read()))
+                attributes = self._group_attributes(group.read())
+            return GroupNode(path=path, dialect=self.dialect.name, attributes=attributes, quirks=self.form.quirks)
         if self.copy is not None and path in self.copy.children:
             return GroupNode(path=path, dialect=self.dialect.name, explicit=False)
         return None

@@ -14,6 +14,9 @@ The object or the flat members tell the two forms apart. With the latter, keys h
 
 An encoding that is a MIME type is of the draft of 2019, and not ours.
 
+An encoding that is null is read where the suffix beside it tells the form, as zarr-python reads it, whose `decode_hierarchy_metadata`
+(2.13 to 2.18) looks at the names of the members alone; else the text is followed, which demands a value, and the hierarchy is refused.
+
 The text says both that names that it does not define are ignored ("zarr_format": "in other words, if the major version number is "3"")
 and that an implementation must fail to open what has unknown fields ("Array metadata"). The former speaks of later versions: so members
 that are not known are refused in a hierarchy of version 3.0, and ignored in one of a later 3.x.
@@ -39,13 +42,15 @@ _SUFFIX = ".json"
 class EntryPoint:
     """How a hierarchy is written. ``software``: as zarr-python wrote it, else as the text has it. ``suffix``: of metadata keys.
 
-    ``lenient``: members that are not known are ignored. ``refused``: why nothing of the hierarchy can be read.
+    ``lenient``: members that are not known are ignored. ``refused``: why nothing of the hierarchy can be read. ``quirks``: what is odd
+    about the entry point.
     """
 
     software: bool = True
     suffix: str = _SUFFIX
     lenient: bool = False
     refused: MetadataError | None = None
+    quirks: tuple[str, ...] = ()
 
     def keys(self, prefix: Prefix) -> DraftKeys:
         """Where the documents and chunks of a hierarchy at ``prefix`` are."""
@@ -112,8 +117,11 @@ def _form(document: Mapping[str, Any], software: bool) -> EntryPoint:
     form = EntryPoint(software=software, lenient=version[1] > 0)
     encoding = documents.member(document, "metadata_encoding")
     known: tuple[str, ...] = ("zarr_format", "metadata_encoding", "extensions")
+    quirks: tuple[str, ...] = ()
     if software:
-        if protocol_version(encoding) is None:
+        if encoding is None:
+            quirks = ("metadata_encoding is null: read as JSON",)
+        elif protocol_version(encoding) is None:
             raise MetadataUnsupported(f"metadata_encoding {shortened(encoding)} is not known")
         known = (*known, "metadata_key_suffix")
         # zarrita had no such member, and no suffix, before October 2020.
@@ -126,7 +134,7 @@ def _form(document: Mapping[str, Any], software: bool) -> EntryPoint:
         suffix = documents.member(encoding, "metadata_key_suffix")
     form.check_members(document, known, "the entry point")
     check_extensions(document.get("extensions", []), "the entry point")
-    return EntryPoint(software=software, suffix=_suffix(suffix), lenient=form.lenient)
+    return EntryPoint(software=software, suffix=_suffix(suffix), lenient=form.lenient, quirks=quirks)
 
 
 def _suffix(value: Any) -> str:
