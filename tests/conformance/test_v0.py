@@ -30,22 +30,19 @@ from tests.support.conforming import (
     reads,
     refuses,
 )
+from tests.support.example_array import LEFT, REFUSED, RIGHT, WHOLE, with_members
 from tests.support.statements import Statement, Text
 from zarrfs.errors import ChunkDecodeError, NotRepresentable
 
 TEXT = Text("v0", "zarr - Persistence (before version 1)")
 
 PLAIN = {"shape": [2, 3], "chunks": [2, 2], "dtype": "<i2", "fill_value": 7, "cname": "lz4", "clevel": 5, "shuffle": 1}
-WHOLE = np.array([[1, 2, 3], [4, 5, 7]], "<i2")
-LEFT = np.array([[1, 2], [4, 5]], "<i2")
-RIGHT = np.array([[3, -1], [7, -1]], "<i2")
-REFUSED = "as stated: else refused, and the reason names the key"
 ALLOWED = "as stated; any other is refused"
 
 
 def zmeta(**members: Any) -> dict[str, Any]:
     """The text's members; `...` leaves one out."""
-    return {name: value for name, value in {**PLAIN, **members}.items() if value is not ...}
+    return with_members(PLAIN, members)
 
 
 def blosc(values: np.ndarray[Any, Any], **how: Any) -> bytes:

@@ -36,6 +36,7 @@ from tests.support.conforming import (
     refuses,
     same,
 )
+from tests.support.example_array import LEFT, REFUSED, RIGHT, WHOLE, with_members
 from tests.support.statements import NOT_YET, Statement, Text
 from zarrfs.errors import NameInvalid, NotRepresentable, UsageError
 from zarrfs.stores.opening import open_store
@@ -52,17 +53,13 @@ PLAIN = {
     "fill_value": 7,
     "order": "C",
 }
-WHOLE = np.array([[1, 2, 3], [4, 5, 7]], "<i2")
-LEFT = np.array([[1, 2], [4, 5]], "<i2")
-RIGHT = np.array([[3, -1], [7, -1]], "<i2")
 BLOSC = {"clevel": 5, "cname": "lz4", "shuffle": 1}
 LZMA = {"check": 0, "filters": None, "format": 1, "preset": 1}
-REFUSED = "as stated: else refused, and the reason names the key"
 
 
 def meta(**members: Any) -> dict[str, Any]:
     """The text's members; `...` leaves one out."""
-    return {name: value for name, value in {**PLAIN, **members}.items() if value is not ...}
+    return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from tests.support.conforming import (
     refuses,
     same,
 )
+from tests.support.example_array import LEFT, REFUSED, RIGHT, WHOLE, with_members
 from tests.support.statements import NOT_YET, Statement, Text
 from zarrfs.errors import UsageError
 from zarrfs.keys import NodePath
@@ -48,16 +49,12 @@ PLAIN = {
     "order": "C",
     "filters": None,
 }
-WHOLE = np.array([[1, 2, 3], [4, 5, 7]], "<i2")
-LEFT = np.array([[1, 2], [4, 5]], "<i2")
-RIGHT = np.array([[3, -1], [7, -1]], "<i2")
 GROUP = {"zarr_format": 2}
-REFUSED = "as stated: else refused, and the reason names the key"
 
 
 def zarray(**members: Any) -> dict[str, Any]:
     """The text's members; `...` leaves one out."""
-    return {name: value for name, value in {**PLAIN, **members}.items() if value is not ...}
+    return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:

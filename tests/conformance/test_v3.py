@@ -25,6 +25,7 @@ from tests.support.conforming import (
     reads,
     refuses,
 )
+from tests.support.example_array import LEFT, OTHERS, REFUSED, RIGHT, WHOLE, with_members
 from tests.support.statements import Statement, Text
 from zarrfs.daemon.mount_tree import store_name
 from zarrfs.dialects.v3.dialect import PLUGIN
@@ -45,16 +46,11 @@ PLAIN = {
     "codecs": [BYTES],
 }
 GROUP = {"zarr_format": 3, "node_type": "group"}
-WHOLE = np.array([[1, 2, 3], [4, 5, 7]], "<i2")
-LEFT = np.array([[1, 2], [4, 5]], "<i2")
-RIGHT = np.array([[3, -1], [7, -1]], "<i2")
-REFUSED = "as stated: else refused, and the reason names the key"
-OTHERS = "as stated; anything else is refused"
 
 
 def doc(**members: Any) -> dict[str, Any]:
     """The document of an array; `...` leaves a member out."""
-    return {name: value for name, value in {**PLAIN, **members}.items() if value is not ...}
+    return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:

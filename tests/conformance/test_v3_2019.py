@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,11 @@ from tests.support.conforming import (
     refuses,
     same,
 )
+from tests.support.draft_statements import entry_refused, hierarchy_is_a_tree, unknown_extensions
+from tests.support.example_array import LEFT, OTHERS, REFUSED, RIGHT, WHOLE, with_members
 from tests.support.statements import NOT_YET, Statement, Text
 from zarrfs.dialects.v3_2019.dialect import PLUGIN
-from zarrfs.errors import CaseConflict, ChunkDecodeError, EntryExists, NameInvalid, NotADirectory, UsageError
+from zarrfs.errors import CaseConflict, ChunkDecodeError, EntryExists, NameInvalid, UsageError
 from zarrfs.keys import Prefix
 from zarrfs.stores.opening import open_store
 
@@ -53,16 +56,11 @@ PLAIN = {
     "attributes": {},
 }
 GROUP: dict[str, Any] = {"extensions": [], "attributes": {}}
-WHOLE = np.array([[1, 2, 3], [4, 5, 7]], "<i2")
-LEFT = np.array([[1, 2], [4, 5]], "<i2")
-RIGHT = np.array([[3, -1], [7, -1]], "<i2")
-REFUSED = "as stated: else refused, and the reason names the key"
-OTHERS = "as stated; anything else is refused"
 
 
 def doc(**members: Any) -> dict[str, Any]:
     """The document of an array; `...` leaves a member out."""
-    return {name: value for name, value in {**PLAIN, **members}.items() if value is not ...}
+    return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:
@@ -87,15 +85,11 @@ def bad(match: str, *, is_bad: bool = True, **members: Any) -> Check:
     return refuses({"zarr.json": ENTRY, "meta/root/a.array": doc(**members)}, rf"^meta/root/a\.array: .*{match}", "/a", bad=is_bad)
 
 
-def unknown(match: str, **members: Any) -> Check:
-    """As `bad`, for what the text allows and zarrfs does not know."""
-    return bad(match, is_bad=False, **members)
+unknown = partial(bad, is_bad=False)
+"""As `bad`, for what the text allows and zarrfs does not know."""
 
 
-def no_entry(match: str, *, is_bad: bool = False, **members: Any) -> Check:
-    """A hierarchy with these members of the entry point is refused, and the reason names the key."""
-    entry = {name: value for name, value in {**ENTRY, **members}.items() if value is not ...}
-    return refuses({**store(), "zarr.json": entry}, rf"^zarr\.json: .*{match}", bad=is_bad)
+no_entry = partial(entry_refused, store())
 
 
 def made(**how: Any) -> dict[str, bytes]:
@@ -113,19 +107,7 @@ TREE = {
     "data/foo/baz/qux/0.0": LEFT,
     "data/foo/baz/qux/0.1": RIGHT,
 }
-TEXT.row(
-    "a hierarchy is a tree of groups and arrays",
-    all_of(
-        holds(TREE, {"foo": "group"}),
-        holds(TREE, {"bar": "group", "baz": "group"}, "/foo"),
-        holds(TREE, {"qux": "array"}, "/foo/baz"),
-    ),
-)
-TEXT.row(
-    "array nodes may not have children",
-    raises(NotADirectory, "/a is no group", lambda: new_array("/a/b", new="v3", into=store())),
-    "as stated: none is made below one",
-)
+hierarchy_is_a_tree(TEXT, TREE, store())
 TEXT.row(
     "two siblings cannot have the same name",
     raises(EntryExists, "already", lambda: new_group("/a", new="v3", into=store())),
@@ -405,31 +387,7 @@ TEXT.row(
     ),
     REFUSED,
 )
-TEXT.row(
-    "an extension that is not known, must_understand false: it may be ignored",
-    reads(
-        {
-            **store(),
-            "zarr.json": {
-                **ENTRY,
-                "extensions": [
-                    {
-                        "extension": "http://example.org/zarr/extension/foo",
-                        "must_understand": False,
-                        "configuration": {"foo": "bar"},
-                    }
-                ],
-            },
-        },
-        WHOLE,
-        "/a",
-    ),
-    "as stated; the example",
-)
-TEXT.row(
-    "an extension that is not known, must_understand true: an error",
-    no_entry("must be understood", extensions=[{"extension": "http://example.org/e", "must_understand": True}]),
-)
+unknown_extensions(TEXT, store(), no_entry)
 TEXT.row("the example", lambda: equal(document(new_group("/", new="v3_2019"), "zarr.json"), ENTRY), "as stated, written")
 
 # --------------------------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from tests.support.conforming import (
     reads,
     refuses,
 )
+from tests.support.draft_statements import hierarchy_is_a_tree
+from tests.support.example_array import LEFT, OTHERS, REFUSED, RIGHT, WHOLE, with_members
 from tests.support.statements import Statement, Text
 from zarrfs.dialects.v3_2022.dialect import PLUGIN
-from zarrfs.errors import ChunkDecodeError, EntryExists, NameInvalid, NotADirectory
+from zarrfs.errors import ChunkDecodeError, EntryExists, NameInvalid
 from zarrfs.keys import NodePath, Prefix
 
 TEXT = Text("v3_2022", "Zarr v3 core specification, draft of 2022, with its extensions, codecs and stores")
@@ -51,17 +54,12 @@ PLAIN = {
     "extensions": [],
     "attributes": {},
 }
-WHOLE = np.array([[1, 2, 3], [4, 5, 7]], "<i2")
-LEFT = np.array([[1, 2], [4, 5]], "<i2")
-RIGHT = np.array([[3, -1], [7, -1]], "<i2")
-REFUSED = "as stated: else refused, and the reason names the key"
-OTHERS = "as stated; anything else is refused"
 GROUP: dict[str, Any] = {"attributes": {}}
 
 
 def doc(**members: Any) -> dict[str, Any]:
     """The document of an array; `...` leaves a member out."""
-    return {name: value for name, value in {**PLAIN, **members}.items() if value is not ...}
+    return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:
@@ -96,9 +94,8 @@ def bad(match: str, *, is_bad: bool = True, **members: Any) -> Check:
     return refuses({"zarr.json": ENTRY, "meta/a.array.json": doc(**members)}, rf"^meta/a\.array\.json: .*{match}", "/a", bad=is_bad)
 
 
-def unknown(match: str, **members: Any) -> Check:
-    """As `bad`, for what the text allows and zarrfs does not know."""
-    return bad(match, is_bad=False, **members)
+unknown = partial(bad, is_bad=False)
+"""As `bad`, for what the text allows and zarrfs does not know."""
 
 
 def made(form: str = "text", **how: Any) -> dict[str, bytes]:
@@ -129,19 +126,7 @@ TREE = {
     "data/foo/baz/qux/c0/0": LEFT,
     "data/foo/baz/qux/c0/1": RIGHT,
 }
-TEXT.row(
-    "a hierarchy is a tree of groups and arrays",
-    all_of(
-        holds(TREE, {"foo": "group"}),
-        holds(TREE, {"bar": "group", "baz": "group"}, "/foo"),
-        holds(TREE, {"qux": "array"}, "/foo/baz"),
-    ),
-)
-TEXT.row(
-    "array nodes may not have children",
-    raises(NotADirectory, "/a is no group", lambda: new_array("/a/b", new="v3", into=store())),
-    "as stated: none is made below one",
-)
+hierarchy_is_a_tree(TEXT, TREE, store())
 TEXT.row(
     "an array has zero or more dimensions",
     reads({"zarr.json": ENTRY, "meta/a.array.json": doc(shape=[], chunk_grid=grid()), "data/a/c": np.int16(5)}, np.int16(5), "/a"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ from tests.support.conforming import (
     refuses,
     same,
 )
+from tests.support.draft_statements import entry_refused, unknown_extensions
 from tests.support.statements import Statement
 from tests.transformers import test_deadline as deadline_tests
 from tests.transformers import test_sharding as transformer_tests
@@ -59,11 +61,7 @@ TEXT = test_v3_2022.TEXT.continued()
 DATETIME = "https://purl.org/zarr/spec/extensions/data-types/datetime/1.0"
 
 
-def no_entry(match: str, *, is_bad: bool = False, **members: Any) -> Check:
-    """A hierarchy with these members of the text's entry point is refused, and the reason names the key."""
-    entry = {name: value for name, value in {**ENTRY, **members}.items() if value is not ...}
-    return refuses({**store(), "zarr.json": entry}, rf"^zarr\.json: .*{match}", bad=is_bad)
-
+no_entry = partial(entry_refused, store())
 
 # --------------------------------------------------------------------------------------------------------------------------------
 TEXT.section("7", "Metadata: Entry point metadata")
@@ -149,31 +147,7 @@ TEXT.row(
     ),
     REFUSED,
 )
-TEXT.row(
-    "an extension that is not known, must_understand false: it may be ignored",
-    reads(
-        {
-            **store(),
-            "zarr.json": {
-                **ENTRY,
-                "extensions": [
-                    {
-                        "extension": "http://example.org/zarr/extension/foo",
-                        "must_understand": False,
-                        "configuration": {"foo": "bar"},
-                    }
-                ],
-            },
-        },
-        WHOLE,
-        "/a",
-    ),
-    "as stated; the example",
-)
-TEXT.row(
-    "an extension that is not known, must_understand true: an error",
-    no_entry("must be understood", extensions=[{"extension": "http://example.org/e", "must_understand": True}]),
-)
+unknown_extensions(TEXT, store(), no_entry)
 TEXT.row(
     "the example",
     lambda: equal(document(new_group("/", new="v3_2022:text"), "zarr.json"), ENTRY),
