@@ -357,7 +357,7 @@ def _merged() -> None:
     async def write(_: Any, hierarchy: Any) -> None:
         found = await hierarchy.array(NodePath("/a"))
         await found.array.write_chunk((0, 1), new.tobytes())
-        await hierarchy.publish(found.live.chunk_prefix)
+        await hierarchy.queued.publish(found.live.chunk_prefix)
 
     expected = BLOCKED.copy()
     expected[:2, 2:] = new

@@ -686,7 +686,7 @@ NEW = np.full((2, 2), 99, "<i2")
 async def _write_one(_: Any, hierarchy: Any) -> None:
     found = await hierarchy.array(NodePath("/"))
     await found.array.write_chunk((0, 1), NEW.tobytes())
-    await hierarchy.publish(found.live.chunk_prefix)
+    await hierarchy.queued.publish(found.live.chunk_prefix)
 
 
 @TEXT.own

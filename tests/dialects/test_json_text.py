@@ -131,3 +131,13 @@ def test_members_that_somebody_looks_into_are_bounded(monkeypatch: pytest.Monkey
         documents.parse_object("k", text.encode(), documents.ATTRIBUTES)
     text = json.dumps({"codecs": [], "attributes": {"a": [{}] * 200}})
     assert isinstance(documents.parse_object("k", text.encode(), documents.ATTRIBUTES)["attributes"]["a"], Unparsed)
+
+
+@given(objects, objects)
+def test_a_document_that_is_measured_once_says_the_same_to_every_reader(value: dict[str, Any], other: dict[str, Any]) -> None:
+    data = json_text.LargeDocument(json.dumps({**value, "attributes": other}).encode())
+    assume(json.loads(data) == json.loads(data))
+    first = documents.parse_object("key", data, LOOSE)
+    assert documents.parse_object("key", data) == json.loads(data)
+    assert whole(documents.parse_object("key", data, LOOSE)) == whole(first) == json.loads(data)
+    assert documents.patched("key", data, ["attributes"], 1) == documents.patched("key", bytes(data), ["attributes"], 1)

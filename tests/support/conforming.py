@@ -297,7 +297,7 @@ def new_array(
             found = await hierarchy.array(NodePath(path))
             assert found is not None
             await found.array.write_chunk(coords, np.asarray(value, data_type.dtype).tobytes())
-            await hierarchy.publish(found.live.chunk_prefix)
+            await hierarchy.queued.publish(found.live.chunk_prefix)
 
     return edited(into, edit, new=new)
 

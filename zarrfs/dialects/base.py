@@ -202,6 +202,14 @@ class Layout(abc.ABC):
         and for nodes that have no documents of their own."""
         return None
 
+    def copied(self, path: NodePath) -> object:
+        """What a consolidated copy says of the node at ``path``, None where there is no copy; of one ``repr`` while it says the same."""
+        return None
+
+    def without_copy(self) -> Layout:
+        """The layout without its consolidated copy: equal to another by which the documents of nodes say the same."""
+        return self
+
     @abc.abstractmethod
     def chunk_prefix(self, path: NodePath) -> Prefix:
         """What precedes the encoded chunk coordinates in the keys of the array at ``path``."""

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from zarrfs.dialects.json_text import JsonText, Overflowing
+from zarrfs.dialects.json_text import JsonText, Overflowing, text_of
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.unparsed import Unparsed
 
@@ -242,7 +242,7 @@ def shortened(value: Any) -> str:
 
 def _parse(key: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> tuple[JsonText, dict[str, Any]]:
     try:
-        document = JsonText(data)
+        document = text_of(data)
         value = document.whole(loose)
     except UnicodeDecodeError as error:
         raise MetadataError(f"{key}: not UTF-8: {error.reason} at byte {error.start}", key=key) from error

@@ -53,6 +53,21 @@ class Overflowing(float):
         return number
 
 
+class LargeDocument(bytes):
+    """A document that is measured once, however many readers parse it. Kept by whoever holds the document, and no longer."""
+
+    text: JsonText | None = None
+
+
+def text_of(data: bytes) -> JsonText:
+    """``data`` decoded and measured. Raises as `JsonText`."""
+    if not isinstance(data, LargeDocument):
+        return JsonText(data)
+    if data.text is None:
+        data.text = JsonText(data)
+    return data.text
+
+
 class JsonText:
     """A document of at most `MAX_NBYTES`, decoded and measured. Raises `ValueError` (of which `UnicodeDecodeError` and
     `json.JSONDecodeError` are kinds) here and in every method, and says what is wrong but not where it lies in the store."""
@@ -75,6 +90,8 @@ class JsonText:
 
     def whole(self, loose: Collection[tuple[str, ...]] = ()) -> Any:
         """The value that is the document; see `load`."""
+        # What the reader before has parsed is no part of what this one does.
+        self._parsed = self._parsed_length = self._loose_values = self._loose_length = 0
         at = self.skip(0)
         value = self.load(at, loose)
         end = self._extent(at)

@@ -59,6 +59,12 @@ class RootedLayout(Layout):
     def consolidated_names(self, path: NodePath) -> set[str] | None:
         return self.inner.consolidated_names(self._inside(path))
 
+    def copied(self, path: NodePath) -> object:
+        return self.inner.copied(self._inside(path))
+
+    def without_copy(self) -> Layout:
+        return self.inner.without_copy()
+
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return self.inner.chunk_prefix(self._inside(path))
 

@@ -212,7 +212,7 @@ class NodeEditor:
                 raise ContentInvalid(f"{path} has {node.metadata.ndim} dimensions, which a new shape cannot change", key=path)
             if (live := self._hierarchy.live.at(path)) is not None:
                 # Not what waits for one that was there before: that is not told to who resizes another.
-                await self._hierarchy.publish(live)
+                await self._hierarchy.queued.publish(live)
             async with self._hierarchy.live.changing(*layout.document_keys(path)):
                 if of is not None:
                     # Whoever published was waited for.
@@ -290,7 +290,7 @@ class NodeEditor:
         await self._copies.take_out(path)
         try:
             async with self._hierarchy.live.changing(path.prefix, node.chunk_prefix, *documents):
-                waiting = self._hierarchy.waiting_below(node.chunk_prefix)
+                waiting = self._hierarchy.queued.below(node.chunk_prefix)
                 await self._store.erase_values(documents)
                 start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
                 keys = [
@@ -305,7 +305,7 @@ class NodeEditor:
                 for key in documents:
                     self._hierarchy.live.erased(key)
                 self._hierarchy.live.removed(path)
-                await self._hierarchy.drop(waiting)
+                await self._hierarchy.queued.drop(waiting)
         finally:
             with trio.CancelScope(shield=True):
                 await self._copies.put_in(layout, path)
@@ -322,7 +322,7 @@ class NodeEditor:
         is_apart = await self._begin_erasing(path, intent)
         async with self._hierarchy.live.changing(path.prefix, *places, *documents):
             # Nobody writes chunks of an array without documents: what waits now is the last.
-            waiting = [each for prefix in places for each in self._hierarchy.waiting_below(prefix)]
+            waiting = [each for prefix in places for each in self._hierarchy.queued.below(prefix)]
             if not (is_one and is_apart and await self._take_away(path.prefix, intent.gone)):
                 for each in layouts:
                     await self._erase_documents(each, path)
@@ -337,7 +337,7 @@ class NodeEditor:
             for key in documents:
                 self._hierarchy.live.erased(key)
             self._hierarchy.live.removed(path)
-            await self._hierarchy.drop(waiting)
+            await self._hierarchy.queued.drop(waiting)
 
     async def _erase_most(self, prefix: Prefix) -> None:
         """Erase chunks in steps each of which ends in time. The last go with their folder: without any it would be taken for a group."""
@@ -420,7 +420,7 @@ class NodeEditor:
             # Beside an array at the root lies what is none of its, maybe under the name of some dialect's document.
             if await self._hierarchy.is_described(ROOT, layout):
                 await self._erase_documents(layout, ROOT)
-        await self._hierarchy.drop(self._hierarchy.waiting_below(node.chunk_prefix))
+        await self._hierarchy.queued.drop(self._hierarchy.queued.below(node.chunk_prefix))
         for start in range(0, len(keys), ERASED_AT_ONCE):
             await self._store.erase_values(keys[start : start + ERASED_AT_ONCE])
         for prefix in kept:

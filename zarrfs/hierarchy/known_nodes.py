@@ -9,11 +9,12 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
+from zarrfs.dialects.base import Layout
 from zarrfs.hierarchy.live_array import OpenArray, Said
 from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.keys import Key, NodePath
@@ -40,11 +41,33 @@ _NOTHING = ArrayMetadata(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """By which ``layout`` (without its consolidated copy) a node was read, None where no document described it; and a digest of what the
+    copies said of it, ``copied``, when ``copies_read`` was that of `Roots`."""
+
+    layout: Layout | None = None
+    copied: bytes = b""
+    copies_read: int = 0
+
+
 class KnownNode:
     """What was learnt at a path, of documents with this ``digest``; it counts until ``expires``, and until something is forgotten after
     ``learnt`` (`zarrfs.hierarchy.forgotten`)."""
 
-    __slots__ = ("_opened", "chunks_ns", "digest", "documents_ns", "expires", "folder_epoch", "folder_ns", "learnt", "node", "said")
+    __slots__ = (
+        "_opened",
+        "chunks_ns",
+        "digest",
+        "documents_ns",
+        "expires",
+        "folder_epoch",
+        "folder_ns",
+        "learnt",
+        "node",
+        "said",
+        "source",
+    )
 
     def __init__(
         self,
@@ -56,6 +79,7 @@ class KnownNode:
         documents_ns: int | None = None,
         chunks_ns: int | None = None,
         said: Said = (None, None),
+        source: Source = Source(),
     ) -> None:
         self.node = node
         self.digest = digest
@@ -68,6 +92,7 @@ class KnownNode:
         self.folder_ns: int | None = None
         """When the names in its folder last changed, as known when the changes of the store were ``folder_epoch``."""
         self.folder_epoch = -1
+        self.source = source
 
     @property
     def opened(self) -> OpenArray | None:

@@ -10,6 +10,7 @@ from zarrfs import threads
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
+from zarrfs.hierarchy.known_nodes import KnownNode, Source
 from zarrfs.hierarchy.live_array import Said
 from zarrfs.hierarchy.probe import Probe
 from zarrfs.hierarchy.roots import Roots
@@ -19,8 +20,8 @@ from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 
-Found = tuple[Node, bytes, int | None, Said]
-"""A node, a digest of its documents, the newest time of them, and which of them says what it is."""
+Found = tuple[Node, bytes, int | None, Said, Source]
+"""A node, a digest of its documents, the newest time of them, which of them says what it is, and what it was read by."""
 
 _COPIED = "there are no documents of its own: read from the consolidated copy"
 
@@ -42,25 +43,38 @@ class NodeReader:
         self._roots = roots
         self._counters = counters
         self._weigh = weigh
-        self.uses_copies = not store.capabilities.list
-        """Whether a node may have been read from a consolidated copy."""
 
-    async def read(self, path: NodePath, layouts: Sequence[Layout], expected: str | None) -> tuple[Found | None, Probe]:
+    def source(self, path: NodePath) -> Source:
+        """That of what is read at ``path`` from now on, as far as no document describes it."""
+        return Source(None, self._roots.copied(path), self._roots.copies_read)
+
+    def is_copied_so(self, path: NodePath, known: KnownNode) -> bool:
+        """Whether the consolidated copies still say of the node at ``path`` what they said when it was read."""
+        if known.source.copies_read != self._roots.copies_read:
+            if known.source.copied != self._roots.copied(path):
+                return False
+            known.source = replace(known.source, copies_read=self._roots.copies_read)
+        return True
+
+    async def read(
+        self, path: NodePath, layouts: Sequence[Layout], expected: str | None, before: KnownNode | None
+    ) -> tuple[Found | None, Probe]:
         """What is found at ``path``, None where there are no documents of a node, and the look at it. ``expected``: the dialect that is
-        asked first."""
+        asked first. ``before``: what was known, which is not parsed again where its documents are the same."""
+        source = self.source(path)
         try:
             probe = self._stored.probe(path, layouts, expected, self._stored.get_small)
-            return await self._read(path, probe), probe
+            return await self._read(path, probe, before, source), probe
         except LargeDocument:
             async with self._stored.turn:
                 probe = self._stored.probe(path, layouts, expected, self._stored.get)
-                found = await self._read(path, probe)
+                found = await self._read(path, probe, before, source)
                 # Whoever needs one of them again gets it again: they are held by one task at a time.
                 for key in [key for key, each in probe.read.items() if each is not None and len(each.content) > SMALL_NBYTES]:
                     del probe.read[key]
                 return found, probe
 
-    async def _read(self, path: NodePath, probe: Probe) -> Found | None:
+    async def _read(self, path: NodePath, probe: Probe, before: KnownNode | None, source: Source) -> Found | None:
         digest = hashlib.blake2b(digest_size=16)
         newest: int | None = None
         async for layout, found in probe.by_layout():
@@ -78,13 +92,17 @@ class NodeReader:
                     said = key, stat.generation
                 if stat.mtime_ns is not None:
                     newest = max(newest or 0, stat.mtime_ns)
+            source = replace(source, layout=layout.without_copy())
+            if documents and before is not None and before.digest == digest.digest() and _is_read_alike(before, source):
+                assert before.node is not None
+                return before.node, before.digest, newest, said, source
             try:
                 if begins:
                     layout.check()
                 node = await threads.cpu(weight(documents), layout.parse, path, documents) if tells else None
             except Exception as error:  # noqa: BLE001 - whatever a document does to its reader is its own node's misfortune
                 self._counters.nodes_parsed += 1
-                return unusable(path, layout.dialect.name, error), digest.digest(), newest, said
+                return unusable(path, layout.dialect.name, error), digest.digest(), newest, said, source
             if node is not None:
                 self._weigh(path, documents)
                 self._counters.nodes_parsed += 1
@@ -95,7 +113,13 @@ class NodeReader:
                     # Known from a consolidated copy, which is not among its documents.
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))
                     if self._store.capabilities.list and not isinstance(node, UnsupportedNode):
-                        self.uses_copies = True
                         node = replace(node, quirks=(*node.quirks, _COPIED))
-                return node, digest.digest(), newest, said
+                return node, digest.digest(), newest, said, source
         return None
+
+
+def _is_read_alike(before: KnownNode, source: Source) -> bool:
+    """Whether the same documents describe the same node again. What the only chunk of a scalar is called is no matter of documents."""
+    if isinstance(before.node, ArrayNode) and not before.node.metadata.shape:
+        return False
+    return before.source.layout == source.layout and before.source.copied == source.copied

@@ -21,19 +21,19 @@ from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
-from zarrfs.arrays.queued_shard import Place, QueuedShard
 from zarrfs.arrays.reader import ArrayReader, ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.forgotten import Forgotten
-from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, without_large_attributes
+from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, Source, without_large_attributes
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray, Said
 from zarrfs.hierarchy.live_nodes import LiveNodes
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
 from zarrfs.hierarchy.node_reader import NodeReader
 from zarrfs.hierarchy.probe import Document
+from zarrfs.hierarchy.queued import QueuedShards
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
 from zarrfs.hierarchy.stored_documents import StoredDocuments, contents
@@ -71,11 +71,12 @@ class Hierarchy:
         self._counters = counters
         self.ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
+        self.queued = QueuedShards(self._layers.pending)
         self._known = KnownNodes()
         self.forgotten = Forgotten()
         self._underway: dict[NodePath, Flight] = {}
         self.stored = StoredDocuments(store)
-        self._roots = Roots(dialects if dialects is not None else all_dialects(), self.stored, ttl=ttl)
+        self._roots = Roots(dialects or all_dialects(), self.stored, ttl=ttl, on_others=self._others_below)
         self._reading = NodeReader(store, self.stored, self._roots, counters, self._known.weigh)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
@@ -119,7 +120,7 @@ class Hierarchy:
 
     async def layouts(self, path: NodePath) -> list[Layout]:
         """The layouts that a node at ``path`` may have, in the order in which they are asked."""
-        # Which hierarchy a folder belongs to is found by looking it up; of what is hidden, by looking up what it lies in.
+        # Which hierarchy a folder belongs to is found by looking it up.
         await self._lookup(path.parent)
         await self._lookup(path)
         return await self._roots.layouts_at(path)
@@ -149,33 +150,12 @@ class Hierarchy:
         return bool(await self.stored.describing(path, [layout]))
 
     async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
-        """What the store holds under ``keys`` now, without those that hold nothing; of what is too long to be a document, as much as
-        shows that."""
+        """See `StoredDocuments.get`."""
         return contents(await self.stored.get(tuple(dict.fromkeys(keys))))
 
     def array_of(self, node: ArrayNode, making: LiveArray | None = None) -> Array:
-        """The array that ``node`` describes, whether or not its documents are stored, and whoever uses one there; ``making``: that is
-        being made."""
+        """The array that ``node`` describes, whether or not its documents are stored; ``making``: that is being made."""
         return Array(node, chunks_of(self._chunk_store, node, self._layers, making), self._counters, self._layers.budget)
-
-    @property
-    def waits(self) -> bool:
-        """Whether anything that was written to chunks waits for its shard."""
-        return bool(self._layers.pending)
-
-    async def publish(self, place: Place) -> None:
-        """Store what was written to chunks and waits there for its shards. Raises the first failure."""
-        if self._layers.pending is not None:
-            await self._layers.pending.publish(place)
-
-    def waiting_below(self, prefix: Prefix) -> list[QueuedShard]:
-        """What was written to chunks and waits for shards that lie below ``prefix`` now."""
-        return self._layers.pending.below(prefix) if self._layers.pending is not None else []
-
-    async def drop(self, waiting: Iterable[QueuedShard]) -> None:
-        """Forget what was written to chunks and waits for these shards, which are erased."""
-        if self._layers.pending is not None:
-            await self._layers.pending.drop(waiting)
 
     def hide(self, making: LiveArray) -> None:
         """Until `reveal`, there is nothing where this array is being made: its chunks come before its documents."""
@@ -250,16 +230,10 @@ class Hierarchy:
     # --- change -------------------------------------------------------------------------------------------------------------
 
     def _key_changed(self, key: Key) -> NodeChanges:
-        if self._roots.is_root_key(key):
-            self._roots.expire()
-            if self._reading.uses_copies:
-                # Any node may be known from the consolidated copy that this is.
-                self.forget_all()
+        self._roots.expire_for(key)
         nodes: list[NodeChange] = []
         chunks: list[tuple[NodePath, ChunkBox | Sequence[Coords]]] = []
         if (owner := self._roots.owner_of(key)) is not None:
-            # With another hierarchy there, or none, its nodes are others.
-            self._expire_below(ROOT)
             nodes.append(NodeChange(owner))
         for layout in list(self._roots.over(key)):
             path = layout.node_of_document(key)
@@ -343,6 +317,11 @@ class Hierarchy:
         """Nothing that was learnt of what is at ``path`` and below it counts any more. However much that is, it is not touched."""
         self.forgotten.add(path)
 
+    def _others_below(self, path: NodePath) -> None:
+        """Nodes there are looked for in other layouts than what is being read now."""
+        self._epoch += 1
+        self._expire_below(path)
+
     def _expire_implied(self, prefix: Prefix) -> None:
         """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
         for path in self._roots.groups_at(prefix):
@@ -356,8 +335,16 @@ class Hierarchy:
         if self._hidden and not {each.path for each in self._hidden}.isdisjoint((path, *path.ancestors())):
             return KnownNode(None, b"", float("-inf"))
         while True:
+            if self._roots.in_doubt:
+                await self._roots.layouts()
             known = self._known.get(path)
-            if known is not None and known.expires > trio.current_time() and self.forgotten.counts(path, known.learnt):
+            # `_counts`, without its calls: this is done several times for each lookup in the mount.
+            if (
+                known is not None
+                and known.expires > trio.current_time()
+                and self.forgotten.counts(path, known.learnt)
+                and (known.source.copies_read == self._roots.copies_read or self._reading.is_copied_so(path, known))
+            ):
                 return known
             underway = self._underway.get(path)
             if underway is None:
@@ -371,13 +358,14 @@ class Hierarchy:
                 del self._underway[path]
 
     def _counts(self, path: NodePath, known: KnownNode) -> bool:
-        return known.expires > trio.current_time() and self.forgotten.counts(path, known.learnt)
+        counts = known.expires > trio.current_time() and self.forgotten.counts(path, known.learnt)
+        return counts and not self._roots.in_doubt and self._reading.is_copied_so(path, known)
 
     async def _learn(self, path: NodePath) -> KnownNode:
         for _ in range(_LOOKS):
             epoch, changes = self._epoch, self.live.changes
             before = self._known.get(path)
-            node, digest, documents_ns, said = await self._read(path)
+            node, digest, documents_ns, said, source = await self._read(path)
             if changes == self.live.changes:
                 break
             # This mount has moved or ended an array: what was read may be of the one that was there before.
@@ -390,7 +378,7 @@ class Hierarchy:
         # What is not there may be on its way, or gone: that is found out each time.
         if before is not None and is_same and (live is None or isinstance(node, ArrayNode)):
             before.expires, before.learnt = expires, self.forgotten.now
-            before.documents_ns, before.said, before.folder_epoch = documents_ns, said, -1
+            before.documents_ns, before.said, before.source, before.folder_epoch = documents_ns, said, source, -1
             if live is not None:
                 self.live.say(live, said)
             return before
@@ -398,9 +386,7 @@ class Hierarchy:
             log.warning("%s: %s", path, warning)
         chunks_ns = before.chunks_ns if before is not None else None
         opened = await self.live.learnt(path, node, said, before.node if before is not None else None)
-        known = KnownNode(
-            node, digest, expires, self.forgotten.now, opened, documents_ns=documents_ns, chunks_ns=chunks_ns, said=said
-        )
+        known = KnownNode(node, digest, expires, self.forgotten.now, opened, documents_ns, chunks_ns, said, source)
         self._known.put(path, known)
         return known
 
@@ -412,25 +398,25 @@ class Hierarchy:
         self._expire(path)
         return await self.node(path)
 
-    async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said]:
-        """The node, a digest of its documents, the newest time of them, and which of them says what it is."""
+    async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said, Source]:
+        """As `Found`, with None for a node where there is none."""
         layouts = await self._roots.layouts_at(path)
-        found, probe = await self._reading.read(path, layouts, self._expected(path))
+        source = self._reading.source(path)
+        found, probe = await self._reading.read(path, layouts, self._expected(path), self._known.get(path))
         if found is not None:
             return found
         if await self._is_below_unknown_root(path, probe.read):
             return await self._read(path)
+        group, said = None, b""
         # A hierarchy with an entry point has a root group, said or not.
-        digest = hashlib.blake2b(digest_size=16)
         expected = self._expected(path)
         owner = self._roots.opened_at(path) or await probe.implied_by()
         if path == ROOT or path in self.empty_groups or owner is not None:
             owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
             attributes = self.empty_groups.attributes(path)
-            digest.update(repr(attributes).encode("utf-8", "backslashreplace"))
+            said = repr(attributes).encode("utf-8", "backslashreplace")
             group = GroupNode(path=path, dialect=owner.dialect.name, attributes=attributes, explicit=False)
-            return group, digest.digest(), None, (None, None)
-        return None, digest.digest(), None, (None, None)
+        return group, hashlib.blake2b(said, digest_size=16).digest(), None, (None, None), source
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None]) -> bool:
         """Whether ``path``, at which nothing was found, is in a hierarchy of which only its root tells, found by this."""

@@ -79,7 +79,7 @@ class Renaming:
         await self._new.check(layout if not begins_at(layout, path) else await self._new.layout_for(path.parent), new_path, path)
         for live in list(self._hierarchy.live.at_and_below(path)):
             # Not what waits for arrays that were there before: that is not told to who renames others.
-            await self._hierarchy.publish(live)
+            await self._hierarchy.queued.publish(live)
         if not begins_at(layout, path):
             await self._new.make_parents(layout, new_path)
         await self._new.keep_parent(path)

@@ -6,12 +6,17 @@ hierarchy, and folders of their own below it, in which nobody looks for other no
 
 Layouts are asked in the order of their dialects' ``priority``, whatever was found before: which of several arrays at one path counts does
 not depend on who asked for what (docs/design/010-layouts.md).
+
+A root's document may be large, for the consolidated copy in it, and changes with every edit of a node then. It is read once for all
+dialects, not parsed again while it is the same, and of what it says only what concerns nodes makes them forgotten (design/025).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
@@ -35,13 +40,40 @@ def read_only_dialects() -> frozenset[str]:
     return frozenset(each.name for each in registry.plugins("zarrfs.dialects") if not each.writable)
 
 
-class Roots:
-    """The layouts of a store, whose documents are ``stored``. What was learnt counts for ``ttl`` seconds, or until `expire`."""
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a dialect made of documents: of those under its root keys, which have the digest ``root``, the keys of ``further`` ones; of
+    all, which have the digest ``all``, the ``layout``."""
 
-    def __init__(self, dialects: Sequence[Dialect], stored: StoredDocuments, *, ttl: float) -> None:
+    root: bytes
+    further: tuple[Key, ...]
+    all: bytes = b""
+    layout: Layout | None = None
+
+
+class Roots:
+    """The layouts of a store, whose documents are ``stored``. What was learnt counts for ``ttl`` seconds, or until `expire`.
+
+    ``on_others`` is called when nodes are to be looked for in other layouts than before, with the path at and below which.
+    ``copies_read`` counts the times that a consolidated copy said something else.
+    """
+
+    def __init__(
+        self,
+        dialects: Sequence[Dialect],
+        stored: StoredDocuments,
+        *,
+        ttl: float,
+        on_others: Callable[[NodePath], None] = lambda path: None,
+    ) -> None:
         self._dialects = dialects
         self._stored = stored
         self._ttl = ttl
+        self._on_others = on_others
+        self.in_doubt = False
+        self.copies_read = 0
+        self._copies: tuple[Layout, ...] = ()
+        self._made: dict[tuple[str, Prefix], _Opened] = {}
         self._expires = float("-inf")
         self._epoch = 0
         self._underway: Flight | None = None
@@ -56,9 +88,10 @@ class Roots:
         """The layouts as they were last learnt, those whose roots lie deeper first."""
         return (*self._below.values(), *self._layouts)
 
-    def is_root_key(self, key: Key) -> bool:
-        """Whether a change of ``key`` may make another set of layouts."""
-        return key in self._keys or self.owner_of(key) is not None
+    def expire_for(self, key: Key) -> None:
+        """`expire` where a change of ``key`` may make another set of layouts."""
+        if key in self._keys or self.owner_of(key) is not None:
+            self.expire()
 
     def owner_of(self, key: Key) -> NodePath | None:
         """Where the hierarchy of its own begins that a change of ``key`` may make, change or end."""
@@ -67,9 +100,10 @@ class Roots:
         return next((layout.at for layout in self._below_over(key) if key in layout.dialect.root_keys(layout.prefix)), None)
 
     def expire(self) -> None:
-        """Look again, the next time that somebody asks."""
+        """Look again, the next time that somebody asks. Until then it is open which of the known nodes count: ``in_doubt``."""
         self._epoch += 1
         self._expires = float("-inf")
+        self.in_doubt = True
 
     async def layouts(self) -> tuple[Layout, ...]:
         """The layouts that nodes of the store may have, in the order in which they are asked."""
@@ -102,7 +136,7 @@ class Roots:
 
     def begins_at(self, layout: Layout, path: NodePath) -> bool:
         """Whether ``path`` is the root of this hierarchy, which has an entry point."""
-        return not layout.per_node and path == (layout.at if isinstance(layout, RootedLayout) else ROOT)
+        return not layout.per_node and path == _top(layout)
 
     def over(self, place: Key | Prefix) -> Iterator[Layout]:
         """The layouts, as they were last learnt, that may have something at this key or prefix, those whose roots lie deeper first."""
@@ -182,41 +216,57 @@ class Roots:
                 self._underway = None
         # What was read while something changed is not remembered, but counts for who asked.
         self._expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
+        self.in_doubt = epoch != self._epoch
 
     async def _read(self) -> None:
+        try:
+            await self._read_with(_each_once(self._stored.get_small))
+        except LargeDocument:
+            async with self._stored.turn:
+                await self._read_with(_each_once(self._stored.get))
+
+    async def _read_with(self, get: GetDocuments) -> None:
         prefix = Prefix("")
         opened: list[Layout] = []
         created: list[Layout] = []
         keys: set[Key] = set()
-        read = await self._read_at(prefix)
+        # In one batch; each dialect asks for its own again.
+        await get(tuple(dict.fromkeys(key for dialect in self._dialects for key in dialect.root_keys(prefix))))
         for dialect in self._dialects:
-            layout, looked_at = await self._open(dialect, prefix, read)
+            layout, looked_at = await self._open_with(dialect, prefix, {}, get)
             keys |= looked_at
             if layout is not None:
                 opened.append(layout)
             elif dialect.per_node:
                 created.append(dialect.create(prefix))
-        if _apart(opened) != _apart(self._opened):
-            # Folders are nodes of another hierarchy, or no longer.
-            self._below.clear()
-        for at, layout in list(self._below.items()):
-            again, _ = await self._open(layout.dialect, at.prefix)
-            if again is None:
-                del self._below[at]
-            else:
-                self._below[at] = RootedLayout(again, at)
+        # Where others are at the root, folders are nodes of another hierarchy, or no longer.
+        below = dict(self._below) if _apart(opened) == _apart(self._opened) else {}
+        again = {at: (await self._open_with(layout.dialect, at.prefix, {}, get))[0] for at, layout in below.items()}
         self._keys = frozenset(keys)
         # Nodes of those that were not found at the root may lie anywhere.
-        self._layouts = tuple(sorted((*opened, *created), key=_priority))
-        self._opened = tuple(opened)
+        self._learnt(tuple(sorted((*opened, *created), key=_priority)), tuple(opened), again)
 
-    async def _read_at(self, prefix: Prefix) -> Mapping[Key, Document | StoreAccessDenied | None]:
-        """The documents by which hierarchies with their root at ``prefix`` are known, in one batch; none where one is large."""
-        keys = tuple(dict.fromkeys(key for dialect in self._dialects for key in dialect.root_keys(prefix)))
-        try:
-            return dict.fromkeys(keys) | await self._stored.get_small(keys)
-        except LargeDocument:
-            return {}
+    def _learnt(self, layouts: tuple[Layout, ...], opened: tuple[Layout, ...], again: Mapping[NodePath, Layout | None]) -> None:
+        before, below = self._layouts, self._below
+        self._layouts, self._opened = layouts, opened
+        # A folder that was found to be a root meanwhile stays one.
+        self._below = {at: layout for at, layout in below.items() if at not in again and _apart(opened) == _apart(before)}
+        self._below |= {at: RootedLayout(layout, at) for at, layout in again.items() if layout is not None}
+        if before and [each.without_copy() for each in before] != [each.without_copy() for each in layouts]:
+            self._on_others(ROOT)
+        for at, layout in below.items():
+            if at not in self._below or self._below[at].without_copy() != layout.without_copy():
+                self._on_others(at)
+        self._made = {key: made for key, made in self._made.items() if not key[1] or NodePath(f"/{key[1][:-1]}") in self._below}
+        copies = tuple(each for each in self.known if each.copied(_top(each)) is not None)
+        if list(map(_identity, copies)) != list(map(_identity, self._copies)):
+            self.copies_read += 1
+        self._copies = copies
+
+    def copied(self, path: NodePath) -> bytes:
+        """A digest of what the consolidated copies say of ``path``; empty where there are none."""
+        said = [layout.copied(path) for layout in self._copies if layout.holds(path)]
+        return hashlib.blake2b(repr(said).encode("utf-8", "backslashreplace"), digest_size=16).digest() if said else b""
 
     async def _open(
         self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, Document | StoreAccessDenied | None] = MappingProxyType({})
@@ -236,14 +286,25 @@ class Roots:
         documents = contents({key: read.get(key) for key in keys})
         if unread := tuple(key for key in keys if key not in read):
             documents |= contents(await get(unread))
-        further = await threads.cpu(weight(documents), _further, dialect, prefix, documents)
+        root = every = await threads.cpu(weight(documents), _digest, documents)
+        made = self._made.get((dialect.name, prefix))
+        if made is not None and made.root == root:
+            further = made.further
+        else:
+            further = await threads.cpu(weight(documents), _further, dialect, prefix, documents)
         if further:
             documents |= contents(await get(further))
+            every = await threads.cpu(weight(documents), _digest, documents)
+        if made is not None and made.all == every:
+            return made.layout, {*keys, *further}
         try:
-            return await threads.cpu(weight(documents), dialect.open, prefix, documents), {*keys, *further}
+            layout = await threads.cpu(weight(documents), dialect.open, prefix, documents)
         except Exception as error:  # noqa: BLE001 - other dialects may know what it is
             reason_of(f"{prefix or '/'}: {dialect.name}", error)
-            return None, {*keys, *further}
+            layout = None
+        if not prefix or layout is not None:
+            self._made[dialect.name, prefix] = _Opened(root, further, every, layout)
+        return layout, {*keys, *further}
 
 
 def _further(dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> tuple[Key, ...]:
@@ -252,6 +313,36 @@ def _further(dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> t
     except Exception as error:  # noqa: BLE001 - other dialects may know what it is
         reason_of(f"{prefix or '/'}: {dialect.name}", error)
         return ()
+
+
+def _each_once(get: GetDocuments) -> GetDocuments:
+    """``get`` for several dialects that ask for the same documents: they are read once, and kept as long as this is."""
+    found: dict[Key, Document | StoreAccessDenied | None] = {}
+
+    async def get_once(keys: tuple[Key, ...]) -> dict[Key, Document | StoreAccessDenied]:
+        wanted = tuple(key for key in keys if key not in found)
+        if wanted:
+            read = await get(wanted)
+            found.update((key, read.get(key)) for key in wanted)
+        return {key: value for key in keys if (value := found[key]) is not None}
+
+    return get_once
+
+
+def _digest(documents: Mapping[Key, bytes]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for key, value in documents.items():
+        digest.update(f"{len(value)} {key}\0".encode("utf-8", "backslashreplace"))
+        digest.update(value)
+    return digest.digest()
+
+
+def _top(layout: Layout) -> NodePath:
+    return layout.at if isinstance(layout, RootedLayout) else ROOT
+
+
+def _identity(layout: Layout) -> int:
+    return id(layout.inner if isinstance(layout, RootedLayout) else layout)
 
 
 def _apart(layouts: Iterable[Layout]) -> set[str]:

@@ -10,6 +10,7 @@ import trio
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
+from zarrfs.dialects.json_text import LargeDocument as Large
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.probe import Document, GetDocuments, Probe
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
@@ -54,7 +55,8 @@ class StoredDocuments:
         found: dict[Key, Document | StoreAccessDenied] = {}
         for key, answer in zip(keys, answers, strict=True):
             if isinstance(answer, Got):
-                found[key] = Document(bytes(answer.value), answer.stat)
+                kind = Large if len(answer.value) > SMALL_NBYTES else bytes
+                found[key] = Document(kind(answer.value), answer.stat)
             elif isinstance(answer, Denied):
                 found[key] = answer.error
         return found

@@ -93,16 +93,16 @@ class ViewContext:
 
     async def sync_node(self, path: NodePath) -> None:
         """fsync(2) of the folder of a node: what was written to chunks in it waits no longer, wherever their keys lie."""
-        await self.hierarchy.publish(path)
+        await self.hierarchy.queued.publish(path)
         await self.store.sync([self.hierarchy.folder_of(path)])
 
     async def flush_queued(self, place: Key | Prefix) -> None:
         """Store what was written to chunks and waits for this key, or for those below this prefix, for who looks at them there. Where it
         cannot be stored (a shard may be broken, and about to be replaced) it goes on waiting."""
-        if not self.hierarchy.waits:
+        if not self.hierarchy.queued:
             return
         try:
-            await self.hierarchy.publish(place)
+            await self.hierarchy.queued.publish(place)
         except ZarrfsError as error:
             log.warning("%r is shown without the chunks that wait for it: %s", place, error)
 

@@ -19,7 +19,7 @@ What the text leaves open, and what we do:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -135,6 +135,14 @@ class V2Layout(Layout):
 
     def consolidated_names(self, path: NodePath) -> set[str] | None:
         return None if self.copy is None else set(self.copy.children.get(path, ()))
+
+    def copied(self, path: NodePath) -> object:
+        if self.copy is None:
+            return None
+        return [self.copy.documents.get(path.prefix + name) for name in _NAMES], path in self.copy.children
+
+    def without_copy(self) -> V2Layout:
+        return replace(self, copy=None)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return Prefix(self.prefix + path.prefix)

@@ -18,7 +18,7 @@ What the text leaves open, and what we do:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -129,6 +129,12 @@ class V3Layout(Layout):
 
     def consolidated_names(self, path: NodePath) -> set[str] | None:
         return None if self.copy is None else set(self.copy.children.get(path, ()))
+
+    def copied(self, path: NodePath) -> object:
+        return None if self.copy is None else (self.copy.documents.get(path), path in self.copy.children)
+
+    def without_copy(self) -> V3Layout:
+        return replace(self, copy=None)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return Prefix(self.prefix + path.prefix)

@@ -23,7 +23,7 @@ What the text leaves open, and what we do:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -163,6 +163,15 @@ class V3Draft2022Layout(Layout):
 
     def consolidated_names(self, path: NodePath) -> set[str] | None:
         return None if self.copy is None else set(self.copy.children.get(path, ()))
+
+    def copied(self, path: NodePath) -> object:
+        if self.copy is None:
+            return None
+        names = [key[len(self.prefix) :] for key in self.document_keys(path)]
+        return [self.copy.documents.get(name) for name in names], path in self.copy.children
+
+    def without_copy(self) -> V3Draft2022Layout:
+        return replace(self, copy=None)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return self.keys.chunks(path)

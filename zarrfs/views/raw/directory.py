@@ -224,7 +224,7 @@ class RawDirectory(OverlayDirectory):
 
     async def sync(self) -> None:
         with self.entered():
-            await self._context.hierarchy.publish(self.prefix)
+            await self._context.hierarchy.queued.publish(self.prefix)
             await self._store.sync([self.prefix])
 
     def emptied(self) -> None:

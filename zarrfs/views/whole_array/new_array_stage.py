@@ -288,7 +288,7 @@ class NewArrayStage(Stage):
     async def _abandon(self) -> None:
         """The file never became whole: what of it was stored goes, and the path is free again, or has its old array still."""
         if self._placing is not None:
-            await self._context.hierarchy.drop(self._context.hierarchy.waiting_below(self._placing.chunk_prefix))
+            await self._context.hierarchy.queued.drop(self._context.hierarchy.queued.below(self._placing.chunk_prefix))
             await self._placing.end()
             return
         if self._writer is not None and self._writer.stored and self._making.why_gone is None and not await self._is_whole():

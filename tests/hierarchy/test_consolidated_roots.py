@@ -1,0 +1,177 @@
+"""What an edit of a root document with a consolidated copy costs, in counts: which nodes are read again, and how often it is parsed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, trio_test
+
+from tests.support.arrays import Reading, reading
+from tests.support.stores import fill
+from tests.support.trees import read, tree_over, write
+from zarrfs.dialects import json_text
+from zarrfs.dialects.json_text import SMALL_NBYTES
+from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.model.metadata import ArrayNode
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.observed import ObservedStore
+
+ARRAY: dict[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [4],
+    "data_type": "uint8",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "fill_value": 0,
+    "codecs": [{"name": "bytes"}],
+    "attributes": {"units": "old"},
+}
+NAMES = [f"a{number:03}" for number in range(300)]
+PATHS = [ROOT, *(NodePath(f"/{name}") for name in NAMES)]
+
+
+def group(members: dict[str, Any], **attributes: Any) -> bytes:
+    copy = {"kind": "inline", "must_understand": False, "metadata": members}
+    return json.dumps(
+        {"zarr_format": 3, "node_type": "group", "attributes": attributes, "consolidated_metadata": copy}, indent=2
+    ).encode()
+
+
+VALUES = {"zarr.json": group(dict.fromkeys(NAMES, ARRAY)), **{f"{name}/zarr.json": json.dumps(ARRAY).encode() for name in NAMES}}
+
+
+async def made(values: dict[str, bytes]) -> tuple[Reading, ObservedStore]:
+    """A hierarchy over these values, all of whose nodes are known."""
+    store = ObservedStore(MemoryStore())
+    await fill(store, values)
+    r = reading(store)
+    store.subscribe(lambda change: r.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
+    await look(r)
+    return r, store
+
+
+async def look(r: Reading) -> tuple[int, int]:
+    """Look all nodes up: how many documents were parsed, and how many requests that took."""
+    assert isinstance(r.store, ObservedStore)
+    parsed, counters = r.counters.nodes_parsed, r.store.counters
+    before = counters.get_partial_values
+    for path in PATHS:
+        assert await r.hierarchy.node(path) is not None
+    return r.counters.nodes_parsed - parsed, counters.get_partial_values - before
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the large documents that were measured, which takes a second for one of ten megabytes."""
+    lengths = []
+
+    class Measured(json_text.JsonText):
+        def __init__(self, data: bytes) -> None:
+            if len(data) > SMALL_NBYTES:
+                lengths.append(len(data))
+            super().__init__(data)
+
+    monkeypatch.setattr(json_text, "JsonText", Measured)
+    return lengths
+
+
+def test_an_edit_of_the_root_forgets_no_node_that_has_its_own_document(measured: list[int]) -> None:
+    async def test() -> None:
+        r, store = await made(VALUES)
+        measured.clear()
+        await store.set(Key("zarr.json"), group(dict.fromkeys(NAMES, ARRAY), title="new"))
+        parsed, requests = await look(r)
+        assert parsed == 1
+        # The root is read as what tells the layouts, and as a node.
+        assert requests < 10
+        assert len(measured) == 2
+        root = await r.hierarchy.node(ROOT)
+        assert root is not None and root.attributes == {"title": "new"}
+
+    trio.run(test)
+
+
+def test_after_the_ttl_no_document_that_is_the_same_is_parsed_again(measured: list[int]) -> None:
+    async def test() -> None:
+        r, _ = await made(VALUES)
+        measured.clear()
+        await trio.sleep(11)
+        parsed, _ = await look(r)
+        assert parsed == 0
+        assert measured == []
+
+    trio.run(test, clock=MockClock(autojump_threshold=0))
+
+
+def test_a_large_root_is_measured_once_for_all_dialects(measured: list[int]) -> None:
+    async def test() -> None:
+        store = MemoryStore()
+        await fill(store, VALUES)
+        r = reading(store)
+        await r.hierarchy.layouts(NodePath("/a001"))
+        # By who tells the layouts, and as the document of the root node.
+        assert len(measured) == 2
+
+    trio.run(test)
+
+
+LOST = {"zarr.json": group(dict.fromkeys(NAMES, ARRAY)), **{f"{name}/c/0": bytes(2) for name in NAMES}}
+
+
+@trio_test
+async def test_of_nodes_that_are_read_from_the_copy_those_are_forgotten_of_which_it_says_something_else() -> None:
+    r, store = await made(LOST)
+    other = ARRAY | {"shape": [6]}
+    await store.set(Key("zarr.json"), group({**dict.fromkeys(NAMES, ARRAY), "a007": other}))
+    parsed, _ = await look(r)
+    assert parsed == 2
+    node = await r.hierarchy.node(NodePath("/a007"))
+    assert isinstance(node, ArrayNode) and node.metadata.shape == (6,)
+
+
+@trio_test
+async def test_a_node_comes_with_the_copy_and_goes_with_it() -> None:
+    r, store = await made(LOST)
+    path = NodePath("/late")
+    await store.set(Key("late/c/0"), bytes(2))
+    assert await r.hierarchy.node(path) is None
+    members = dict.fromkeys(NAMES, ARRAY)
+    await store.set(Key("zarr.json"), group({**members, "late": ARRAY}))
+    assert isinstance(await r.hierarchy.node(path), ArrayNode)
+    await store.set(Key("zarr.json"), group(members))
+    assert await r.hierarchy.node(path) is None
+
+
+@pytest.mark.parametrize(
+    "root", [b'{"zarr_format": 3}', b'{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0"}'], ids=["bad", "2019"]
+)
+@trio_test
+async def test_a_root_of_another_layout_ends_or_keeps_nodes_as_a_new_mount_sees_them(root: bytes) -> None:
+    r, store = await made(VALUES)
+    await store.set(Key("zarr.json"), root)
+    fresh = reading(store.inner)
+    for path in PATHS[:3]:
+        assert await r.hierarchy.node(path) == await fresh.hierarchy.node(path)
+
+
+def test_attributes_that_are_written_cost_the_root_and_one_array(measured: list[int]) -> None:
+    async def test() -> None:
+        store = MemoryStore()
+        await fill(store, VALUES)
+        async with tree_over(store) as tree:
+            for name in NAMES:
+                await read(tree, f"chunks/{name}/.zattrs")
+            before = tree.counters.nodes_parsed
+            measured.clear()
+            await write(tree, "chunks/a003/.zattrs", b'{"units": "new"}')
+            for name in NAMES:
+                await read(tree, f"chunks/{name}/.zattrs")
+            assert tree.counters.nodes_parsed - before <= 3
+            # To be changed, to tell the layouts, and as the document of the root node.
+            assert len(measured) == 3
+
+    trio.run(test)

@@ -1,0 +1,33 @@
+"""What was written to chunks and is queued until its shards are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zarrfs.arrays.queued_shard import Place, QueuedShard
+from zarrfs.arrays.shard_queue import ShardQueue
+from zarrfs.keys import Prefix
+
+
+class QueuedShards:
+    """Those in ``queue``; none where there is no queue."""
+
+    def __init__(self, queue: ShardQueue | None) -> None:
+        self._queue = queue
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    async def publish(self, place: Place) -> None:
+        """Store the shards queued at ``place``. Raises the first failure."""
+        if self._queue is not None:
+            await self._queue.publish(place)
+
+    def below(self, prefix: Prefix) -> list[QueuedShard]:
+        """Return the shards queued that lie below ``prefix`` now."""
+        return self._queue.below(prefix) if self._queue is not None else []
+
+    async def drop(self, shards: Iterable[QueuedShard]) -> None:
+        """Forget what is queued for these shards, which are erased."""
+        if self._queue is not None:
+            await self._queue.drop(shards)
