@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+import trio
 from trio.testing import trio_test
 
 from tests.support.stores import contents
-from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreUnsupported
+from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreError, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.capabilities import Capabilities
-from zarrfs.stores.values import Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import MISSING, Buffer, DirEntry, Expected, Generation, Got, KeyStat
 
 
 class LeastStore(Store):
@@ -138,3 +139,38 @@ async def test_parts_of_values_are_set_without_losing_the_rest() -> None:
 async def test_a_backend_without_holes_says_that_data_begins_where_it_was_asked() -> None:
     assert await filled().data_from(Key("a/b"), 3) == 3
     assert await filled().hold(Key("a/b")) is None
+
+
+class SlowStore(LeastStore):
+    """Notes how many requests are in flight."""
+
+    capabilities = Capabilities(suffix_ranges=False, create_only=False, match=False, width=3)
+    in_flight = most = 0
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        await trio.lowlevel.checkpoint()
+        try:
+            if key == "broken":
+                raise StoreError("no", key=key)
+            return await super().get_with_stat(key, byte_range)
+        finally:
+            self.in_flight -= 1
+
+
+@trio_test
+async def test_a_batch_has_no_more_requests_in_flight_than_the_store_takes() -> None:
+    store = SlowStore()
+    for number in range(10):
+        await store.set(Key(f"k{number}"), b"%d" % number)
+    answers = await store.get_many([(Key(f"k{number}"), ByteRange()) for number in range(12)])
+    assert [bytes(each.value) if isinstance(each, Got) else each for each in answers] == [
+        *(b"%d" % number for number in range(10)),
+        MISSING,
+        MISSING,
+    ]
+    assert store.most == 3
+    with pytest.raises(StoreError, match="no"):
+        await store.get_many([(Key("k1"), ByteRange()), (Key("broken"), ByteRange()), (Key("k2"), ByteRange())])
+    assert store.in_flight == 0

@@ -156,6 +156,7 @@ async def test_the_size_of_a_reason_is_in_bytes() -> None:
         ("sqlite:/data/x.sqldb", "x"),
         ("dbm:x.zarr.dbm", "x"),
         ("/data/x.lmdb", "x"),
+        ("/data/x.ome.OZX", "x.ome"),
         ("memory:", "array"),
         ("/", "array"),
     ],

@@ -399,17 +399,15 @@ class MountTree:
         return (ident if self.single is None else ident.partition("/")[2]).rstrip("/")
 
 
-_SUFFIXES = frozenset({"zarr", "zip", "sqlite", "sqlite3", "sqldb", "db", "lmdb", "mdb", "dbm", "n5"})
-
-
 def store_name(url: str) -> str:
     """The last part of a store's path, without ``.zarr``, ``.zip`` and the like: what a file of its root array is called."""
     # Where the last layer has no path (``x.zip|zip:``), that of the one before it.
     names = (layer.partition("?")[0].rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1] for layer in reversed(url.split("|")))
     name = next(filter(None, names), "")
+    suffixes = {suffix for plugin in registry.plugins("zarrfs.stores") for suffix in plugin.suffixes}
     while True:
         stem, dot, suffix = name.rpartition(".")
-        if not stem or not dot or suffix.lower() not in _SUFFIXES:
+        if not stem or not dot or suffix.lower() not in suffixes:
             break
         name = stem
     return name or "array"

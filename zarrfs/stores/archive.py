@@ -218,7 +218,9 @@ class ArchiveStore(Store):
         return StoreReadOnly(f"{self.url} is read-only: archives are not written", key=place)
 
 
-def archive_plugin(name: str, make: Callable[[str], Archive], claims: Callable[[str], bool], *, priority: int) -> StorePlugin:
+def archive_plugin(
+    name: str, make: Callable[[str], Archive], claims: Callable[[str], bool], *, priority: int, suffixes: tuple[str, ...]
+) -> StorePlugin:
     """The plug-in of archives that ``make(path)`` opens, which runs in a thread. A prefix may begin with the names of archives inside of
     it, each followed by ``|`` and the scheme."""
 
@@ -243,7 +245,7 @@ def archive_plugin(name: str, make: Callable[[str], Archive], claims: Callable[[
     async def open_whole(path: str, read_only: bool) -> Store:
         return await open_inside(path, "", read_only)
 
-    return StorePlugin(name, (name,), open_whole, claims=claims, priority=priority, open_inside=open_inside)
+    return StorePlugin(name, (name,), open_whole, claims=claims, priority=priority, open_inside=open_inside, suffixes=suffixes)
 
 
 class NameIndex:

@@ -137,18 +137,20 @@ class Store(abc.ABC):
         """Parts of values, each with what `stat` returns for that very value, in the order asked for and in one batch.
 
         A key that is missing and one that may not be read are answers. Raises the first other `StoreError`, when all have ended.
-        This fallback sends one request for each key, all at once.
+        This fallback sends one request for each key, `Capabilities.width` of them at once.
         """
         if len(key_ranges) == 1:
             return [await self._answer(*key_ranges[0])]
         answers: dict[int, Answer] = {}
         errors: dict[int, Exception] = {}
+        in_flight = trio.Semaphore(self.capabilities.width)
 
         async def ask(number: int, key: Key, byte_range: ByteRange) -> None:
-            try:
-                answers[number] = await self._answer(key, byte_range)
-            except Exception as error:  # noqa: BLE001 - raised below, when the others have ended
-                errors[number] = error
+            async with in_flight:
+                try:
+                    answers[number] = await self._answer(key, byte_range)
+                except Exception as error:  # noqa: BLE001 - raised below, when the others have ended
+                    errors[number] = error
 
         async with trio.open_nursery() as nursery:
             for number, (key, byte_range) in enumerate(key_ranges):
@@ -404,7 +406,7 @@ class StorePlugin:
     ``scheme:``, gives the store; it raises `StoreNotFound`, `StoreAccessDenied`. ``example(folder)`` gives the URL of a new, empty,
     writable store that keeps what it keeps below ``folder``: the conformance suite runs over every plug-in that has one.
     ``open_inside(path, prefix, read_only)`` gives what lies under a prefix of it (``x.zip|zip:prefix``): of archives, whose locations
-    are paths.
+    are paths. ``suffixes``: what names of such stores end with, in lower case and without the dot; no part of the store's name.
     """
 
     name: str
@@ -414,15 +416,16 @@ class StorePlugin:
     priority: int = 100
     example: Callable[[str], str] | None = None
     open_inside: Callable[[str, str, bool], Awaitable[Store]] | None = None
+    suffixes: tuple[str, ...] = ()
 
 
 def check_plugin(offered: object) -> None:
     """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
     if not isinstance(offered, StorePlugin):
         raise TypeError(f"a {type(offered).__name__} is no StorePlugin")
-    words = (offered.name, *offered.schemes)
+    words = (offered.name, *offered.schemes, *offered.suffixes)
     if not all(isinstance(word, str) for word in words) or not isinstance(offered.priority, int):
-        raise TypeError("its name and schemes have to be strings, and its priority an integer")
+        raise TypeError("its name, schemes and suffixes have to be strings, and its priority an integer")
     if not callable(offered.open) or not all(each is None or callable(each) for each in (offered.claims, offered.open_inside)):
         raise TypeError("what opens stores, or claims them, has to be callable")
 

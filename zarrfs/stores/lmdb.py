@@ -239,4 +239,4 @@ def _claims(path: str) -> bool:
     return any(begins_with(data, magic, at) for magic in (_MAGIC, _FOREIGN) for at in (12, _AT))
 
 
-PLUGIN = archive_plugin("lmdb", LmdbArchive, _claims, priority=250)
+PLUGIN = archive_plugin("lmdb", LmdbArchive, _claims, priority=250, suffixes=("lmdb", "mdb"))

@@ -402,4 +402,4 @@ def _claims(path: str) -> bool:
     return begins_with(path, _MAGIC)
 
 
-PLUGIN = archive_plugin("sqlite", SqliteArchive, _claims, priority=200)
+PLUGIN = archive_plugin("sqlite", SqliteArchive, _claims, priority=200, suffixes=("sqlite", "sqlite3", "sqldb", "db"))

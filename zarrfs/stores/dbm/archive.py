@@ -113,4 +113,4 @@ def _archive(path: str) -> Archive:
     raise StoreNotFound(f"there is no DBM {path}: it would be the files {path}.dat and {path}.dir", key=path)
 
 
-PLUGIN = archive_plugin("dbm", _archive, _claims, priority=400)
+PLUGIN = archive_plugin("dbm", _archive, _claims, priority=400, suffixes=("dbm", "db"))

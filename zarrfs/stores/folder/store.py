@@ -447,4 +447,4 @@ def _example(below: str) -> str:
     return tempfile.mkdtemp(prefix="folder-", dir=below)
 
 
-PLUGIN = StorePlugin("folder", ("file",), _open, claims=os.path.isdir, priority=1000, example=_example)
+PLUGIN = StorePlugin("folder", ("file",), _open, claims=os.path.isdir, priority=1000, example=_example, suffixes=("zarr", "n5"))

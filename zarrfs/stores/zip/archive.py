@@ -85,4 +85,4 @@ def _archive(path: str) -> ZipArchive:
     return ZipArchive(ArchiveFile(path))
 
 
-PLUGIN = archive_plugin("zip", _archive, _claims, priority=300)
+PLUGIN = archive_plugin("zip", _archive, _claims, priority=300, suffixes=("zip", "ozx"))
