@@ -47,6 +47,7 @@ if [ "${ZARRFS_REQUIRE_FUSE:-}" = 1 ]; then
     command -v gdalinfo >/dev/null || missing+=(gdal-bin)
     command -v ncdump >/dev/null || missing+=(netcdf-bin)
     command -v getfattr >/dev/null || missing+=(attr)
+    PATH=$PATH:/usr/sbin command -v mkfs.btrfs >/dev/null || missing+=(btrfs-progs)
     command -v systemd-analyze >/dev/null || missing+=(systemd)
 fi
 
