@@ -21,7 +21,7 @@ from tests.support.stores import fill
 from tests.support.trees import read, tree_over, walk
 from tests.views.test_npy_write import ANEW, Elements, Full, data_offset, in_zarr, npy, opened, operations
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.queued import QueuedShards
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory
@@ -346,17 +346,17 @@ async def test_what_is_written_while_an_array_is_renamed_goes_along(
         async with opened(tree, "chunks/a/0") as handle:
             await handle.write(0, bytes(16))
             await handle.flush()
-        publish = Hierarchy.publish
+        publish = QueuedShards.publish
 
-        async def and_then_written(hierarchy: Hierarchy, place: Key | Prefix) -> None:
+        async def and_then_written(queued: QueuedShards, place: Key | Prefix) -> None:
             monkeypatch.undo()
-            await publish(hierarchy, place)
+            await publish(queued, place)
             for name in "ab":
                 async with opened(tree, f"chunks/{name}/1") as handle:
                     await handle.write(0, np.full(4, ord(name), "<i4").tobytes())
                     await handle.flush()
 
-        monkeypatch.setattr(Hierarchy, "publish", and_then_written)
+        monkeypatch.setattr(QueuedShards, "publish", and_then_written)
         folder = await walk(tree, "npy")
         assert isinstance(folder, Directory)
         await folder.rename("a.npy", folder, f"{name}.npy")

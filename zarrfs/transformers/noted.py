@@ -24,7 +24,8 @@ class NotedStore(InterceptingStore):
         self.operations = InFlight()
 
     async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
-        begun = self.operations.begin(operation.name, *operation.places)
+        written = [_Nbytes(operation.nbytes)] if operation.nbytes else []
+        begun = self.operations.begin(operation.name, *operation.places, *written)
         try:
             return await begin()
         finally:
@@ -32,6 +33,13 @@ class NotedStore(InterceptingStore):
 
     def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:
         return _Listing(entries, self.operations, operation.name, *operation.places)
+
+
+class _Nbytes(int):
+    """What stands for a value: never the value itself."""
+
+    def __repr__(self) -> str:
+        return f"{int(self)} bytes"
 
 
 class _Listing(AsyncIterator[T], Generic[T]):
