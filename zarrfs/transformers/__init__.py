@@ -1,1 +1,1 @@
-"""Transformers: a store in, a store out, with one thing added. They are stacked by whoever opens the store."""
+"""Transformers: stores that wrap a store and add one function each. The opener of a store stacks them."""

@@ -1,4 +1,4 @@
-"""What was asked of a store, in counts: they do not depend on the machine, so tests and users may hold them against a bound."""
+"""Counts of store operations: independent of the machine, so tests and users can compare them with a bound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StoreCounters:
-    """Operations begun since the store was opened, by kind, and bytes of values that went in and came out."""
+    """Operations started since the store was opened, by kind, and bytes of values read and written."""
 
     get: int = 0
     get_partial_values: int = 0
@@ -35,6 +35,6 @@ class StoreCounters:
 
     @property
     def changes(self) -> int:
-        """Operations that change a store."""
+        """Number of operations that change a store."""
         several = self.set_partial_values + self.erase_values + self.erase_prefix + self.rename_prefix
         return self.set + self.copy + self.erase + self.rename + several + self.make_prefix + self.remove_prefix + self.set_times

@@ -1,11 +1,11 @@
-"""A store each of whose operations ends by a deadline.
+"""A store whose operations end by a deadline.
 
-A read that takes too long is cancelled. A write is not: whether it takes effect is decided elsewhere, and a cancelled thread or request
-goes on regardless. So every write runs in a task of its own, which goes on when its caller has given up (after the deadline, or because
-it was cancelled itself); until it ends, later writes to the same place wait for it, so that an old value never overtakes a new one.
-That waiting counts against their own deadline.
+A read that exceeds its deadline is cancelled. A write is not, because a cancelled thread or request continues and may still take
+effect. Each write therefore runs in its own task, which continues when its caller gives up (by deadline or cancellation). Until it
+ends, later writes to the same keys wait for it, so that an old value never overwrites a newer one. This wait counts against their
+deadline.
 
-A store that answers nothing is not waited for again and again: `zarrfs.transformers.health` says what is asked of it then.
+Requests to a store that does not answer fail early; `zarrfs.transformers.health` defines when.
 """
 
 from __future__ import annotations
@@ -31,25 +31,24 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PORTION = 256
-"""Entries of a listing that share one deadline: setting one for each entry would cost more than the entry."""
+"""Entries of a listing that share one deadline: a deadline for each entry would cost more than the entry."""
 
 _MOST_PARTS = 100
-"""Of a store, whose health is known. The parts are its author's to choose."""
+"""Limit on the parts of a store whose health is tracked. The author of the store chooses the parts."""
 
 
 class Tasks(Protocol):
-    """What begins tasks in the background: a `trio.Nursery`, or what is like one."""
+    """Starts tasks in the background: a `trio.Nursery` or an equivalent."""
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], /, *args: Any, name: object = None) -> None:
         """Run ``function(*args)``."""
 
 
 class DeadlineStore(InterceptingStore):
-    """Every operation of ``inner`` ends within ``seconds``, else `StoreTimeout`; a listing must go on at least so often. While the store
-    hangs, operations fail at once.
+    """Limits every operation of ``inner``, and the wait for each portion of a listing, to ``seconds``; then raises `StoreTimeout`.
 
-    Writes run in ``nursery``, which the caller keeps open for as long as the store is used; cancelling it gives up what is still
-    under way.
+    While the store hangs, operations fail at once. Writes run in ``nursery``, which the caller keeps open while the store is in use;
+    cancelling it abandons the writes in flight.
     """
 
     def __init__(self, inner: Store, seconds: float, nursery: Tasks) -> None:
@@ -57,7 +56,7 @@ class DeadlineStore(InterceptingStore):
         self.seconds = seconds
         self._nursery = nursery
         self._health: dict[str, StoreHealth] = {}
-        # Writes whose caller has gone. The rest need no fence: two writes of which nobody has seen the end have no order.
+        # Writes whose caller has given up. Others need no fence: two writes whose ends were not observed have no order.
         self._abandoned: list[_Write] = []
 
     async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
@@ -66,7 +65,7 @@ class DeadlineStore(InterceptingStore):
             case Kind.CHANGES:
                 return await self._write(operation.doing, places, begin)
             case Kind.SYNC:
-                # It overtakes nothing: what is under way was not synced, and nothing waits for it.
+                # A sync needs no order: writes in flight are not part of it, and no later write depends on it.
                 return await self._write(operation.doing, (), begin)
             case Kind.VALUES:
                 return await self._read(Subject.VALUES, operation.doing, places, begin)
@@ -103,7 +102,7 @@ class DeadlineStore(InterceptingStore):
         except WouldWait:
             return await super().stat(key)
 
-    # --- operations on nothing ask nothing ----------------------------------------------------------------------------------
+    # --- empty operations send no request ----------------------------------------------------------------------------------
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         if pieces := list(key_start_values):
@@ -121,14 +120,14 @@ class DeadlineStore(InterceptingStore):
 
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
-        """The deadline is for getting the lock; it may be held for longer."""
+        """Lock ``key``; the deadline applies to acquiring the lock, not to holding it."""
         lock = self.inner.exclusive(key)
         await self._read(Subject.LOCKS, f"locking {key!r}", (key,), lock.__aenter__)
         try:
             yield
         finally:
             if any(write.touches((key,)) for write in self._abandoned):
-                # Whoever has the lock next, here or in another process, must not be overtaken by what was written under this one.
+                # Abandoned writes must not overwrite those of the next holder of the lock, in this process or another.
                 self._nursery.start_soon(self._unlock_later, key, lock, name=f"store: unlocking {key!r}")
             else:
                 await lock.__aexit__(None, None, None)
@@ -199,7 +198,7 @@ class DeadlineStore(InterceptingStore):
                 raise write.error
             result: T = write.result
             return result
-        # What waited behind an earlier write was not asked of the store.
+        # A write that only waited for an earlier one never reached the store.
         if began is not None:
             self._health_of(places).missed(Subject.CHANGES, places, began)
         raise self._timeout(doing, places)
@@ -211,7 +210,7 @@ class DeadlineStore(InterceptingStore):
         return patience
 
     def _health_of(self, places: tuple[Target, ...]) -> StoreHealth:
-        """Of the part of the store that the first of them is in."""
+        """Return the health of the part of the store that contains the first of ``places``."""
         part = self.inner.part_of(places[0]) if places else ""
         health = self._health.get(part)
         if health is None:
@@ -257,7 +256,7 @@ class DeadlineStore(InterceptingStore):
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """A write under way. ``result`` and ``error`` are meaningful when it has ended."""
+    """A write in flight. ``result`` and ``error`` are valid once it has ended."""
 
     doing: str
     places: tuple[Key | Prefix, ...]
@@ -267,7 +266,7 @@ class _Write:
     error: Exception | None = None
 
     def touches(self, places: tuple[Key | Prefix, ...]) -> bool:
-        """Whether a key of one is a key of the other."""
+        """Return True if a key of one is a key of the other."""
         return any(_meet(mine, other) for mine in self.places for other in places)
 
 
@@ -280,7 +279,7 @@ def _meet(one: Key | Prefix, other: Key | Prefix) -> bool:
 
 
 async def _fill(portion: list[T], entries: AsyncIterator[T]) -> bool:
-    """Append the next entries to ``portion``; whether there may be more."""
+    """Append the next entries to ``portion``; return True if more may follow."""
     async for entry in entries:
         portion.append(entry)
         if len(portion) == _PORTION:

@@ -1,4 +1,4 @@
-"""A store that does what another store does: the base of transformers."""
+"""A store that forwards to another store: the base of transformers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation,
 
 
 class ForwardingStore(Store):
-    """Every operation goes to ``inner``, which is closed with this store.
+    """Forwards every operation to ``inner``, and closes it with this store.
 
-    Operations arrive whole: `set_partial_values` here is `set_partial_values` there, never its fallback of gets and sets.
+    Operations are forwarded whole: `set_partial_values` calls `set_partial_values` of ``inner``, never its fallback to gets and sets.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -126,8 +126,10 @@ class ForwardingStore(Store):
 
 
 class TransparentStore(ForwardingStore):
-    """Has nothing to do with what ``inner`` answers at once, without waiting. A store that changes, counts or refuses what is read is
-    none: the answer would pass it by."""
+    """Also forwards the operations that answer without waiting (``*_now``).
+
+    A store that changes, counts or refuses reads overrides these, or derives from `ForwardingStore`; else such answers bypass it.
+    """
 
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None

@@ -1,4 +1,4 @@
-"""The keys of a grid among the other keys of a store: which are chunk keys, and which prefixes cut through the grid.
+"""Keys of a grid among the other keys of a store: chunk keys, and prefixes that cut through the grid.
 
 data/root/                    above the grid
 data/root/foo/                the grid's own prefix: every chunk key begins with it
@@ -19,39 +19,38 @@ from zarrfs.model.chunk_key import ChunkKeyEncoding
 
 @dataclass(frozen=True, slots=True)
 class GridKeys:
-    """The chunk keys of a grid of ``grid_shape``: ``prefix`` and what ``encoding`` makes of the coordinates."""
+    """Chunk keys of a grid of ``grid_shape``: ``prefix`` followed by the ``encoding`` of the coordinates."""
 
     prefix: Prefix
     encoding: ChunkKeyEncoding
     grid_shape: Shape
 
     def key(self, coords: Coords) -> Key:
-        """The key of a chunk."""
+        """Return the key of a chunk."""
         return self.prefix.key(self.encoding.encode(coords))
 
     def decode(self, key: str) -> Coords | None:
-        """The coordinates that ``key`` says, inside of the grid or not; None for what is no chunk key of so many dimensions."""
+        """Return the coordinates in ``key``, inside the grid or not; None if it is not a chunk key of this number of dimensions."""
         if not key.startswith(self.prefix):
             return None
         return self.encoding.decode(key[len(self.prefix) :], len(self.grid_shape))
 
     def holds(self, coords: Coords) -> bool:
-        """Whether the coordinates are inside of the grid."""
+        """Return True if the coordinates are inside the grid."""
         return in_grid(coords, self.grid_shape)
 
     def holds_some(self, lead: Coords) -> bool:
-        """Whether the grid has chunks that begin with these indices."""
+        """Return True if the grid has chunks that begin with these indices."""
         return all(index < extent for index, extent in zip(lead, self.grid_shape, strict=False)) and 0 not in self.grid_shape
 
     def lies_below(self, prefix: Prefix) -> bool:
-        """Whether ``prefix`` is above the grid: the grid's own begins with it, and goes on."""
+        """Return True if ``prefix`` is above the grid: a proper prefix of the grid's own prefix."""
         return len(prefix) < len(self.prefix) and self.prefix.startswith(prefix)
 
     def lead(self, prefix: Prefix) -> Coords | None:
-        """The first indices of every chunk key that begins with ``prefix`` (none for the grid's own prefix, or a part of the key in
-        front of the indices), inside of the grid or not; None when no chunk key begins with it.
+        """Return the leading indices common to chunk keys that begin with ``prefix``, inside the grid or not; None without such keys.
 
-        For a prefix that is not above the grid.
+        It is empty for the grid's own prefix, and for a part of the key in front of the indices. ``prefix`` is not above the grid.
         """
         if not prefix.startswith(self.prefix):
             return None
@@ -67,19 +66,19 @@ class GridKeys:
         return self.encoding.decode(relative[:-1] + self.encoding.suffix, length)
 
     def below(self, lead: Coords) -> Prefix:
-        """The prefix of the chunk keys whose first indices are ``lead``, fewer than all; the grid's own where indices make none."""
+        """Return the prefix of chunk keys whose first indices are ``lead``, not all; the grid's own if indices form no prefixes."""
         if not lead or self.encoding.separator != "/":
             return self.prefix
         return Prefix(f"{self.prefix}{self.encoding.prefix}{'/'.join(map(str, lead))}/")
 
     def name(self, prefix: Prefix, coords: Coords) -> tuple[str, bool]:
-        """What stands in a listing of ``prefix``, which a chunk's key begins with, because of that chunk; whether it is a prefix."""
+        """Return the entry of a chunk in a listing of ``prefix``, with which its key begins, and whether it is a prefix."""
         name, slash, _ = self.key(coords)[len(prefix) :].partition("/")
         return name, bool(slash)
 
 
 def leads(ranges: Sequence[range], most: int) -> Iterator[Coords]:
-    """All indices out of ``ranges``, one a dimension; if these are more than ``most``, only the first ones that all have in common."""
+    """Yield all index tuples out of ``ranges``, one per dimension; beyond ``most``, only the leading indices common to all."""
     count = 1
     for each in ranges:
         count *= len(each)

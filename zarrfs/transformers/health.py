@@ -1,18 +1,18 @@
-"""Whether a store answers at all: a circuit breaker for the requests of a mount (docs/design/015-hung-stores.md).
+"""Detection of stores that do not answer: a circuit breaker for the requests of a mount (docs/design/015-hung-stores.md).
 
-A request that misses its deadline is evidence against its key alone, for as long as others of its kind are answered. When none was
-answered since it began, the store counts as hung for that kind of request:
+A request that misses its deadline is evidence against its key alone, as long as others of its kind are answered. If none was
+answered since the request began, the store counts as hung for that kind of request:
 
     ANSWERS   every request goes to the store
     HUNG      a request fails at once; a probe asks the store, at most once in `PAUSE` seconds and only while there are requests
               (a request that finds a new probe waits for it, `GRACE` seconds at most); any answer ends the state
 
-A key that missed a deadline is not waited for twice: for a moment the next request for it gets `GRACE` seconds, and once that was too
-little, none. The kernel repeats a read that failed, page by page and one reader after the other.
+A key that missed a deadline does not cost a second one: for `PAUSE` seconds the next request for it gets `GRACE` seconds, and if that
+was too little, none. The kernel repeats a failed read page by page, one reader after the other.
 
 Kinds are separate because backends are: names may come from a cache, writes may hang where reads do not. A change cannot be tried on
-another key, so two keys are needed before changes count as hung by themselves; where neither values nor names are answered, changes
-are not tried either.
+another key, so changes count as hung by themselves only after two keys were not answered; if neither values nor names are answered,
+changes are not tried either.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ log = logging.getLogger(__name__)
 Target = Key | Prefix
 
 PAUSE = 1.0
-"""Seconds between the beginnings of two probes, and during which a key that missed its deadline is not waited for again."""
+"""Seconds between the starts of two probes, and during which a key that missed its deadline gets `GRACE` at most."""
 GRACE = 0.25
 """Seconds that a request waits for a probe, or for a key that has just missed its deadline."""
 
-# Up to so many keys without an answer may be slow ones: then another key is probed.
+# Up to this number of unanswered keys may merely be slow; then another key is probed.
 _FEW = 4
-# Changes to so many keys without an answer count as a store that takes none.
+# Unanswered changes of this number of keys count as a store that accepts no changes.
 _ENOUGH_CHANGES = 2
 _MAX_LATE = 10_000
-# Probed where nothing else was answered yet. That it is not there is an answer, too.
+# Probed before any other key was answered. Their absence is an answer, too.
 _USUAL_KEYS = ("zarr.json", ".zgroup")
 
 
 class Subject(enum.Enum):
-    """What a request is about. Locks are evidence of nothing: another mount may hold one for as long as it likes."""
+    """Subject of a request. Locks are no evidence: another mount may hold one indefinitely."""
 
     VALUES = "values"
     NAMES = "names"
@@ -56,7 +56,7 @@ class Subject(enum.Enum):
 
 @dataclass(slots=True)
 class _Circuit:
-    """Requests of one kind. ``unanswered``: places asked in vain since the last answer; ``last``: a place that was answered."""
+    """State of one kind of request: ``unanswered`` places since the last answer; ``last``, a place that was answered."""
 
     answered_at: float = float("-inf")
     unanswered: set[Target | None] = field(default_factory=set)
@@ -71,17 +71,17 @@ class _Circuit:
 
 @dataclass(slots=True)
 class _Late:
-    """A request that missed its deadline. ``tried``: the same request has failed again since."""
+    """A request that missed its deadline; ``tried`` is True if it was repeated and failed again."""
 
     until: float
     tried: bool = False
 
 
 class StoreHealth:
-    """The health of the store called ``name``, each of whose requests has ``seconds``.
+    """The health of the store called ``name``, each of whose requests may take ``seconds``.
 
-    ``ask(kind, place)`` sends the smallest request there is, for `VALUES` and `NAMES`; ``start_soon`` runs it in the background.
-    ``part``: of which part of a store this is the health (see `Store.part_of`).
+    ``ask(kind, place)`` sends the smallest request of kind `VALUES` or `NAMES`; ``start_soon`` runs it in the background. ``part`` is the
+    part of the store (`Store.part_of`) that this health is of.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class StoreHealth:
             if now < self._changes.next_probe:
                 return None
             if kind is Subject.CHANGES:
-                # This one is the probe.
+                # This request is the probe.
                 self._changes.next_probe = now + self._seconds
         return self._seconds
 
     def answered(self, kind: Subject, places: tuple[Target, ...]) -> None:
-        """Note that the store answered a request, whatever it said."""
+        """Record that the store answered a request, with a result or an error."""
         circuit = self._circuits.get(kind)
         if circuit is None:
             return
@@ -141,7 +141,7 @@ class StoreHealth:
                 self._late.pop((kind, (place,)), None)
 
     def missed(self, kind: Subject, places: tuple[Target, ...], began: float) -> None:
-        """Note that a request for ``places`` that ``began`` at this time got no answer."""
+        """Record that a request for ``places`` that started at ``began`` got no answer."""
         now = trio.current_time()
         circuit = self._circuits.get(kind)
         if circuit is not None:
@@ -154,7 +154,7 @@ class StoreHealth:
             self._suspect(Subject.CHANGES, began, now + self._pause)
 
     def given_up(self, kind: Subject, places: tuple[Target, ...], began: float) -> None:
-        """Note that the backend, which has a deadline of its own, gave a request up. That it is busy, said at once, is an answer."""
+        """Record that the backend gave up a request by its own deadline; an immediate "busy" counts as an answer."""
         if trio.current_time() - began < self._pause:
             self.answered(kind, places)
         else:
@@ -169,7 +169,7 @@ class StoreHealth:
         same = self._late.get((kind, places))
         if same is not None and same.tried and now < same.until:
             return None
-        # Of several keys any may have been the slow one: one that was not answers now.
+        # Any of several keys may have been the slow one; a request without it is answered now.
         each = [self._late.get((kind, (place,))) for place in places]
         return self._grace if all(late is not None and now < late.until for late in each) else self._seconds
 
@@ -188,7 +188,7 @@ class StoreHealth:
 
     @property
     def _all_hung(self) -> bool:
-        """True if neither values nor names are answered, and no change was since."""
+        """Return True if neither values nor names are answered, and no change was since."""
         since = (self._values.hung_since, self._names.hung_since)
         return all(each is not None and each >= self._changes.answered_at for each in since)
 
@@ -207,7 +207,7 @@ class StoreHealth:
             circuit.answers.set()
 
     async def _answers_again(self, kind: Subject, places: tuple[Target, ...]) -> bool:
-        """Whether the store answers; a new probe is waited for."""
+        """Return True if the store answers; wait for a new probe first."""
         circuit = self._circuits[kind]
         if circuit.hung_since is None:
             return True
@@ -218,7 +218,7 @@ class StoreHealth:
                 return True
         if not circuit.logged:
             circuit.logged = True
-            log.info("%s: %s: no request was answered for %g s: all fail until one is", self._name, kind.value, self._seconds)
+            log.info("%s: %s: no request answered for %g s, failing all until one is", self._name, kind.value, self._seconds)
         return False
 
     def _probe_if_due(self, kind: Subject, places: tuple[Target, ...]) -> None:
@@ -228,8 +228,10 @@ class StoreHealth:
             self._start_soon(self._probe, kind, self._place_to_probe(kind, places), not circuit.has_patient_probe)
 
     async def _probe(self, kind: Subject, place: Target, patient: bool) -> None:
-        """Ask for one place. One probe waits as long as any request may; beside it, later ones give way to each other, since an answer
-        may have been lost for good."""
+        """Probe one place.
+
+        A patient probe waits as long as a request may. Beside it, each later probe replaces the one before, since an answer may be lost.
+        """
         circuit = self._circuits[kind]
         if patient:
             circuit.has_patient_probe = True
@@ -247,7 +249,7 @@ class StoreHealth:
                 circuit.has_patient_probe = False
 
     def _place_to_probe(self, kind: Subject, places: tuple[Target, ...]) -> Target:
-        """What is asked for, unless that may be what is slow."""
+        """Return the place to probe: a requested one, unless it may itself be slow."""
         place = next((each for each in places if kind is Subject.NAMES or isinstance(each, Key)), None)
         circuit = self._circuits[kind]
         if place is not None and ((kind, (place,)) not in self._late or len(circuit.unanswered) >= _FEW):

@@ -1,4 +1,4 @@
-"""A store each of whose operations passes through one method: the base of deadline, observation, read-only and what is under way."""
+"""A store whose operations all pass through one method: the base of deadline, observation, read-only and tracking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Kind(enum.Enum):
-    """What an operation does: read values, look up or list names, change the store, make changes durable."""
+    """Kind of an operation: read values, look up or list names, change the store, make changes durable."""
 
     VALUES = "values"
     NAMES = "names"
@@ -23,7 +23,7 @@ class Kind(enum.Enum):
 
 
 class Operation(NamedTuple):
-    """An operation of a store. ``name``: of the method; ``places``: the keys and prefixes, each once; ``nbytes``: of values set."""
+    """An operation of a store: method ``name``, keys and prefixes ``places`` (each once), ``nbytes`` of values set."""
 
     name: str
     kind: Kind
@@ -32,7 +32,7 @@ class Operation(NamedTuple):
 
     @property
     def doing(self) -> str:
-        """Return the operation in words, for messages."""
+        """Return the operation as a phrase for messages, such as ``reading 'a/c/0'``."""
         form = _WORDS.get(self.name, f"{self.name} {{0!r}}")
         return form.format(*self.places) if self.places else form.partition(" {0")[0]
 
@@ -71,11 +71,11 @@ _WORDS = {
 class InterceptingStore(TransparentStore):
     """Sends every operation of ``inner`` that waits through `intercept`, and every listing through `intercept_listing`.
 
-    Locks (`exclusive`), held values, and answers at hand (``*_now``) pass by: a subclass overrides these where it needs them.
+    Locks (`exclusive`), held values, and answers without waiting (``*_now``) bypass both; a subclass overrides these where needed.
     """
 
     async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``begin()``, which starts the operation of ``inner``, returns."""
+        """Return the result of ``begin()``, which starts the operation of ``inner``."""
         return await begin()
 
     def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:

@@ -1,7 +1,7 @@
-"""A store that knows which of its operations are under way.
+"""A store that tracks its operations in flight.
 
-It stands below the deadline, where an operation is under way until it has ended, and not until somebody has given it up. What is answered
-at once (`get_with_stat_now` and the like) never is.
+It is stacked below the deadline, so that an operation is in flight until it ends, not until its caller gives up. Operations that
+answer without waiting (`get_with_stat_now` and the like) are never in flight.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class NotedStore(InterceptingStore):
-    """``operations``: those under way, as their name, and the keys and prefixes."""
+    """``operations`` are those in flight: the name of each, and its keys and prefixes."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -43,7 +43,7 @@ class _Nbytes(int):
 
 
 class _Listing(AsyncIterator[T], Generic[T]):
-    """``entries``, under way while the next of them is waited for."""
+    """Forwards ``entries``; in flight while the caller waits for the next one."""
 
     def __init__(self, entries: AsyncIterator[T], operations: InFlight, *what: object) -> None:
         self._entries = entries

@@ -1,10 +1,10 @@
-"""A store that counts what is asked of it and tells what changes in it.
+"""A store that counts operations and publishes changes.
 
-The change stream of a mount: its own writes are seen here as they succeed, and what others change comes in through
-`ObservedStore.follow`, where the backend tells of it. Subscribers are plain functions, called before the operation
-returns, so that a view that answers after it answers with the new value.
+This is the change stream of a mount: it publishes the mount's own writes when they succeed, and changes by other programs
+through `ObservedStore.follow`, where the backend reports them. Subscribers are plain functions, called before the operation
+returns, so that a view that answers afterwards answers with the new value.
 
-Below a `zarrfs.transformers.deadline.DeadlineStore` it also tells of a write that took effect after its caller had given up.
+Below a `zarrfs.transformers.deadline.DeadlineStore` it also publishes a write that took effect after its caller had given up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Operations that may fail after they have changed something, and of these the ones whose refusal (`_REFUSALS`) comes before that.
+# Operations that may fail after a partial change; those that may be refused (`_REFUSALS`) are refused before any change.
 _OF_SEVERAL = frozenset({"set_partial_values", "erase_values", "erase_prefix", "rename_prefix", "exchange_prefixes"})
 _REFUSABLE = frozenset({"rename_prefix", "exchange_prefixes"})
 _REFUSALS = (StoreUnsupported, KeyConflict, StoreNotFound)
@@ -43,10 +43,10 @@ _COUNTED_AS = {
 
 
 class ObservedStore(InterceptingStore):
-    """Counts in ``counters``; tells subscribers of every change.
+    """Counts operations in ``counters``; publishes every change to subscribers.
 
-    An operation on one key is told when it has succeeded. One on several may fail after it has changed some of them: then these
-    changes are told as ``"unknown"``.
+    An operation on one key publishes its change when it succeeds. One on several keys may fail after a partial change; it then publishes
+    ``"unknown"`` for each of its keys.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -55,13 +55,16 @@ class ObservedStore(InterceptingStore):
         self._subscribers: list[Callable[[Change], None]] = []
 
     def subscribe(self, subscriber: Callable[[Change], None]) -> Callable[[], None]:
-        """Call ``subscriber`` with every change from now on, until what this returns is called. What it raises is logged."""
+        """Call ``subscriber`` with every change until the returned function is called; log the exceptions it raises."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
     async def follow(self, watching: Callable[[bool], None]) -> None:
-        """Announce what others change in the backend, for as long as it tells. ``watching(True)`` is called when from then on nothing
-        is missed, ``watching(False)`` when that is no longer so, also when this is cancelled."""
+        """Publish changes by other programs for as long as the backend reports them.
+
+        ``watching(True)`` is called when from then on no change is missed; ``watching(False)`` when this no longer holds, also on
+        cancellation.
+        """
         complete = False
 
         def told(changes: Sequence[Change]) -> None:
@@ -78,7 +81,7 @@ class ObservedStore(InterceptingStore):
                 watching(False)
 
     def announce(self, *changes: Change) -> None:
-        """Tell the subscribers."""
+        """Publish ``changes`` to the subscribers."""
         for change in changes:
             for subscriber in tuple(self._subscribers):
                 try:
@@ -92,7 +95,7 @@ class ObservedStore(InterceptingStore):
             result = await begin()
         except BaseException as error:
             if operation.name in _OF_SEVERAL and not (operation.name in _REFUSABLE and isinstance(error, _REFUSALS)):
-                # It may have taken effect all the same, or in part.
+                # The change may have taken effect, wholly or in part.
                 self.announce(*(Change(place, "unknown") for place in operation.places))
             raise
         self.counters.bytes_written += operation.nbytes
@@ -116,7 +119,7 @@ class ObservedStore(InterceptingStore):
         self._count("hold")
         return _CountedHeld(held, self.counters)
 
-    # Counted when they have answered: what would have to wait is asked again, and counted then.
+    # Counted once answered: an operation that would have to wait is repeated, and counted then.
 
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -165,7 +168,7 @@ def _nbytes_of(answers: Iterable[Answer]) -> int:
 
 
 def _changes(operation: Operation, result: Any) -> Iterator[Change]:
-    """The changes that an operation which has succeeded made."""
+    """Return the changes of an operation that has succeeded."""
     places = operation.places
     match operation.name:
         case "rename":
@@ -174,7 +177,7 @@ def _changes(operation: Operation, result: Any) -> Iterator[Change]:
             if result:
                 yield from _moves(*places)
             elif places[0] != places[1]:
-                # What there is of it in this mount only goes there all the same.
+                # State of this mount that is not in the store moves nevertheless.
                 yield Change(places[0], "moved", new_place=places[1])
         case "exchange_prefixes":
             for place in places:
@@ -195,7 +198,7 @@ def _moves(old: Key | Prefix, new: Key | Prefix) -> Iterator[Change]:
         yield Change(old, "erase", of_move=True)
         yield Change(new, "set", of_move=True)
     elif old.startswith(APART) or new.startswith(APART):
-        # To whoever sees the store it came, or went.
+        # To observers of the store, the value appears or disappears.
         yield Change(old, "erase")
         yield Change(new, "set")
     elif old != new:
@@ -205,7 +208,7 @@ def _moves(old: Key | Prefix, new: Key | Prefix) -> Iterator[Change]:
 
 
 class _CountedHeld(Held):
-    """Counts what is read of ``inner``, as one read: nothing is looked up any more."""
+    """Counts all reads of ``inner`` as one: a held value needs no further look-up."""
 
     def __init__(self, inner: Held, counters: StoreCounters) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""A store that cannot be written, whatever the backend allows."""
+"""A store that refuses writes, whatever the backend allows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ReadOnlyStore(InterceptingStore):
         return await begin()
 
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        """Nothing was written through this store, so that everything is as durable as it was found."""
+        """Do nothing: without writes through this store, no value is less durable than before."""
 
     async def sync_all(self) -> None:
-        """See `sync`."""
+        """Do nothing, as `sync`."""
 
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         raise self._refusal(key)

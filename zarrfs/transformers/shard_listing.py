@@ -1,8 +1,8 @@
-"""Which keys there are in front of shards: listings that tell what is there and nothing else.
+"""Exact listings of the chunk keys in front of shards.
 
 Source: v3 core 2022, "Sharding storage transformer (version 1.0)", "API implementation": ``list_prefix`` and ``list_dir``. The text
-allows ``list_dir`` to name prefixes that hold nothing. This one does not: indexes are read until each prefix that there may be was
-found, or all of them are read.
+allows ``list_dir`` to name empty prefixes. This implementation does not: it reads indexes until each possible prefix is found or all
+indexes are read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from zarrfs.stores.base import Store
 from zarrfs.stores.values import DirEntry
 from zarrfs.transformers.sharded_grid import ShardedGrid
 
-# Indexes that are read at once.
-
 
 class ShardListing:
-    """Lists ``chunks``, of ``grid``, whose shards ``inner`` holds beside other keys."""
+    """Lists ``chunks`` of ``grid``, whose shards ``inner`` stores beside other keys."""
 
     def __init__(self, inner: Store, grid: ShardedGrid, chunks: ShardedChunks) -> None:
         self._inner = inner
@@ -50,7 +48,7 @@ class ShardListing:
             yield each
 
     async def list_dir(self, prefix: Prefix) -> AsyncGenerator[DirEntry, None]:
-        """Sizes are those of the encoded chunks, times those of their shards. Prefixes of chunks have none."""
+        """List entries: sizes are of encoded chunks, times are of their shards; prefixes of chunks have no time."""
         lead = self._grid.lead(prefix)
         if lead is None:
             async for entry in self._inner.list_dir(prefix):
@@ -64,7 +62,7 @@ class ShardListing:
         seen: set[str] = set()
 
         def listed(shard: Coords) -> bool:
-            """Whether the prefixes of the chunks of all shards that begin with ``shard`` are in this listing already."""
+            """Return True if this listing already contains the prefixes of all chunks of shards that begin with ``shard``."""
             if leaves or len(shard) <= axis:
                 return False
             rest = (0,) * (ndim - axis - 1)
@@ -94,7 +92,7 @@ class ShardListing:
                 yield name, True, 0, None
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
-        """One that is above the grid, or the grid's own, may be empty; not if ``inner`` holds something below it that is hidden."""
+        """Return True if ``prefix`` exists; an empty one may, above the grid or at it, unless ``inner`` has only hidden keys below it."""
         lead = self._grid.lead(prefix)
         if lead:
             entries = self.list_dir(prefix)
@@ -119,8 +117,11 @@ class ShardListing:
         skip: Callable[[Coords], bool] = lambda shard: False,
         others: list[DirEntry] | None = None,
     ) -> AsyncIterator[Coords]:
-        """Shards that are stored and may hold chunks of the grid whose keys begin with ``prefix``, without those for whose coordinates,
-        or the first ones of them, ``skip`` says so. What else lies beside them, but not below, goes into ``others``."""
+        """Return stored shards that may hold chunks of the grid whose keys begin with ``prefix``.
+
+        Shards for whose coordinates, or a leading part of them, ``skip`` is true are left out. Other entries of the topmost listing are
+        appended to ``others``.
+        """
         pending: list[tuple[Prefix, Coords]] = [(self._grid.behind(prefix, lead), ())] if self._grid.chunks.holds_some(lead) else []
         beside = others
         while pending:
@@ -142,7 +143,7 @@ class ShardListing:
             beside = None
 
     def _stored(self, shard: Coords, known: KnownShard, lead: Coords = ()) -> Iterator[StoredChunk]:
-        """The chunks of a shard that can be got, inside of the grid, whose first indices are ``lead``."""
+        """Return the readable chunks of a shard inside the grid whose first indices are ``lead``."""
         for chunk in self._chunks.stored_in(shard, known):
             if chunk[0][: len(lead)] == lead:
                 yield chunk
@@ -155,7 +156,7 @@ class ShardListing:
         ]
 
     async def _holds_others(self, prefix: Prefix) -> bool:
-        """Whether there is a key below ``prefix`` that is none of a chunk."""
+        """Return True if a key below ``prefix`` is not a chunk key."""
         async for key in self._inner.list_prefix(prefix):
             if self._grid.chunks.decode(key) is None:
                 return True

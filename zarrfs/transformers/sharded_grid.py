@@ -1,4 +1,4 @@
-"""A grid of chunks in front and the grid of its shards behind, under the same prefix and the same chunk key encoding.
+"""A grid of chunks in front and the grid of its shards behind, with the same prefix and chunk key encoding.
 
 Source: v3 core 2022, "Sharding storage transformer (version 1.0)", "Key & value transformation".
 """
@@ -16,12 +16,12 @@ from zarrfs.stores.change import Change
 from zarrfs.transformers.grid_keys import GridKeys, leads
 
 MOST_TOLD = 256
-"""Chunks that a change of their shard is told of one by one; where there are more, it is told of a prefix."""
+"""Limit on chunks that a change of their shard is reported for one by one; beyond it, a prefix is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardedGrid:
-    """``chunks``: the keys in front; ``shards``: those behind."""
+    """``chunks`` are the keys in front; ``shards`` are those behind."""
 
     spec: ShardSpec
     chunks: GridKeys
@@ -29,40 +29,40 @@ class ShardedGrid:
 
     @classmethod
     def of(cls, prefix: Prefix, encoding: ChunkKeyEncoding, grid_shape: Shape, spec: ShardSpec) -> ShardedGrid:
-        """``grid_shape``: chunks along each dimension."""
+        """Return the two grids; ``grid_shape`` is in chunks per dimension."""
         return cls(spec, GridKeys(prefix, encoding, grid_shape), GridKeys(prefix, encoding, spec.grid_of_shards(grid_shape)))
 
     def lead(self, prefix: Prefix) -> Coords | None:
-        """The first indices of all chunk keys that begin with ``prefix``; None for one that is above the grid, or beside it."""
+        """Return the leading indices of all chunk keys that begin with ``prefix``; None if it is above the grid, or beside it."""
         return None if self.chunks.lies_below(prefix) else self.chunks.lead(prefix)
 
     def behind(self, prefix: Prefix, lead: Coords) -> Prefix:
-        """Where in ``inner`` the shards lie whose chunks begin with ``prefix``."""
+        """Return the prefix in ``inner`` of the shards whose chunks begin with ``prefix``."""
         if not lead:
             return prefix
         return self.shards.below(tuple(index // count for index, count in zip(lead, self.spec.chunks_per_shard, strict=False)))
 
     def range_of(self, axis: int, index: int) -> range:
-        """Indices, along one dimension, of the chunks of the shards with ``index`` there."""
+        """Return the chunk indices along one dimension of the shards with ``index`` in it."""
         count, extent = self.spec.chunks_per_shard[axis], self.chunks.grid_shape[axis]
         return range(index * count, min((index + 1) * count, extent))
 
     def ranges(self, shard: Coords) -> list[range]:
-        """Indices of the chunks of the shards that begin with ``shard``."""
+        """Return the chunk indices, per dimension, of the shards that begin with ``shard``."""
         return [self.range_of(axis, index) for axis, index in enumerate(shard)]
 
     def seen(self, change: Change) -> Iterator[Change]:
-        """What a change behind is in front.
+        """Translate a change behind into the changes in front.
 
-        Of a shard that changed each of its chunks is told, as there is no knowing which it was; of one that holds more than
-        `MOST_TOLD`, the longest prefix that they have in common.
+        A changed shard does not identify the chunks that differ, so the change is reported for each of its chunks; beyond `MOST_TOLD`
+        chunks, for their longest common prefix.
         """
         place = change.place
         if isinstance(place, Prefix):
             if not self.lead(place):
                 yield change
             elif change.kind not in ("made", "unmade"):
-                # What lies below it beside shards has the same prefix here.
+                # Keys below it that belong to no shard have the same prefix in front.
                 prefixes = {place}
                 shard = self.shards.lead(place)
                 if shard and self.shards.holds_some(shard):

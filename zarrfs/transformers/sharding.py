@@ -1,13 +1,13 @@
-"""The sharding storage transformer: chunk keys in front, keys of shards in the store behind.
+"""The sharding storage transformer: chunk keys in front, shard keys in the inner store.
 
-Source: v3 core 2022, "Sharding storage transformer (version 1.0)", over `zarrfs.arrays.sharded`, which knows shards. What the
-text leaves open, or says wrongly, is decided in docs/design/008-shards.md:
+Source: v3 core 2022, "Sharding storage transformer (version 1.0)", built on `zarrfs.arrays.sharded`, which implements shards.
+docs/design/008-shards.md decides what the text leaves open or states wrongly:
 
-* Of the keys below the grid's prefix, those that its chunk key encoding makes are translated, also outside of the grid, where nothing
-  is, nothing can be set, and what the store behind holds under such a name is hidden. All others are passed on.
-* Listings are exact: only what is there is listed, for which indexes are read as far as they have to be.
-* Whoever holds `exclusive` of a chunk holds the shard in the store behind; what is set in the same context goes into the shard that is
-  held. So transformers lie over one another, and processes lose nothing of each other's.
+* Keys below the grid's prefix that match its chunk key encoding are translated. Those outside the grid read as absent, cannot be set,
+  and hide the keys of the same name in the inner store. All other keys pass through.
+* Listings are exact: they contain existing entries only, and read as many shard indexes as this requires.
+* `exclusive` of a chunk locks its shard in the inner store; a `set` in the same context writes to the locked shard. Transformers can
+  therefore be stacked, and concurrent processes lose no updates.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from zarrfs.transformers.shard_listing import ShardListing
 from zarrfs.transformers.sharded_grid import ShardedGrid
 
 INDEXES_NBYTES = 16 * 1024 * 1024
-# Shards that one operation is busy with at once.
+# Shards that one operation handles concurrently.
 _WIDTH = 16
 
 
 @dataclass(slots=True, eq=False)
 class _Hold:
-    """That a shard is held, for as long as it is: whoever inherits this may outlive it."""
+    """A lock on a shard. ``lasts`` is False once released: a context that inherited this may outlive the lock."""
 
     store: ShardingStore
     shard: Coords
@@ -58,10 +58,10 @@ _holds: ContextVar[tuple[_Hold, ...]] = ContextVar("_holds", default=())
 
 
 class ShardingStore(ForwardingStore):
-    """Chunks of a grid of ``grid_shape``, each under its own key, in the shards of ``inner`` that ``spec`` describes.
+    """Chunks of a grid of ``grid_shape``, each under its own key, stored in the shards of ``inner`` that ``spec`` describes.
 
-    Keys are ``prefix`` and what ``encoding`` makes of coordinates: of a chunk here, of a shard in ``inner``, which is perhaps another
-    transformer. Nobody else may hold `Store.exclusive` of a shard's key and write a chunk of it through this store.
+    A key is ``prefix`` followed by the ``encoding`` of coordinates: of a chunk here, of a shard in ``inner``, which may be another
+    transformer. A caller must not hold `Store.exclusive` of a shard's key in ``inner`` while it writes a chunk of it through this store.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ShardingStore(ForwardingStore):
         counters: HierarchyCounters | None = None,
     ) -> None:
         super().__init__(inner)
-        # A chunk's key is no folder in ``inner``, whatever the shards' are.
+        # A chunk's key is never a directory in ``inner``, even if shards have directories.
         self.capabilities = replace(self.capabilities, hierarchical=False)
         self._grid = ShardedGrid.of(prefix, encoding, grid_shape, spec)
         shards = StoredChunks(inner, FixedPrefix(prefix), encoding, self._grid.shards.grid_shape)
@@ -97,7 +97,7 @@ class ShardingStore(ForwardingStore):
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        """The chunks of one shard are got together; under ``if_generation``, those of one key."""
+        """Group reads by shard; with ``if_generation``, all ranges are of one key."""
         places = [self._grid.chunks.decode(key) for key, _ in key_ranges]
         if not any(coords is not None for coords in places):
             return await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
@@ -137,7 +137,7 @@ class ShardingStore(ForwardingStore):
             return await self._chunks.get_parts(coords, byte_ranges, generation)
 
     async def _values(self, wanted: Sequence[tuple[Coords, ByteRange]]) -> list[Buffer | None]:
-        """Parts of chunks; None for those that are not stored, or outside of the grid."""
+        """Return ranges of chunks; None for chunks that are absent or outside the grid."""
         inside = [number for number, (coords, _) in enumerate(wanted) if self._grid.chunks.holds(coords)]
         values: list[Buffer | None] = [None] * len(wanted)
         for number, value in zip(inside, await self._chunks.get_ranges([wanted[number] for number in inside]), strict=True):
@@ -150,7 +150,7 @@ class ShardingStore(ForwardingStore):
     # --- writable -----------------------------------------------------------------------------------------------------------
 
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
-        """With ``expect``: atomic towards whoever writes chunks, or holds `exclusive` of the shard; not towards others."""
+        """Set a value; ``expect`` is atomic against writers of chunks and holders of `exclusive` of the shard, not against others."""
         coords = self._grid.chunks.decode(key)
         if coords is None:
             return await self.inner.set(key, value, expect=expect)
@@ -163,8 +163,7 @@ class ShardingStore(ForwardingStore):
             return generation
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
-        """Each shard is set once. Of a shard that exists the index is read, to know how long its chunks are; of its chunks those that
-        stay, and those that are replaced in part."""
+        """Set each shard once, which reads its index for chunk sizes, the chunks that stay, and the chunks replaced in part."""
         others = []
         shards: dict[Coords, dict[Coords, list[_Piece]]] = {}
         for key, start, value in key_start_values:
@@ -182,7 +181,7 @@ class ShardingStore(ForwardingStore):
             for coords, pieces in chunks.items():
                 _sort(pieces, self._grid.chunks.key(coords))
         if others:
-            # These are checked there, before anything is stored.
+            # The inner store validates these before it stores anything.
             await self.inner.set_partial_values(others)
 
         async def one(shard: Coords) -> None:
@@ -213,8 +212,7 @@ class ShardingStore(ForwardingStore):
         await self._erase_chunks(chunks)
 
     async def erase_prefix(self, prefix: Prefix) -> None:
-        """Shards all of whose chunks go are erased without being read. What is no chunk, below a prefix that cuts through the grid, is
-        erased as well."""
+        """Erase chunks below ``prefix``, and other keys if it cuts through the grid. A shard left without chunks is erased unread."""
         if not (lead := self._grid.lead(prefix)):
             await self.inner.erase_prefix(prefix)
             return
@@ -233,7 +231,7 @@ class ShardingStore(ForwardingStore):
             await self.inner.erase_values(others)
 
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        """Of a prefix that chunk keys begin with, every shard below it: names are in their indexes."""
+        """Sync each shard below a prefix that chunk keys begin with: the indexes of shards contain the names."""
         below: dict[Key | Prefix, None] = {}
         for place in places:
             if isinstance(place, Prefix):
@@ -250,7 +248,7 @@ class ShardingStore(ForwardingStore):
 
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
-        """Of a chunk: others can neither hold nor set another chunk of its shard meanwhile, in this process or elsewhere."""
+        """Lock a chunk: other tasks and processes can neither lock nor set any chunk of its shard meanwhile."""
         coords = self._grid.chunks.decode(key)
         if coords is None:
             async with self.inner.exclusive(key):
@@ -262,7 +260,7 @@ class ShardingStore(ForwardingStore):
 
     @asynccontextmanager
     async def _held(self, shard: Coords) -> AsyncIterator[None]:
-        """While held, only this context, and what was started in it, changes the shard."""
+        """Lock a shard: only this context, and tasks started in it, can change it."""
         if any(hold.lasts and hold.store is self and hold.shard == shard for hold in _holds.get()):
             yield
             return
@@ -277,7 +275,7 @@ class ShardingStore(ForwardingStore):
 
     @asynccontextmanager
     async def _alone(self, shard: Coords) -> AsyncIterator[None]:
-        """While held, nobody else changes the shard: several may be at work in the context that holds it."""
+        """Lock a shard and serialize its writers: several tasks may share the context that holds the lock."""
         key = self._grid.shards.key(shard)
         self._demand_writable(key)
         async with self._held(shard), self._merging.hold(key):
@@ -285,13 +283,13 @@ class ShardingStore(ForwardingStore):
                 yield
 
     async def _store(self, chunks: Mapping[Coords, Buffer | None]) -> Mapping[Coords, Generation | None]:
-        """Set (None: erase) chunks of one shard, with one `set` of it; the caller is `_alone` with it."""
+        """Set (None: erase) chunks of one shard with one `set` of the shard; the caller holds `_alone`."""
         now = time.time_ns()
         written = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
         return await self._chunks.merge(written) if written else {}
 
     async def _patched(self, shard: Coords, chunks: Mapping[Coords, Sequence[_Piece]]) -> Mapping[Coords, Buffer | None]:
-        """Chunks with pieces of them replaced; those that stay as they are left out."""
+        """Return the chunks that ``chunks`` changes, with their pieces replaced."""
         known = await self._chunks.shard(shard)
         sizes: dict[Coords, int | None] = {}
         for coords in chunks:
@@ -318,7 +316,7 @@ class ShardingStore(ForwardingStore):
         await for_each(shards, one, min(_WIDTH, len(shards)))
 
     async def _erase_in(self, shard: Coords, count: int, goes: Callable[[Coords], bool]) -> None:
-        """Erase the chunks of a shard for which ``goes`` says so, ``count`` of those that it may hold."""
+        """Erase the chunks of a shard for which ``goes`` is true: ``count`` of all chunks that it can hold."""
         async with self._alone(shard):
             if count == self._grid.spec.count_within(shard, self._grid.chunks.grid_shape):
                 await self.inner.erase(self._grid.shards.key(shard))
@@ -335,7 +333,7 @@ class ShardingStore(ForwardingStore):
 
     def _demand_inside(self, coords: Coords, key: Key) -> None:
         if not self._grid.chunks.holds(coords):
-            raise KeyUnusable(f"{key!r} is outside of the grid of chunks, {self._grid.chunks.grid_shape}", key=key)
+            raise KeyUnusable(f"{key!r} is outside the grid of chunks, {self._grid.chunks.grid_shape}", key=key)
 
     # --- what a file system can do ------------------------------------------------------------------------------------------
 
@@ -345,7 +343,7 @@ class ShardingStore(ForwardingStore):
         return await self.inner.rename(old, new)
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
-        """Not for prefixes that chunk keys begin with: under other names they would not be chunks."""
+        """Rename a prefix; unsupported where chunk keys begin with it, because the renamed keys would not be chunk keys."""
         if old != new and (new.startswith(old) or old.startswith(new)):
             raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
         for prefix in (old, new):
@@ -382,7 +380,7 @@ class ShardingStore(ForwardingStore):
         return self._listing.list_prefix(prefix)
 
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
-        """Sizes are those of the encoded chunks, times those of their shards. Prefixes of chunks have none."""
+        """List entries: sizes are of encoded chunks, times are of their shards; prefixes of chunks have no time."""
         return self._listing.list_dir(prefix)
 
     peek = Store.peek
@@ -396,7 +394,7 @@ class ShardingStore(ForwardingStore):
     # --- change -------------------------------------------------------------------------------------------------------------
 
     async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
-        """See `ShardedGrid.seen`."""
+        """Watch ``inner``, with its changes translated by `ShardedGrid.seen`."""
 
         def tell(changes: Sequence[Change]) -> None:
             seen = [each for change in changes for each in self._grid.seen(change)]
@@ -407,11 +405,11 @@ class ShardingStore(ForwardingStore):
 
 
 _Piece = tuple[int, Buffer]
-"""Where it begins in a value, in bytes, and its bytes."""
+"""Offset in the value, in bytes, and the bytes."""
 
 
 def _sort(pieces: list[_Piece], key: Key) -> None:
-    """Raise `RangesOverlap` when they do."""
+    """Sort pieces by offset; raise `RangesOverlap` if two overlap."""
     pieces.sort(key=lambda piece: piece[0])
     for (start, value), (following, _) in itertools.pairwise(pieces):
         if start + len(value) > following:
@@ -419,7 +417,7 @@ def _sort(pieces: list[_Piece], key: Key) -> None:
 
 
 def _end_of_start(pieces: Sequence[_Piece]) -> int:
-    """How many bytes from the beginning of a value sorted pieces replace without a gap."""
+    """Return the length in bytes of the value's start that sorted pieces replace without a gap."""
     end = 0
     for start, value in pieces:
         if start > end:
@@ -429,7 +427,7 @@ def _end_of_start(pieces: Sequence[_Piece]) -> int:
 
 
 def _merged(value: Buffer, pieces: Sequence[_Piece]) -> Buffer:
-    """``value`` with sorted pieces of it replaced; what lies between its end and a piece is zeros."""
+    """Return ``value`` with sorted pieces replaced; a gap between its end and a piece is filled with zeros."""
     whole = bytearray(value)
     for start, piece in pieces:
         if start > len(whole):
@@ -440,7 +438,7 @@ def _merged(value: Buffer, pieces: Sequence[_Piece]) -> Buffer:
 
 @contextmanager
 def _naming(key: Key) -> Iterator[None]:
-    """Errors of chunks say which key it was."""
+    """Prefix messages of errors with the key of the chunk."""
     try:
         yield
     except ChunkError as error:

@@ -1,4 +1,4 @@
-"""A store without what lies apart: what operations in several steps have there (`zarrfs.hierarchy.intents`) is nobody's to see."""
+"""A store without its private area, which holds the intents of operations in several steps (`zarrfs.hierarchy.intents`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = APART[:-1]
 
 
 class WithoutApart(TransparentStore):
-    """In ``inner`` nothing lies below `APART`, and nothing can be put there (`KeyUnusable`)."""
+    """Hides the keys of ``inner`` below `APART`; setting one raises `KeyUnusable`."""
 
     async def get(self, key: Key) -> Buffer | None:
         return None if _is_apart(key) else await super().get(key)
@@ -126,11 +126,11 @@ def _is_apart(place: str) -> bool:
 
 def _usable(key: Key) -> Key:
     if _is_apart(key):
-        raise KeyUnusable(f"{key!r}: below {APART} lies what zarrfs is working on", key=key)
+        raise KeyUnusable(f"{key!r} is reserved: {APART} holds operations in progress", key=key)
     return key
 
 
 def _usable_prefix(prefix: Prefix) -> Prefix:
     if _is_apart(prefix):
-        raise KeyUnusable(f"{prefix!r}: below {APART} lies what zarrfs is working on", key=prefix)
+        raise KeyUnusable(f"{prefix!r} is reserved: {APART} holds operations in progress", key=prefix)
     return prefix
