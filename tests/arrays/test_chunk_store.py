@@ -189,7 +189,7 @@ async def test_where_the_store_knows_no_conditions_what_others_stored_is_not_rep
     await plain(inner).update(FULL)
     chunks = plain(Unconditional(inner))
     for data in (b"new", None):
-        with pytest.raises(GenerationMismatch, match="was changed by someone else") as caught:
+        with pytest.raises(GenerationMismatch, match="was changed concurrently") as caught:
             await chunks.merge({(0,): Written(data, "of ours", 0, expected="of before")})
         assert caught.value.key == "a/c/0"
     assert await chunks.get((0,)) == b"0"

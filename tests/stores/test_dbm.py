@@ -88,7 +88,7 @@ async def test_a_folder_of_that_name_is_the_folder(tmp_path: Path) -> None:
         assert await contents(store) == {"k": b"v"}
 
 
-@pytest.mark.logs("lines are no entries of a DBM")
+@pytest.mark.logs("lines that are no entries of a DBM")
 @pytest.mark.parametrize(
     "line",
     [

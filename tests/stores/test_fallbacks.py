@@ -100,7 +100,7 @@ async def test_a_value_that_is_replaced_between_two_requests_is_asked_for_again(
 @trio_test
 async def test_a_value_that_is_replaced_all_the_time_is_given_up() -> None:
     store = filled(changes=1000)
-    with pytest.raises(GenerationMismatch, match="'a/b' was changed by someone else"):
+    with pytest.raises(GenerationMismatch, match="'a/b' was changed concurrently"):
         await store.get_with_stat(Key("a/b"), ByteRange(0, 2))
     assert 1 < len(store.asked) < 20
 

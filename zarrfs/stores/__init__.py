@@ -1,1 +1,1 @@
-"""Stores: backends that hold values under keys. They have never heard of chunks, nodes or files."""
+"""Stores: backends that map keys to values. They do not depend on chunks, nodes or files."""

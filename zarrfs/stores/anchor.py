@@ -1,4 +1,4 @@
-"""A folder of a store that is known wherever it is."""
+"""The identity of a folder of a store, independent of its name."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from zarrfs.keys import Prefix
 
 
 class Anchor(abc.ABC):
-    """A folder as it was when `Store.anchor` was asked for it, wherever it is. What it holds of the backend is given up with it."""
+    """The folder that `Store.anchor` found, wherever it is now. Backend resources it holds are released with it."""
 
     @property
     @abc.abstractmethod
     def holds(self) -> bool:
-        """Whether it can tell: a backend may give it up for others."""
+        """True if the identity is still known: a backend may release it in favour of others."""
 
     @abc.abstractmethod
     def is_at(self, prefix: Prefix) -> bool:
-        """Whether it is what lies there; True where it can no longer tell. Does not wait."""
+        """Return True if ``prefix`` is this folder, or the identity is no longer known. Does not wait."""
 
     @abc.abstractmethod
     def generation(self, name: str) -> str | None:
-        """That of the value ``name`` in it; None where there is none, or it can no longer tell. Does not wait."""
+        """Return the generation of the value ``name`` in it; None if absent or no longer known. Does not wait."""
 
     @property
     @abc.abstractmethod
     def is_erased(self) -> bool:
-        """Whether it is known that it is nowhere any more."""
+        """True if the folder is known to exist nowhere any more."""
 
     @abc.abstractmethod
     def place(self) -> Prefix | None:
-        """Where in the store it is by now; None where that is not known, or it is elsewhere. Does not wait."""
+        """Return its present prefix in the store; None if unknown, or outside the store. Does not wait."""
 
 
 class Nowhere(Anchor):
-    """A folder that was not there."""
+    """The anchor of a folder that did not exist."""
 
     @property
     def holds(self) -> bool:

@@ -1,9 +1,9 @@
-"""Stores that are one file (or a few) which another program wrote: zip, SQLite, LMDB, DBM. They are read, never written.
+"""Read-only stores that are one file (or a few) written by another program: zip, SQLite, LMDB, DBM.
 
-An `Archive` is what a backend implements: plain functions that run in threads, with names as bytes, in byte order. `ArchiveStore`
-makes a `Store` of one. Names are keys by UTF-8 (what is not UTF-8 by surrogate escapes, as in file names), so that every name has
-one key. A name that ends with a slash is no key: it says that its prefix is there, if nothing else is under it (folders of a zip
-file). The empty name is neither, and is skipped.
+A backend implements `Archive`: plain functions that run in threads, with names as bytes, in byte order. `ArchiveStore` adapts one to a
+`Store`. Names are decoded to keys as UTF-8 (invalid bytes as surrogate escapes, as in file names), so that every name has one key. A
+name that ends with a slash is not a key: it marks its prefix as existing, if nothing else is below it (folders of a zip file). The
+empty name is neither, and is skipped.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Entry = tuple[bytes, int, int | None]
-"""A name, the size of its value in bytes, its mtime_ns or None."""
+"""Name, size of its value in bytes, mtime_ns or None."""
 
 _MAX_INNER = 4
-"""Archives inside of one another: a compressed one is decompressed whole."""
+"""Nesting limit: a compressed inner archive is decompressed whole."""
 
 _PORTION = 2048
-"""Names looked at in one hop to a thread: a few milliseconds."""
+"""Names read in one call to a thread: a few milliseconds."""
 
 
 class Archive(abc.ABC):
-    """Values under names. Any thread may call any method at any time; all raise `zarrfs.errors.StoreError` and its kin."""
+    """Values by name. Thread-safe; all methods raise `zarrfs.errors.StoreError` or a subclass."""
 
     path: str
     at_hand: bool = False
-    """Whether `find` never waits."""
+    """True if `find` never waits."""
 
     @abc.abstractmethod
     def find(self, name: bytes) -> KeyStat | None:
-        """Size, time and generation of a value; None when there is none."""
+        """Return size, time and generation of a value; None if absent."""
 
     @abc.abstractmethod
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
-        """Parts of one value, and what `find` tells of that very value; None when there is none."""
+        """Return parts of one value, and the `find` of that very value; None if absent."""
 
     @abc.abstractmethod
     def entries(self, start: bytes) -> Generator[Entry]:
-        """Names in byte order, from the first that is not less than ``start``. It is closed by who asked, in the same thread."""
+        """Return names in byte order, from the first not less than ``start``. The caller closes it, in the same thread."""
 
     def inner(self, name: bytes) -> Archive:
-        """The archive of the same kind that a value is. Raises `StoreNotFound`, and `UsageError` for kinds that have none."""
+        """Return the archive of the same kind that a value is. Raises `StoreNotFound`, and `UsageError` for kinds without."""
         raise UsageError(f"{self.path}: a database inside of this kind of archive cannot be opened")
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of files; a call that is under way in another thread may still end well."""
+        """Release files; a call in progress in another thread may still succeed."""
 
 
 class ArchiveStore(Store):
-    """What lies in ``archive``, below ``inside`` (a prefix; empty: all of it)."""
+    """The keys of ``archive`` below the prefix ``inside`` (empty: all of it)."""
 
     capabilities = Capabilities(write=False)
 
@@ -84,7 +84,7 @@ class ArchiveStore(Store):
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        """All parts of a value are of one generation. Several values are read in one thread."""
+        """Return parts that are, for each value, of one generation. Several values are read in one thread."""
         return await self._wait(self._read, key_ranges, if_generation)
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
@@ -154,14 +154,14 @@ class ArchiveStore(Store):
             name = self._name(key)
             found = None if name is None else self._archive.read(name, [key_ranges[place][1] for place in wanted])
             if if_generation is not None and (found is None or found[0].generation != if_generation):
-                raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
+                raise GenerationMismatch(f"{key!r} was changed concurrently", key=key)
             if found is not None:
                 for place, part in zip(wanted, found[1], strict=True):
                     parts[place] = buffers.kept(part)
         return parts
 
     def _below(self, prefix: bytes, start: bytes) -> tuple[list[DirEntry], bytes | None]:
-        """Entries directly below ``prefix``, from ``start`` on, and where the next portion starts. What lies deeper is leapt over."""
+        """Return entries directly below ``prefix``, from ``start``, and the start of the next portion. Deeper names are skipped."""
         found: list[DirEntry] = []
         next_start: bytes | None = start
         while next_start is not None and len(found) < _PORTION:
@@ -173,7 +173,7 @@ class ArchiveStore(Store):
                     child, slash, _ = name[len(prefix) :].partition(b"/")
                     if slash:
                         found.append((_text(child), True, 0, None))
-                        # The first name that does not begin with the child's prefix: "0" follows "/".
+                        # The first name after the child's prefix: "0" follows "/".
                         next_start = prefix + child + b"0"
                         break
                     if child:
@@ -184,7 +184,7 @@ class ArchiveStore(Store):
         return found, next_start
 
     def _keys(self, prefix: bytes, start: bytes) -> tuple[list[Key], bytes | None]:
-        """Keys that begin with ``prefix``, from ``start`` on, and where the next portion starts."""
+        """Return keys that begin with ``prefix``, from ``start``, and the start of the next portion."""
         found: list[Key] = []
         inside = len(self._inside)
         seen = 0
@@ -204,11 +204,11 @@ class ArchiveStore(Store):
             return any(name.startswith(prefix) and name for name in _first(entries))
 
     async def _wait(self, function: Callable[..., T], *args: object) -> T:
-        # Whoever gives up waiting for a disk that does not answer is let go: the thread changes nothing.
+        # A caller that gives up on a hung disk is released: the thread changes nothing.
         return await threads.io(function, *args, abandon_on_cancel=True)
 
     def _name(self, place: Key | Prefix) -> bytes | None:
-        """None where no archive can have this name, so that nothing is there."""
+        """Return the name of a key or prefix; None if it cannot be a name of an archive and is therefore absent."""
         try:
             return (self._inside + place).encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
@@ -221,8 +221,10 @@ class ArchiveStore(Store):
 def archive_plugin(
     name: str, make: Callable[[str], Archive], claims: Callable[[str], bool], *, priority: int, suffixes: tuple[str, ...]
 ) -> StorePlugin:
-    """The plug-in of archives that ``make(path)`` opens, which runs in a thread. A prefix may begin with the names of archives inside of
-    it, each followed by ``|`` and the scheme."""
+    """Return the plug-in of archives that ``make(path)`` opens in a thread.
+
+    A prefix may begin with the names of nested archives, each followed by ``|`` and the scheme.
+    """
 
     async def open_inside(path: str, prefix: str, read_only: bool) -> Store:
         *names, prefix = prefix.split(f"|{name}:")
@@ -234,7 +236,7 @@ def archive_plugin(
         store = ArchiveStore(archive, prefix)
         if not prefix.strip("/") or await store.prefix_exists(Prefix("")):
             return store
-        # Archives have any names; this one may be a node's, written as a person does.
+        # Archives have arbitrary names; this one may be the name of a node, as a user writes it.
         with suppress(NameInvalid):
             store = ArchiveStore(archive, NodePath.normalized(prefix).prefix)
             if await store.prefix_exists(Prefix("")):
@@ -249,9 +251,9 @@ def archive_plugin(
 
 
 class NameIndex:
-    """Names in byte order, each with the number of its row in a table: what an archive has that keeps no order itself.
+    """Names in byte order, each with its row number in a table: an index for archives that keep no order.
 
-    It takes the space of the names and 16 bytes for each. Of equal names the last counts.
+    It takes the size of the names and 16 bytes for each. Of equal names the last counts.
     """
 
     def __init__(self, rows: dict[bytes, int], path: str) -> None:
@@ -261,29 +263,29 @@ class NameIndex:
         self.rows = array("Q", map(rows.__getitem__, self.names))
 
     def find(self, name: bytes) -> int | None:
-        """The row of ``name``; None when it is not there."""
+        """Return the row of ``name``; None if absent."""
         place = bisect.bisect_left(self.names, name)
         return self.rows[place] if place < len(self.names) and self.names[place] == name else None
 
     def after(self, start: bytes) -> Generator[tuple[bytes, int]]:
-        """Names and rows, from the first name that is not less than ``start``."""
+        """Return names and rows, from the first name not less than ``start``."""
         for place in range(bisect.bisect_left(self.names, start), len(self.names)):
             yield self.names[place], self.rows[place]
 
 
 def is_key(name: bytes) -> bool:
-    """Whether a value can be under ``name``."""
+    """Return True if ``name`` can have a value."""
     return bool(name) and not name.endswith(b"/")
 
 
 def warn_of_nameless(path: str) -> None:
-    """Say that the archive has a value that no key can stand for."""
+    """Log that the archive has a value that no key can represent."""
     log.warning("%s holds a value without a name: it is skipped", path)
 
 
 def _first(entries: Generator[Entry]) -> list[bytes]:
     found = next(entries, None)
-    # The empty name is before all others.
+    # The empty name sorts before all others.
     if found is not None and not found[0]:
         found = next(entries, None)
     return [] if found is None else [found[0]]

@@ -1,7 +1,7 @@
-"""The file that an archive is: opened once, read at offsets by many threads, and watched for being another than it was.
+"""The file of an archive: opened once, read at offsets by many threads, and checked for changes.
 
-An index of an archive holds offsets; in another file they point at other bytes. So whoever has read something looks afterwards, by
-`ArchiveFile.check`, whether the file is still the one that was opened: then it was when it was read.
+The index of an archive holds offsets, which are wrong in another file. After each read `ArchiveFile.check` therefore verifies that
+the file is still the one that was opened, which implies that it was at the time of the read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from zarrfs.stores.values import Buffer
 
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.01
-# What is large is read in such pieces.
+# Piece size for reads of large values.
 _PIECE_NBYTES = 8 << 20
 
 
 class Identity(NamedTuple):
-    """What tells a file from another, and its content from a later one."""
+    """Distinguishes a file from others, and its content from later content."""
 
     device: int
     inode: int
@@ -40,17 +40,17 @@ class Identity(NamedTuple):
 
 
 class ArchiveFile:
-    """The file ``path``, open for reading. Raises `StoreNotFound`, `StoreAccessDenied`, or `StoreError` for what is no file.
+    """The file ``path``, open for reading. Raises `StoreNotFound`, `StoreAccessDenied`, or `StoreError` if it is not a regular file.
 
-    Any thread may read. There is no method that closes it: the descriptor is closed when the last thread that may use it has let go
-    of this object, so that a late read never finds another file under its number.
+    Thread-safe. It has no close method: the descriptor is closed when the last thread releases this object, so that a late read never
+    reads another file under the same descriptor number.
     """
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self._fd = -1
         try:
-            # Looked at before it is opened: opening a device has effects of its own.
+            # Checked before it is opened: opening a device has side effects.
             place = os.open(self.path, os.O_PATH | os.O_CLOEXEC)
             try:
                 found = os.fstat(place)
@@ -59,7 +59,7 @@ class ArchiveFile:
             finally:
                 os.close(place)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise StoreNotFound(f"there is no file {path}", key=path) from error
+            raise StoreNotFound(f"{path}: no such file", key=path) from error
         except PermissionError as error:
             raise StoreAccessDenied(f"the file {path} may not be read", key=path) from error
         except BlockingIOError as error:
@@ -75,7 +75,7 @@ class ArchiveFile:
         self.mtime_ns = self.identity.mtime_ns
 
     def read(self, start: int, stop: int, place: str) -> bytes:
-        """Bytes ``start`` to ``stop``, for ``place`` (a key, or the archive's path). Raises `StoreError` when the file ends before."""
+        """Return bytes ``start`` to ``stop``, for ``place`` (a key, or the archive's path). Raises `StoreError` past the end."""
         if not 0 <= start <= stop <= self.size:
             raise StoreError(f"reading {place!r}: it lies outside of {self.path}, which is damaged", key=place)
         with translated("reading", place):
@@ -85,7 +85,7 @@ class ArchiveFile:
         return content
 
     def read_value(self, start: int, stop: int, place: str) -> Buffer:
-        """As `read`; what is large lies in a mapped file (`zarrfs.memory.spill`)."""
+        """Return bytes as `read`; a large value is read into a mapped file (`zarrfs.memory.spill`)."""
         if not is_large(stop - start) or not 0 <= start <= stop <= self.size:
             return self.read(start, stop, place)
         target = buffer(stop - start)
@@ -99,9 +99,9 @@ class ArchiveFile:
         return target
 
     def check(self, place: str) -> None:
-        """Raise `StoreError` unless the file is what it was when it was opened, and what lies at its path.
+        """Raise `StoreError` unless the file is unchanged since it was opened, and still at its path.
 
-        A file that was moved away or removed, with nothing else in its place, is still the archive.
+        A file that was moved away or removed, with no other in its place, is still the archive.
         """
         with translated("looking at", self.path):
             try:
@@ -112,12 +112,12 @@ class ArchiveFile:
             raise self._changed(place)
 
     def look(self, nbytes: int) -> tuple[Identity, bytes]:
-        """What lies at the path now, and how the file that was opened begins now: for files that may change. Raises `OSError`."""
+        """Return the identity of the file at the path now, and the first bytes of the open file: for mutable files. Raises `OSError`."""
         return Identity.of(os.stat(self.path)), os.pread(self._fd, nbytes, 0)
 
     @property
     def descriptor_path(self) -> str:
-        """A path by which a library opens this very file, and no other that was put in its place; while this object is there."""
+        """Return a path by which a library opens this very file, never a replacement; valid while this object exists."""
         return f"/proc/self/fd/{self._fd}"
 
     def _changed(self, place: str) -> StoreError:
@@ -129,8 +129,10 @@ class ArchiveFile:
 
 
 def _opened(path: str) -> int:
-    """A descriptor. Who has a lease on the file (fcntl(2)) has some time to let go, but not the kernel's 45 s for each time that it is
-    opened. Raises BlockingIOError, and OSError."""
+    """Open ``path``; return a descriptor. Raises BlockingIOError, and OSError.
+
+    The holder of a lease on the file (fcntl(2)) gets some time to release it, but not the kernel's 45 s for each open.
+    """
     until = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -142,7 +144,7 @@ def _opened(path: str) -> int:
 
 
 def begins_with(path: str, magic: bytes, offset: int = 0) -> bool:
-    """Whether ``path`` is a file (not a device, not a pipe) with ``magic`` at ``offset``; no for one that may not be read.
+    """Return True if ``path`` is a readable file (not a device, not a pipe) with ``magic`` at ``offset``.
 
     Raises `StoreTimeout`.
     """

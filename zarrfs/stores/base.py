@@ -6,13 +6,13 @@ capabilities (readable, writable, listable). Added, because a file system needs 
 for each value, and sizes and times in ``list_dir``.
 
 A backend implements `get`, `get_partial_values`, `stat`, `set`, `erase`, `list_dir` as far as it has the capability and inherits the
-rest; it overrides whatever it can do better. What a file system can do and most backends cannot (`rename`, `make_prefix`,
-`set_times`, ...) raises `StoreUnsupported` unless it is overridden, and the caller finds another way. One file a backend: a subclass
-of `Store`, and a module constant ``PLUGIN`` that is a `StorePlugin`, by which `zarrfs.stores.opening.open_store` finds it. Stores
-translate every exception of their library into `zarrfs.errors.StoreError` and its kin, naming the key.
+rest; it overrides what it can do better. Operations that file systems have and most backends lack (`rename`, `make_prefix`,
+`set_times`, ...) raise `StoreUnsupported` unless overridden; callers then fall back. A backend is one file: a subclass of `Store`, and
+a module constant ``PLUGIN``, a `StorePlugin`, by which `zarrfs.stores.opening.open_store` finds it. A store translates every exception
+of its library into `zarrfs.errors.StoreError` or a subclass, naming the key.
 
-Any operation may be called concurrently with any other. ``set`` replaces the whole value: a concurrent ``get`` sees the old or the
-new value of that key, never a mix, and so does whoever looks at the backend after a crash.
+Any operation may be called concurrently with any other. ``set`` replaces the whole value: a concurrent ``get`` of that key returns the
+old or the new value, never a mix; the same holds for readers of the backend after a crash.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from zarrfs.stores.change import Change
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.values import MISSING, Answer, Buffer, Denied, DirEntry, Expected, Generation, Got, KeyStat, answer
 
-# How often a value is asked for that is replaced each time between two requests.
+# Attempts to read a value that is replaced between each two requests.
 _TRIES = 8
 
-# Looking up so many names takes about 1 ms where that needs no waiting.
+# Number of look-ups that take about 1 ms where none waits.
 _ANSWERS_NOW = 32
 
 
 class WouldWait(Exception):
-    """The answer is not at hand: ask the form of the operation that can wait."""
+    """The operation cannot answer without waiting; the caller uses the form that waits."""
 
 
 class Held(abc.ABC):
-    """A value that can be read whatever becomes of its key: see `Store.hold`. ``stat``: what `Store.stat` tells of it."""
+    """A value that stays readable when its key changes: see `Store.hold`. ``stat`` is its `Store.stat`."""
 
     stat: KeyStat
 
     @abc.abstractmethod
     async def read(self, offset: int, size: int) -> Buffer:
-        """At most ``size`` bytes from ``offset``. Raises `GenerationMismatch` where somebody has written into the value itself."""
+        """Return at most ``size`` bytes from ``offset``. Raises `GenerationMismatch` if the value itself was overwritten in place."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of it."""
+        """Release the value."""
 
 
 class Store(abc.ABC):
-    """A backend. ``url`` names it for people, without secrets."""
+    """A backend. ``url`` names it in messages, without secrets."""
 
     url: str = ""
     capabilities: Capabilities = Capabilities()
@@ -67,16 +67,16 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def get(self, key: Key) -> Buffer | None:
-        """The value of ``key``; None when there is none."""
+        """Return the value of ``key``; None if absent."""
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        """Parts of values, in the order asked for; a key may occur several times; None for each missing key.
+        """Return parts of values, in the order requested; None for each absent key. A key may occur several times.
 
-        A range that reaches past the end gives what there is (empty bytes where it begins past the end). With ``if_generation``
-        (only for ranges of one key) `GenerationMismatch` is raised when the value is not that generation, also when it is gone.
-        This fallback gets whole values, each key once.
+        A range past the end is cut at the end (empty bytes if it starts past the end). With ``if_generation`` (only for ranges of one
+        key) `GenerationMismatch` is raised if the value is of another generation, or absent. This fallback gets whole values, each key
+        once.
         """
         values: dict[Key, Buffer | None] = {}
         parts: list[Buffer | None] = []
@@ -97,9 +97,9 @@ class Store(abc.ABC):
         return parts
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        """A part of a value, and what `stat` tells of that very value; None when there is none.
+        """Return a part of a value, and the `stat` of that very value; None if absent.
 
-        Backends whose answer to a request tells both need one request for it; this fallback asks twice.
+        Backends that return both in one response need one request; this fallback sends two.
         """
         for left in reversed(range(_TRIES)):
             stat = await self.stat(key)
@@ -119,25 +119,25 @@ class Store(abc.ABC):
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        """`get_partial_values` of what is at hand (in memory, in the page cache); else `WouldWait`, and nothing was done.
+        """Return `get_partial_values` if available without waiting (memory, page cache); else raise `WouldWait`, with no effect.
 
-        For callers that would else pay more for waiting than for the answer. A transformer has to forward it by itself.
+        For callers to whom waiting costs more than the answer. A transformer has to forward this explicitly.
         """
         raise WouldWait
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        """`get_with_stat` where the answer is at hand; else `WouldWait`."""
+        """Return `get_with_stat` if available without waiting; else raise `WouldWait`."""
         raise WouldWait
 
     def stat_now(self, key: Key) -> KeyStat | None:
-        """`stat` where the answer is at hand; else `WouldWait`."""
+        """Return `stat` if available without waiting; else raise `WouldWait`."""
         raise WouldWait
 
     async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
-        """Parts of values, each with what `stat` returns for that very value, in the order asked for and in one batch.
+        """Return parts of values, each with the `stat` of that very value, in the order requested and in one batch.
 
-        A key that is missing and one that may not be read are answers. Raises the first other `StoreError`, when all have ended.
-        This fallback sends one request for each key, `Capabilities.width` of them at once.
+        A missing key and an unreadable one are answers. Raises the first other `StoreError`, after all requests have ended. This fallback
+        sends one request for each key, `Capabilities.width` of them concurrently.
         """
         if len(key_ranges) == 1:
             return [await self._answer(*key_ranges[0])]
@@ -167,47 +167,49 @@ class Store(abc.ABC):
         return MISSING if found is None else Got(*found)
 
     def get_many_now(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
-        """`get_many` where all answers are at hand; else `WouldWait`."""
+        """Return `get_many` if all answers are available without waiting; else raise `WouldWait`."""
         if len(key_ranges) > _ANSWERS_NOW:
             raise WouldWait
         return [answer(self.get_with_stat_now, *each) for each in key_ranges]
 
     async def hold(self, key: Key) -> Held | None:
-        """The value of ``key``, to be read also when it was replaced, for the caller to close; None where there is none, or the backend
-        cannot hold it."""
+        """Return the value of ``key``, readable after it is replaced; None if absent or unsupported. The caller closes it."""
         return None
 
     async def data_from(self, key: Key, offset: int) -> int:
-        """Where in the value of ``key`` data begins, at ``offset`` or behind it: what lies before that is zeros, or, where it is the size
-        of the value, all of the rest. ``offset`` itself where the backend keeps no holes, or there is no such value."""
+        """Return the first offset at or after ``offset`` in the value of ``key`` that is not in a hole.
+
+        Bytes between the two are zeros; if the result is the size of the value, so are all remaining bytes. Returns ``offset`` itself if
+        the backend keeps no holes, or the value is absent.
+        """
         return offset
 
     @abc.abstractmethod
     async def stat(self, key: Key) -> KeyStat | None:
-        """Size, time and generation of a value, without reading it; None when there is none."""
+        """Return size, time and generation of a value, without reading it; None if absent."""
 
     async def check_generation(self, key: Key, generation: Generation) -> None:
-        """Raise `GenerationMismatch` unless ``key`` holds a value of ``generation`` now."""
+        """Raise `GenerationMismatch` unless ``key`` has a value of ``generation`` now."""
         stat = await self.stat(key)
         if stat is None or stat.generation != generation:
-            raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
+            raise GenerationMismatch(f"{key!r} was changed concurrently", key=key)
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
-        """Store ``value`` under ``key``, whole: visible to everyone when this returns, durable only after `sync`.
+        """Store the whole ``value`` under ``key``, visible to all readers on return, durable only after `sync`; return its generation.
 
-        With ``expect`` the value is stored only if the key holds that generation now, or nothing (`ABSENT`), else `GenerationMismatch` is
-        raised; see `Capabilities.match` and `Capabilities.create_only`. Returns the generation of what was stored.
+        With ``expect`` the value is stored only if the key has that generation now, or no value (`ABSENT`); else `GenerationMismatch` is
+        raised. See `Capabilities.match` and `Capabilities.create_only`.
         """
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
-        """Store values at byte offsets of keys; the rest of each value stays. A gap past the old end is zeros;
-        a key that held nothing holds a value afterwards, and an empty value changes nothing else.
+        """Store values at byte offsets of keys; the rest of each value stays.
 
-        Raises `RangesOverlap`, before anything is stored, when two ranges of one key overlap. This fallback gets and sets each key
-        once, under `exclusive`.
+        A gap past the old end is filled with zeros. An absent key gets a value; apart from this an empty value changes nothing. Raises
+        `RangesOverlap`, before anything is stored, if two ranges of one key overlap. This fallback gets and sets each key once, under
+        `exclusive`.
         """
         pieces: dict[Key, list[tuple[int, Buffer]]] = {}
         for key, start, value in key_start_values:
@@ -232,7 +234,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def erase(self, key: Key) -> None:
-        """Remove ``key`` and its value; a key that is not there is no error."""
+        """Remove ``key`` and its value; an absent key is no error."""
 
     async def erase_values(self, keys: Iterable[Key]) -> None:
         """Remove several keys."""
@@ -240,25 +242,27 @@ class Store(abc.ABC):
             await self.erase(key)
 
     async def erase_prefix(self, prefix: Prefix) -> None:
-        """Remove every key that begins with ``prefix`` (the empty prefix: all keys)."""
+        """Remove all keys that begin with ``prefix`` (the empty prefix: all keys)."""
         await self.erase_values([key async for key in self.list_prefix(prefix)])
 
     async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        """Return when what was set under (or erased at) these keys survives a power cut, and, for a prefix, which names there are
-        directly below it. Backends that are durable at once inherit."""
+        """Return when these keys, set or erased, survive a power cut; for a prefix, the names directly below it.
+
+        Backends whose changes are durable at once inherit this.
+        """
 
     async def sync_all(self) -> None:
-        """`sync` of all that was changed through this store. Backends that are durable at once inherit."""
+        """Run `sync` for all changes made through this store. Backends whose changes are durable at once inherit this."""
 
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """While held, no other holder of the same key's lock exists: in this process, and beyond it where the backend can.
+        """Lock ``key`` against other holders of its lock: in this process, and beyond it if the backend can.
 
         For read-modify-write of one value. This fallback locks within the process.
         """
         return _locks_of(self).hold(key)
 
     async def copy(self, old: Key, new: Key) -> bool:
-        """Store the value of ``old`` under ``new`` as well. False, with nothing changed, when ``old`` has no value.
+        """Store the value of ``old`` under ``new`` as well. Return False, with nothing changed, if ``old`` has no value.
 
         This fallback gets and sets it."""
         value = await self.get(old)
@@ -269,45 +273,47 @@ class Store(abc.ABC):
     # --- what a file system can do -------------------------------------------------------------------------------------------
 
     async def rename(self, old: Key, new: Key) -> bool:
-        """Give the value of ``old`` the key ``new``, replacing what is there, in one step; its mtime stays.
+        """Move the value of ``old`` to ``new``, replacing any value there, in one step; its mtime stays.
 
-        False, with nothing changed, when ``old`` has no value.
+        Return False, with nothing changed, if ``old`` has no value.
         """
         raise self._unsupported("rename keys")
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
-        """Move every key that begins with ``old`` to ``new``, in one step; their mtimes stay.
+        """Move all keys that begin with ``old`` to ``new``, in one step; their mtimes stay.
 
-        False, with nothing changed, when there is nothing under ``old``. Raises `PrefixNotEmpty` when something is under ``new``,
-        `KeyConflict` when ``new`` lies below ``old``.
+        Return False, with nothing changed, if ``old`` is empty. Raises `PrefixNotEmpty` if ``new`` is not empty, `KeyConflict` if ``new``
+        lies below ``old``.
         """
         raise self._unsupported("rename prefixes")
 
     async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
-        """Let what lies under ``one`` lie under ``other``, and the reverse, in one step; mtimes stay. Raises `StoreNotFound` where there
-        is nothing under one of them, `KeyConflict` when one lies below the other."""
+        """Exchange all keys below ``one`` and ``other``, in one step; mtimes stay.
+
+        Raises `StoreNotFound` if one of them is empty, `KeyConflict` if one lies below the other.
+        """
         raise self._unsupported("exchange prefixes")
 
     async def make_prefix(self, prefix: Prefix) -> None:
-        """Let ``prefix`` be listed although no key begins with it; it may be there already."""
+        """Create ``prefix``, listed although no key begins with it; it may exist."""
         raise self._unsupported("hold empty prefixes")
 
     async def remove_prefix(self, prefix: Prefix) -> None:
-        """Undo `make_prefix`; a prefix that is not there is no error. Raises `PrefixNotEmpty` when something is under it."""
+        """Remove a prefix without keys; an absent one is no error. Raises `PrefixNotEmpty` if it has keys."""
         raise self._unsupported("hold empty prefixes")
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:
-        """Set the mtime that `stat` and `list_dir` tell; this may change the generation. False when ``key`` has no value."""
+        """Set the mtime that `stat` and `list_dir` return, which may change the generation. Return False if ``key`` has no value."""
         raise self._unsupported("set times")
 
     # --- listable -----------------------------------------------------------------------------------------------------------
 
     def list(self) -> AsyncIterator[Key]:
-        """Every key of the store, in no particular order."""
+        """Return all keys of the store, in no particular order."""
         return self.list_prefix(Prefix(""))
 
     async def list_prefix(self, prefix: Prefix) -> AsyncIterator[Key]:
-        """Every key that begins with ``prefix``. A string that is not a `Prefix` (no trailing slash) is refused when it is made."""
+        """Return all keys that begin with ``prefix``. The constructor of `Prefix` rejects a string without trailing slash."""
         pending = [prefix]
         while pending:
             here = pending.pop()
@@ -319,59 +325,65 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
-        """Keys and prefixes directly below ``prefix``, each once; nothing when there are none."""
+        """Return keys and prefixes directly below ``prefix``, each once; nothing if there are none."""
 
     async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
-        """The first ``most`` entries of ``prefix``, all where there are fewer; None where `prefix_exists` is False.
+        """Return the first ``most`` entries of ``prefix``, or all if fewer; None if `prefix_exists` is False.
 
-        One request where the backend can; this fallback lists, and asks for a prefix in which nothing is listed.
+        One request where the backend can; this fallback lists, and looks up a prefix whose listing is empty.
         """
         entries = await _first(self.list_dir(prefix), most)
         return entries if entries or await self.prefix_exists(prefix) else None
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
-        """Whether ``prefix`` would be listed in its parent: some key begins with it, or the store keeps it empty."""
+        """Return True if the parent of ``prefix`` lists it: a key begins with it, or the store keeps it empty."""
         return bool(await _first(self.list_dir(prefix), 1))
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
-        """When the set of names directly below ``prefix`` last changed, where the backend knows; else None."""
+        """Return the time at which the names directly below ``prefix`` last changed, in ns; None if the backend has none."""
         return None
 
     def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
-        """What tells the folder ``prefix`` from one that comes to be in its place, where the backend has folders, and can do that at
-        once; `zarrfs.stores.anchor.Nowhere` for one that is not there. One that is ``spare`` is never held at the cost of one that is
-        not. This fallback has none."""
+        """Return the identity of the folder ``prefix``, which distinguishes it from a later one of its name; `Nowhere` if absent.
+
+        None where the backend has no folders, or would have to wait, as in this fallback. A ``spare`` anchor is never held at the cost of
+        one that is not. `Nowhere` is in `zarrfs.stores.anchor`.
+        """
         return None
 
     def part_of(self, place: Key | Prefix) -> str:
-        """The prefix, without its slash, of the part of the store that ``place`` is in, where that may hang while the rest answers; ""
-        for the store itself. Called often; does not wait."""
+        """Return the part of the store that ``place`` is in, if that part can hang by itself: its prefix, without slash.
+
+        "" is the store itself. Called often; does not wait.
+        """
         del place
         return ""
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
     async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
-        """Tell of changes that others make, for as long as the backend does; to be run once, as a task.
+        """Report changes by other programs for as long as the backend does; runs once, as a task.
 
-        The first call of ``told``, with nothing, says that from now on every change is told, soon after it was made; one of the empty
-        prefix that more happened than could be told. Changes made through this store are left out, as far as they can be told apart.
-        Returns, after a line in the log, where the backend does not tell, or no longer: this fallback returns at once.
+        The first call of ``told``, with no changes, marks the start: from then on every change is reported soon after it. A change of
+        the empty prefix means that more changed than could be reported. Changes made through this store are left out, as far as they can
+        be distinguished. Returns, after a log message, if the backend does not report, or no longer; this fallback returns at once.
         """
 
     # --- life ---------------------------------------------------------------------------------------------------------------
 
     def set_owner(self, uid: int | None, gid: int | None) -> None:
-        """Give what is created from now on to this user and group (None: the process's own), where the backend keeps owners and the
-        process may do that. Called before anything is written."""
+        """Set the owner of what is created from now on (None: the process's own user or group).
+
+        Effective if the backend keeps owners and the process has the right. Called before the first write.
+        """
         del uid, gid
 
     async def free_space(self) -> tuple[int, int] | None:
-        """``(total, free)`` bytes of what the store lives on, where that is known; else None."""
+        """Return the ``(total, free)`` bytes of the underlying storage; None if unknown."""
         return None
 
     async def aclose(self) -> None:
-        """Let go of files, connections and threads. Nothing is called afterwards."""
+        """Release files, connections and threads. No method is called afterwards."""
 
     def _demand_writable(self, place: str) -> None:
         if not self.capabilities.write:
@@ -401,12 +413,12 @@ def _resolved(byte_range: ByteRange, size: int) -> ByteRange:
 class StorePlugin:
     """How a backend is recognised and opened.
 
-    ``schemes``: URL schemes that are its own (``"memory"``, ``"s3"``). A plain path belongs to the first plug-in whose ``claims``
-    says so, in order of ``priority`` (low first). ``open(location, read_only)``, where location is the path or what follows
-    ``scheme:``, gives the store; it raises `StoreNotFound`, `StoreAccessDenied`. ``example(folder)`` gives the URL of a new, empty,
-    writable store that keeps what it keeps below ``folder``: the conformance suite runs over every plug-in that has one.
-    ``open_inside(path, prefix, read_only)`` gives what lies under a prefix of it (``x.zip|zip:prefix``): of archives, whose locations
-    are paths. ``suffixes``: what names of such stores end with, in lower case and without the dot; no part of the store's name.
+    ``schemes``: URL schemes of its own (``"memory"``, ``"s3"``). A plain path belongs to the first plug-in whose ``claims`` returns True,
+    in order of ``priority`` (low first). ``open(location, read_only)``, where location is the path or what follows ``scheme:``, returns
+    the store; it raises `StoreNotFound`, `StoreAccessDenied`. ``example(folder)`` returns the URL of a new, empty, writable store with
+    all its files below ``folder``; the conformance suite runs over every plug-in that has one. ``open_inside(path, prefix, read_only)``
+    opens what is below a prefix of it (``x.zip|zip:prefix``); only archives, whose locations are paths, have it. ``suffixes``: endings
+    of file names of such stores, in lower case and without the dot, which are not part of the store's name.
     """
 
     name: str
@@ -420,7 +432,7 @@ class StorePlugin:
 
 
 def check_plugin(offered: object) -> None:
-    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    """Raise TypeError if ``offered`` is no usable plug-in of this package: other distributions may offer any object."""
     if not isinstance(offered, StorePlugin):
         raise TypeError(f"a {type(offered).__name__} is no StorePlugin")
     words = (offered.name, *offered.schemes, *offered.suffixes)
@@ -431,7 +443,7 @@ def check_plugin(offered: object) -> None:
 
 
 def _locks_of(store: Store) -> LockTable:
-    # Made on first use, so that a backend need not call an __init__ of the interface.
+    # Created on first use, so that a backend need not call an __init__ of the interface.
     table: LockTable | None = store.__dict__.get("_exclusive_locks")
     if table is None:
         table = store.__dict__["_exclusive_locks"] = LockTable()

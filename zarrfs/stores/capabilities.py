@@ -1,4 +1,4 @@
-"""What a store can do, as data: callers ask here, and never by trying."""
+"""Capabilities of a store, as data: callers read them instead of trying operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What one store can do. Where part of it cannot (a file system mounted in a folder), the operation raises `StoreUnsupported`.
+    """Capabilities of one store. Where a part lacks one (a file system mounted in a folder), the operation raises `StoreUnsupported`.
 
     ``read``, ``write`` and ``list`` are the readable, writable and listable stores of Zarr v3 core (draft of 2022), "Abstract store
     interface".
@@ -17,24 +17,24 @@ class Capabilities:
     write: bool = True
     list: bool = True
     hierarchical: bool = False
-    """Whether a key can never be a prefix of another (``a`` beside ``a/b``), as in a folder."""
+    """A key can never be a prefix of another (``a`` beside ``a/b``), as in a folder."""
     suffix_ranges: bool = True
-    """Whether the last bytes of a value can be got without knowing its size."""
+    """The last bytes of a value can be read without knowing its size."""
     create_only: bool = True
-    """Whether `Store.set` takes ``expect=ABSENT``."""
+    """`Store.set` accepts ``expect=ABSENT``."""
     match: bool = True
-    """Whether `Store.set` takes ``expect=generation``."""
+    """`Store.set` accepts ``expect=generation``."""
     copy: bool = False
-    """Whether `Store.copy` moves no bytes through this process."""
+    """`Store.copy` moves no bytes through this process."""
     rename: bool = False
-    """Whether there are `Store.rename` and `Store.rename_prefix`, each in one step."""
+    """`Store.rename` and `Store.rename_prefix` are supported, each in one step."""
     exchange: bool = False
-    """Whether there is `Store.exchange_prefixes`."""
+    """`Store.exchange_prefixes` is supported."""
     empty_prefixes: bool = False
-    """Whether there are `Store.make_prefix` and `Store.remove_prefix`."""
+    """`Store.make_prefix` and `Store.remove_prefix` are supported."""
     times: bool = False
-    """Whether there is `Store.set_times`."""
+    """`Store.set_times` is supported."""
     watch: bool = False
-    """Whether `Store.watch` may announce what others change."""
+    """`Store.watch` may report changes by other programs."""
     width: int = 64
-    """Requests in flight that make the store no slower."""
+    """Requests in flight up to which the store gets no slower."""

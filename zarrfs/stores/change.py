@@ -1,4 +1,4 @@
-"""What a store announces: the change stream, from the store to views and kernel."""
+"""A change of a store: the change stream, from the store to views and kernel."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from zarrfs.keys import Key, Prefix
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something in a store became different: the value of one key, or anything under a prefix.
+    """A change of the value of one key, or of anything below a prefix.
 
-    ``kind`` is what is known of it: ``"set"`` (there is a new value, or new keys below), ``"erase"`` (it is gone), ``"times"`` (only
-    the time), ``"unknown"`` (look again: an operation failed half way, or someone else was at work). Of a prefix alone: ``"made"`` and
-    ``"unmade"`` (it came, or went, while there was no key below it). ``behind``: it was not made through this store. ``waits``: it is
-    made through this mount, and not in the store yet: a part of what will be the value of a key is seen as it will be. ``"moved"``: it
-    is at ``new_place`` now, and all below it; an ``"erase"`` of the one and a ``"set"`` of the other follow.
+    ``kind`` classifies it: ``"set"`` (a new value, or new keys below), ``"erase"`` (removed), ``"times"`` (the time only), ``"unknown"``
+    (look again: an operation failed half way, or another program made the change). For a prefix alone: ``"made"`` and ``"unmade"`` (it
+    appeared or disappeared without keys below it). ``"moved"``: it is now at ``new_place``, with all below it; an ``"erase"`` of the one
+    and a ``"set"`` of the other follow. ``behind``: it was not made through this store. ``waits``: it was made through this mount and is
+    not in the store yet; reads already return that part of the future value.
     """
 
     place: Key | Prefix
@@ -28,5 +28,5 @@ class Change:
 
     @property
     def is_prefix(self) -> bool:
-        """Whether everything under ``place`` is meant."""
+        """Return True if the change concerns everything below ``place``."""
         return isinstance(self.place, Prefix)

@@ -1,4 +1,4 @@
-"""Set a value over the one that was read, also where the store cannot compare and set in one step."""
+"""Replacement of a value that was read before, also on stores without an atomic compare-and-set."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from zarrfs.keys import Key
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import ABSENT, Absent, Buffer, Generation
 
-# Some file systems refuse, each in its own words, what creates a file only where none is.
+# Some file systems refuse exclusive creation of a file, each with an error of its own.
 _REFUSALS = (StoreUnsupported, StoreAccessDenied, StoreError)
 
 
 async def set_over(store: Store, key: Key, value: Buffer, expect: Generation | Absent) -> Generation:
-    """As `Store.set` with ``expect``, which the caller has read under `Store.exclusive` where others heed it.
+    """Run `Store.set` with ``expect``, a generation read under `Store.exclusive` if other writers use that lock.
 
-    Where the store cannot do it in one step, it is looked at first. Raises `GenerationMismatch`.
+    If the store cannot compare and set in one step, a `check` precedes the set. Raises `GenerationMismatch`.
     """
     if store.capabilities.create_only if expect is ABSENT else store.capabilities.match:
         try:
@@ -27,7 +27,7 @@ async def set_over(store: Store, key: Key, value: Buffer, expect: Generation | A
 
 
 async def check(store: Store, key: Key, expect: Generation | Absent) -> None:
-    """Raise `GenerationMismatch` unless ``key`` holds this generation, or nothing."""
+    """Raise `GenerationMismatch` unless ``key`` has this generation, or, for `ABSENT`, no value."""
     stat = await store.stat(key)
     if (stat.generation if stat is not None else ABSENT) != expect:
-        raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
+        raise GenerationMismatch(f"{key!r} was changed concurrently", key=key)

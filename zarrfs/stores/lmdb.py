@@ -4,15 +4,15 @@
 Source: zarr 2.18 ``LMDBStore``: the key's ASCII bytes, the value's bytes, in the unnamed database. LMDB ``lmdb.h`` and ``mdb.c`` for
 the magic number, which is in the byte order of the machine that wrote the file.
 
-Locks. Readers and writers of LMDB see each other in its lock file, by which a writer keeps the pages that we read. The library opens
-that file by name, for writing, and creates it. So it is used only where it is a plain file of the data file's owner, who is this
-process's user, in a folder that nobody else may write to; no lock file is created. Else (also on a file system that cannot be written)
-the environment is opened without locks, and the library gets the data file alone, by its descriptor. Without locks a reader may see
-pages that a writer uses anew. Each commit has a number, and pages of the state that a transaction sees are not used anew before the
-second commit after it (``mdb.c``, ``mdb_find_oldest``, ``mdb_page_alloc``): whatever was read is valid if that has not come by then.
+Locks. Readers and writers of LMDB see each other in its lock file, by which a writer keeps the pages that readers use. The library
+opens that file by name, for writing, and creates it. It is therefore used only if it is a plain file of the data file's owner, who is
+this process's user, in a folder that no other user can write to; no lock file is created. Else (also on a read-only file system) the
+environment is opened without locks, and the library gets the data file alone, by its descriptor. Without locks a reader may see pages
+that a writer reuses. Each commit has a number, and pages of the state that a transaction sees are not reused before the second commit
+after it (``mdb.c``, ``mdb_find_oldest``, ``mdb_page_alloc``): a read is valid if that commit has not happened by its end.
 
-LMDB maps the file into memory and trusts what it finds there. A file that is shorter than its own header says is refused; one whose
-pages are wrong, or that is cut short while it is open, can end this process.
+LMDB maps the file into memory and trusts its content. A file shorter than its own header states is refused; one with wrong pages, or
+that is truncated while open, can crash this process.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from zarrfs.stores.values import Buffer, KeyStat
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
 _FOREIGN = _MAGIC[::-1]
 _AT = 16
-"""Where the magic number is: behind the header of the first page. (12 where the machine that wrote it has addresses of 32 bits.)"""
+"""Offset of the magic number: behind the header of the first page. (12 if the machine that wrote it has addresses of 32 bits.)"""
 
 
 _TRIES = 8
-"""How often a value is read again because someone wrote to the environment meanwhile."""
+"""Attempts to read a value while another program writes to the environment."""
 
 
 class _Overtaken(StoreError):
-    """What was read without locks may be of several states."""
+    """A read without locks may mix several states."""
 
 
 class LmdbArchive(Archive):
-    """The environment at ``path``: the folder, or the file itself."""
+    """The environment at ``path``: its folder, or the file itself."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self._is_folder = os.path.isdir(self.path)
         self._data = os.path.join(self.path, "data.mdb") if self._is_folder else self.path
-        # It stays open: the library knows an environment by its path, which is one of this descriptor.
+        # Kept open: the library identifies an environment by its path, which is derived from this descriptor.
         self._file = file = ArchiveFile(self._data)
         self._folder = -1
         if not begins_with(self._data, _MAGIC, _AT):
@@ -91,7 +91,7 @@ class LmdbArchive(Archive):
                     if value is None:
                         self._demand_valid(transaction)
                         return None
-                    # Only what is wanted is copied: the value lies in the mapped file for as long as the transaction lasts.
+                    # Copies the requested ranges only: the value lies in the mapped file until the transaction ends.
                     cuts = (byte_range.resolve(len(value)) for byte_range in ranges)
                     parts: list[Buffer] = [_copied(value[start:stop]) for start, stop in cuts]
                     found = self._stat(len(value), transaction)
@@ -122,7 +122,7 @@ class LmdbArchive(Archive):
             with transaction.cursor() as cursor:
                 there = cursor.set_range(start[:longest]) if start else cursor.first()
                 if there and len(start) > longest and bytes(cursor.key()) == start[:longest]:
-                    # It comes before what was asked for, which is longer than any name.
+                    # Its key precedes the requested one, which is longer than any name.
                     there = cursor.next()
                 while there:
                     found = bytes(cursor.key()), len(cursor.value()), mtime_ns
@@ -138,15 +138,15 @@ class LmdbArchive(Archive):
         return is_key(name) and len(name) <= self._environment.max_key_size()
 
     def _stat(self, size: int, transaction: Any) -> KeyStat:
-        # Every commit has a number; a transaction has that of the commit that it sees.
+        # Every commit has a number; a transaction has the number of the commit that it sees.
         return KeyStat(size, self._state().st_mtime_ns, f"{self._inode[0]}-{self._inode[1]}-{transaction.id()}")
 
     def _state(self) -> os.stat_result:
-        """Raises `StoreError` when the file is not the one that was opened."""
+        """Return the status of the file. Raises `StoreError` if it is not the one that was opened."""
         try:
             found = os.stat(self._data)
         except OSError as error:
-            raise StoreError(f"{self._data} cannot be looked at any more: {error.strerror}", key=self.path) from error
+            raise StoreError(f"{self._data}: stat failed: {error.strerror}", key=self.path) from error
         if Identity.of(found)[:2] != self._inode:
             raise StoreError(f"{self._data} was replaced since it was opened; mount it again", key=self.path)
         return found
@@ -161,11 +161,11 @@ class LmdbArchive(Archive):
         with self._translated(b""):
             if self._lock_is_safe():
                 try:
-                    # By its descriptor: the folder that was looked at.
+                    # By descriptor, so that it is the folder that was checked.
                     place = f"/proc/self/fd/{self._folder}" + ("" if self._is_folder else f"/{os.path.basename(self._data)}")
                     environment = lmdb.open(place, subdir=self._is_folder, lock=True, max_readers=126, **options)
                 except lmdb.Error:
-                    # Someone else's leftover: another machine's, another version's.
+                    # A leftover of another machine or version.
                     pass
                 else:
                     self._locked = True
@@ -177,7 +177,7 @@ class LmdbArchive(Archive):
         lock = "lock.mdb" if self._is_folder else f"{data}-lock"
         self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # Not through a link: the lock of the library would be beside that one.
+            # Links are not followed: the library's lock file would be beside the target.
             ours = os.stat(data, dir_fd=self._folder, follow_symlinks=False)
             found = os.stat(lock, dir_fd=self._folder, follow_symlinks=False)
         except OSError:
@@ -203,9 +203,9 @@ class LmdbArchive(Archive):
                 yield transaction
 
     def _demand_valid(self, transaction: Any) -> None:
-        """Raise `_Overtaken` when what was read in ``transaction`` may have been used anew meanwhile."""
+        """Raise `_Overtaken` if pages that ``transaction`` read may have been reused meanwhile."""
         if not self._locked and self._environment.info()["last_txnid"] > transaction.id() + 1:
-            raise _Overtaken(f"reading the LMDB {self.path}: it is written to all the time", key=self.path)
+            raise _Overtaken(f"reading the LMDB {self.path}: changed during each attempt", key=self.path)
 
     @contextmanager
     def _translated(self, place: bytes) -> Generator[None]:

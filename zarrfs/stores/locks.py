@@ -9,15 +9,15 @@ import trio
 
 
 class LockTable:
-    """One first-come-first-served lock for each name in use; a name that nobody holds or awaits costs nothing."""
+    """One first-come-first-served lock for each name in use; a name without holders and waiters costs no memory."""
 
     def __init__(self) -> None:
-        # Not trio.Lock: what was given up at its deadline is unlocked by another task than the one that locked it.
+        # Not trio.Lock: after a missed deadline another task unlocks than the one that locked.
         self._locks: dict[str, tuple[trio.Semaphore, int]] = {}
 
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncIterator[None]:
-        """While held, nobody else holds ``name``. Not re-entrant."""
+        """Lock ``name`` against all other holders. Not re-entrant."""
         lock, users = self._locks.get(name) or (trio.Semaphore(1, max_value=1), 0)
         self._locks[name] = (lock, users + 1)
         try:

@@ -1,8 +1,8 @@
 """A store in the memory of this process: ``memory:``.
 
-A tree of dictionaries, one for each prefix, so that listing a prefix costs what it holds, however many keys the store has. Keys and
-prefixes are apart in it: ``a`` and ``a/b`` may both have values, as on an object store. Every operation is one step between two
-awaits, so none needs a lock.
+A tree of dictionaries, one for each prefix, so that the cost of a listing depends on its entries, not on the keys of the store. Keys
+and prefixes are separate in it: ``a`` and ``a/b`` may both have values, as on an object store. Every operation is one step between
+two awaits, so none needs a lock.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MemoryStore(Store):
         if expect is not None:
             found = self._find(key)
             if (found.generation if found else ABSENT) != expect:
-                raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
+                raise GenerationMismatch(f"{key!r} was changed concurrently", key=key)
         now = time.time_ns()
         generation = str(next(self._generations))
         self._put(key, _Value(bytes(value), now, generation), now)
@@ -159,7 +159,7 @@ class MemoryStore(Store):
         return None if line is None else line[-1]
 
     def _detach(self, prefix: Prefix) -> _Folder | None:
-        """Take everything under ``prefix`` out of the tree."""
+        """Remove everything below ``prefix`` from the tree, and return it."""
         if not prefix:
             whole, self._root = self._root, _Folder()
             return whole
@@ -173,7 +173,7 @@ class MemoryStore(Store):
         return detached
 
     def _line(self, parts: list[str]) -> list[_Folder] | None:
-        """The folders from the root down to ``parts``."""
+        """Return the folders from the root down to ``parts``."""
         line = [self._root]
         for part in parts:
             below = line[-1].folders.get(part)
@@ -201,7 +201,7 @@ class _Value(NamedTuple):
 
 @dataclass(slots=True)
 class _Folder:
-    """What lies directly below one prefix. Below the root, one that holds nothing is not in the tree."""
+    """Keys and prefixes directly below one prefix. Apart from the root, an empty one is not in the tree."""
 
     values: dict[str, _Value] = field(default_factory=dict)
     folders: dict[str, _Folder] = field(default_factory=dict)
@@ -213,7 +213,7 @@ class _Folder:
 
 
 def _prune(line: list[_Folder], parts: list[str]) -> None:
-    """Take the last folders of ``line`` (whose names are ``parts``) out of the tree as far as they hold nothing."""
+    """Remove the last folders of ``line`` (whose names are ``parts``) from the tree as far as they are empty."""
     for above, folder, name in zip(line[-2::-1], line[:0:-1], reversed(parts), strict=True):
         if folder.values or folder.folders:
             return

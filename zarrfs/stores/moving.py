@@ -1,4 +1,4 @@
-"""That several renames are parts of one: of a node that moves, with documents and chunks in different places."""
+"""Marks several renames as one: the move of a node whose documents and chunks lie in different places."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ _is_moving: ContextVar[bool] = ContextVar("zarrfs_is_moving", default=False)
 
 @contextmanager
 def moving() -> Iterator[None]:
-    """Within, who renames tells by himself what has moved, when all of it has. It belongs to the task that renames, and to the tasks and
-    threads that this starts."""
+    """Suppress the change reports of renames within the body; the caller reports the whole move at its end.
+
+    It applies to the task that renames, and to the tasks and threads that this task starts.
+    """
     token = _is_moving.set(True)
     try:
         yield
@@ -21,5 +23,5 @@ def moving() -> Iterator[None]:
 
 
 def is_moving() -> bool:
-    """Whether the caller is in the body of `moving`."""
+    """Return True inside the body of `moving`."""
     return _is_moving.get()

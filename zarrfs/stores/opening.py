@@ -1,4 +1,4 @@
-"""From what a person writes to a store: see `zarrfs.stores.urls`."""
+"""Opening of a store from a user's path or URL: see `zarrfs.stores.urls`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from zarrfs.stores.urls import parse, plugin_of_scheme, store_plugins
 
 
 async def open_store(url: str, read_only: bool = False) -> Store:
-    """The store that ``url`` names; the caller closes it.
+    """Open the store that ``url`` names; the caller closes it.
 
-    Raises `UsageError` for what makes no sense, `StoreNotFound`, `StoreAccessDenied`; each with one line that a person understands.
+    Raises `UsageError` for an invalid URL, `StoreNotFound`, `StoreAccessDenied`; each with a one-line message for users.
     """
     parsed = parse(url)
     if parsed.layer is not None:
@@ -38,4 +38,4 @@ def _claimant(path: str) -> StorePlugin:
         raise StoreNotFound(f"there is no store {path}: {error.strerror}", key=path) from error
     except ValueError as error:
         raise UsageError(f"{path!r} cannot be a path: {error}") from error
-    raise StoreNotFound(f"{path} is not a store: it is neither a folder nor of another kind that is known here", key=path)
+    raise StoreNotFound(f"{path} is not a store: neither a folder nor a supported file", key=path)

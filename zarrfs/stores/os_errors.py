@@ -1,4 +1,4 @@
-"""What an `OSError` of a file operation means for a store."""
+"""Translation of an `OSError` of a file operation into an error of a store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zarrfs.errors import (
 )
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
-"""What a lookup answers where there is no such file, and where a file or a symbolic link stands where a folder would have to be."""
+"""Errors of a lookup for an absent file, and for a file or symbolic link where a folder is required."""
 
 _KINDS: dict[int, type[StoreError]] = {
     errno.ENOSPC: StoreFull,
@@ -38,10 +38,10 @@ _KINDS: dict[int, type[StoreError]] = {
 
 
 class translated:
-    """Raise a member of the `StoreError` tree for an `OSError` (or a value that does not fit into memory) while ``doing`` something
-    to ``place``. ENOENT is `StoreNotFound`: whoever asks for something that may be absent handles `ABSENT` itself.
+    """Translate an `OSError` (or `MemoryError`) while ``doing`` something to ``place`` into a `StoreError` or subclass.
 
-    A class, since every lookup and read passes here: a generator costs four times as much.
+    ENOENT becomes `StoreNotFound`; callers for which absence is no error handle `ABSENT` themselves. A class, because every lookup and
+    read uses it: a generator costs four times as much.
     """
 
     __slots__ = ("_doing", "_place")

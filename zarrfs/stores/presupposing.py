@@ -1,4 +1,4 @@
-"""What a set presupposes: that the folder which a value belongs to is still there."""
+"""The precondition of a set: the folder that the value belongs to still exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zarrfs.stores.anchor import Anchor
 
 
 class Presupposed(NamedTuple):
-    """A ``prefix`` that is there; with an ``anchor``, that very folder, wherever it is by now."""
+    """A ``prefix`` that exists; with an ``anchor``, that very folder, wherever it is now."""
 
     prefix: Prefix
     anchor: Anchor | None = None
@@ -23,10 +23,13 @@ _presupposed: ContextVar[Presupposed | None] = ContextVar("zarrfs_presupposed_pr
 
 @contextmanager
 def presupposing(prefix: Prefix | None, anchor: Anchor | None = None) -> Iterator[None]:
-    """Within, a value below ``prefix`` is part of what is there. Where a backend has folders, and this one is gone, a set does not make
-    it, and raises `StaleEntry`; elsewhere a prefix is there through its keys alone. With an ``anchor`` of the backend what lies below
-    ``prefix`` is read and set in that folder, whatever has its name by now. Without ``prefix`` what held before goes on. It belongs to
-    the task that sets, as `zarrfs.durability` does, and to the tasks and threads that this starts."""
+    """Make a set of a value below ``prefix`` depend on the existence of the prefix, within the body.
+
+    If a backend has folders, and this one is gone, a set raises `StaleEntry` instead of creating it; in other backends a prefix exists
+    through its keys alone. With an ``anchor`` of the backend, values below ``prefix`` are read and set in that folder, whatever has its
+    name now. Without ``prefix`` the outer precondition continues. It applies to the task that sets, as `zarrfs.durability` does, and to
+    the tasks and threads that this task starts.
+    """
     if prefix is None:
         yield
         return
@@ -38,5 +41,5 @@ def presupposing(prefix: Prefix | None, anchor: Anchor | None = None) -> Iterato
 
 
 def presupposed() -> Presupposed | None:
-    """What the body of `presupposing` that the caller is in was begun with."""
+    """Return the precondition of the innermost `presupposing` around the caller."""
     return _presupposed.get()

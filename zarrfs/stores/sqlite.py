@@ -3,19 +3,19 @@
 Source: zarr 2.18 ``SQLiteStore``: ``CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)``. Recognised by SQLite's magic number; a database
 without that table is refused by name. Keys that are blobs instead of text are keys too.
 
-Nothing in the database is trusted to be quick or harmless: the table has to be a real one with real columns (no view, no virtual
-table, nothing generated), the connection runs queries only, and loads no extensions. Each thread has a connection at a time, and
-each reading of a value is one transaction.
+The content of the database is not trusted: the table has to be a real one with real columns (no view, no virtual table, no generated
+column), and the connection runs queries only and loads no extensions. A connection is used by one thread at a time, and each read of
+a value is one transaction.
 
-Files beside the database (``-journal``, ``-wal``, ``-shm``) are opened by SQLite by their names; in WAL mode it creates and writes two of
-them, and gives them, when it is root, to the database's owner. It follows no symbolic links there, but hard links of other files it
-would overwrite and give away. So each of them has to be a plain file, else the database is refused; and root opens a database in a
-folder that others may write to in a way in which SQLite never touches them: ``nolock`` (SQLite then looks for nothing but a journal, to
-read it), and ``immutable`` for one in WAL mode. What is in a WAL file cannot be read so, and must not be passed over: such a database is
-refused. Without locks a connection is used as long as the database stays as it is, and only while nobody writes.
+SQLite opens files beside the database (``-journal``, ``-wal``, ``-shm``) by their names; in WAL mode it creates and writes two of them,
+and, as root, changes their owner to the database's. It follows no symbolic links there, but it would overwrite and give away hard links
+of other files. Each of them must therefore be a plain file, else the database is refused. In a folder that other users can write to,
+root opens a database so that SQLite never touches these files: ``nolock`` (SQLite then only looks for a journal, to read it), and
+``immutable`` for one in WAL mode. Changes in a WAL file cannot be read this way and must not be ignored: such a database is refused.
+Without locks a connection is used as long as the database stays unchanged, and only while no program writes.
 
 SQLite keeps no version of a row, so the generation of a value is that of the database: its identity, and its change counter. A
-program that writes to the database meanwhile makes every value another one.
+concurrent write by another program changes the generation of every value.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _MAGIC = b"SQLite format 3\0"
 _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _LOCKED, _UNLOCKED, _IMMUTABLE = "mode=ro", "mode=ro&nolock=1", "mode=ro&immutable=1"
 _KEPT = 8
-"""Connections that are kept open while no thread needs them."""
+"""Idle connections that are kept open."""
 _PATIENCE_S = 5.0
-"""How long a writer's lock is waited for."""
+"""Seconds to wait for a writer's lock."""
 
 _BUSY_S = 0.01
-"""How often one looks whether a writer is done, where there are no locks."""
+"""Seconds between checks for the end of a write, where there are no locks."""
 _PIECE_NBYTES = 1 << 20
 _HEAP_NBYTES = 48 << 20
-"""What SQLite may have for all connections together: it holds whole rows where it has to look for a value in them."""
+"""Memory limit of SQLite for all connections together: it holds whole rows where it has to search them for a value."""
 
 _TRIES = 8
-"""How often a value is read again because someone wrote to the database meanwhile."""
+"""Attempts to read a value while another program writes to the database."""
 
 _KINDS: dict[int, type[StoreError]] = {
     sqlite3.SQLITE_BUSY: StoreTimeout,
@@ -61,10 +61,10 @@ _KINDS: dict[int, type[StoreError]] = {
     sqlite3.SQLITE_AUTH: StoreAccessDenied,
 }
 
-# What has to be cast is read whole for that. The length of a text is told by its handle (`SqliteArchive._size`).
+# A cast reads the whole value. The length of a text comes from its handle (`SqliteArchive._size`).
 _NBYTES = "CASE typeof(v) WHEN 'blob' THEN length(v) ELSE length(CAST(v AS BLOB)) END"
 _NBYTES_AND_ROW = "CASE typeof(v) WHEN 'blob' THEN length(v) WHEN 'text' THEN -1 ELSE length(CAST(v AS BLOB)) END, _rowid_"
-# The cast makes text of bytes, whatever they are: a parameter that is a string has to be Unicode.
+# The cast makes text of arbitrary bytes: a string parameter has to be Unicode.
 _TEXT, _BLOB = "CAST(? AS TEXT)", "CAST(? AS BLOB)"
 
 
@@ -78,9 +78,9 @@ class _Header(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How long the file is, as far as the header tells."""
+        """The minimum size of the file, in bytes, according to the header."""
         page_size = 65536 if self.page_size == 1 else self.page_size
-        # Writers before 2010 do not keep the number of pages.
+        # Writers before 2010 do not update the number of pages.
         return page_size * (self.pages if self.pages_as_of == self.changes else 1)
 
 
@@ -91,13 +91,13 @@ class SqliteArchive(Archive):
     """The table ``zarr`` of the database at ``path``."""
 
     def __init__(self, path: str) -> None:
-        # It stays open: to close a database's file ends the locks that SQLite has on it in this process, all of them.
+        # Kept open: closing a file of the database releases all locks that SQLite has on it in this process.
         self._file = ArchiveFile(path)
         self.path = self._file.path
         if self._file.size < _HEADER.size or self._file.read(0, len(_MAGIC), path) != _MAGIC:
             raise StoreNotFound(f"{path} is not an SQLite database", key=path)
         self._inode = self._file.identity[:2]
-        # Beside what a link leads to is where SQLite looks for the other files.
+        # SQLite looks for the other files beside the target of a symbolic link.
         self._real = os.path.realpath(self.path)
         self._idle: list[tuple[sqlite3.Connection, Generation]] = []
         self._closed = False
@@ -107,8 +107,8 @@ class SqliteArchive(Archive):
         except StoreError as error:
             if not self._locked:
                 raise
-            # A database in WAL mode needs files beside it, which cannot be made where nothing can be written. What is in such files
-            # already must not be passed over.
+            # A database in WAL mode needs files beside it, which cannot be created on read-only storage. Changes in existing ones must
+            # not be ignored.
             if _code(error.__cause__) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or self._has_journal():
                 raise
             self._options = _IMMUTABLE
@@ -140,11 +140,11 @@ class SqliteArchive(Archive):
                     )
                 finally:
                     connection.execute("ROLLBACK")
-                # What was read is of the state that was seen before, if it is there still.
+                # The read is of the state seen before, if that is unchanged.
                 if self._state() == before:
                     return None if row is None or parts is None else (KeyStat(size, *before), parts)
             key = name.decode("utf-8", "surrogateescape")
-            raise StoreError(f"reading {key!r}: {self.path} is written to all the time", key=key)
+            raise StoreError(f"reading {key!r}: {self.path} changed during each attempt", key=key)
 
     def entries(self, start: bytes) -> Generator[Entry]:
         with self._connection(start) as connection:
@@ -167,16 +167,16 @@ class SqliteArchive(Archive):
         return self._options == _LOCKED
 
     def _way(self) -> str:
-        """The options of a connection. Raises `StoreAccessDenied` for a database that cannot be opened safely."""
+        """Return the options of a connection. Raises `StoreAccessDenied` for a database that cannot be opened safely."""
         try:
             owner = os.stat(self._real).st_uid
             beside = {suffix: look(self._real + suffix) for suffix in ("-journal", "-wal", "-shm")}
             safe = is_safe_path(os.path.dirname(self._real))
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be looked at: {error.strerror}", key=self.path) from error
+            raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
         root = os.geteuid() == 0
         for suffix, found in beside.items():
-            # Several users may write to one database, in turn.
+            # Several users may write to one database in turn.
             if found is not None and not is_plain(found, owner if root else found.st_uid):
                 raise StoreAccessDenied(
                     f"{self.path} is not opened: {self._real}{suffix} is a link, or no file of the database's owner", key=self.path
@@ -184,7 +184,7 @@ class SqliteArchive(Archive):
         if not root or safe:
             return _LOCKED
         self._demand_no_wal()
-        # The format that readers need: 2 for WAL.
+        # The file format read version: 2 for WAL.
         return _IMMUTABLE if self._file.read(19, 20, self.path) == b"\2" else _UNLOCKED
 
     def _demand_no_wal(self) -> None:
@@ -196,9 +196,9 @@ class SqliteArchive(Archive):
             )
 
     def _wait_for_writer(self) -> None:
-        """Without locks: return when there is no transaction under way. Raises `StoreTimeout`."""
+        """Wait, without locks, until no transaction is in progress. Raises `StoreTimeout`."""
         until = time.monotonic() + _PATIENCE_S
-        # One that is done with may be kept, overwritten by zeros.
+        # A finished journal may be kept, overwritten by zeros.
         while begins_with(self._real + "-journal", _JOURNAL):
             if time.monotonic() > until:
                 raise StoreTimeout(f"the SQLite database {self.path}: it is locked by its journal", key=self.path)
@@ -206,7 +206,7 @@ class SqliteArchive(Archive):
         self._demand_no_wal()
 
     def _size(self, connection: sqlite3.Connection, nbytes: int, row: int = 0) -> int:
-        """The size of a value of which ``_nbytes`` says this."""
+        """Return the size of a value from its ``_nbytes``."""
         if nbytes >= 0:
             return nbytes
         with connection.blobopen("zarr", "v", row, readonly=True) as blob:
@@ -224,7 +224,7 @@ class SqliteArchive(Archive):
 
     def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> Buffer:
         if start == stop:
-            # substr() would say NULL.
+            # substr() would return NULL.
             return b""
         try:
             row = self._row(connection, name, "_rowid_") if self._rows_have_numbers else None
@@ -255,14 +255,14 @@ class SqliteArchive(Archive):
         )
 
     def _state(self) -> tuple[int, Generation]:
-        """Time and generation of the database as a whole. Raises `StoreError` when it is not the one that was opened."""
+        """Return time and generation of the whole database. Raises `StoreError` if it is not the one that was opened."""
         try:
             found, head = self._file.look(_HEADER.size)
             header = _Header(*_HEADER.unpack(head))
             state = f"{found}-{header.changes}"
             log = self._beside("-wal") if self._locked else None
             if log is not None:
-                # In WAL mode what was changed is there.
+                # In WAL mode changes are in this file.
                 state += f"-{Identity.of(log)}"
             elif found.size < header.nbytes:
                 # SQLite would read zeros.
@@ -270,13 +270,13 @@ class SqliteArchive(Archive):
         except struct.error as error:
             raise StoreError(f"{self.path} is cut short: it has no whole header", key=self.path) from error
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be looked at any more: {error.strerror}", key=self.path) from error
+            raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
         if found[:2] != self._inode:
             raise StoreError(f"{self.path} was replaced since it was opened; mount it again", key=self.path)
         return found.mtime_ns, state
 
     def _beside(self, suffix: str) -> os.stat_result | None:
-        """The file of that name beside the database, if anything is in it."""
+        """Return the status of the file beside the database with this suffix; None if absent or empty."""
         found = look(self._real + suffix)
         return found if found is not None and found.st_size else None
 
@@ -292,7 +292,7 @@ class SqliteArchive(Archive):
                 raise StoreUnsupported(f"{self.path} is an SQLite database whose text is not UTF-8", key=self.path)
             table = connection.execute("SELECT type, rootpage FROM sqlite_master WHERE name = 'zarr'").fetchone()
             columns = {name.lower(): hidden for _, name, _, _, _, _, hidden in connection.execute("PRAGMA table_xinfo(zarr)")}
-            # A column of that name would hide the number of the row.
+            # A column of that name would hide the row number.
             self._rows_have_numbers = not {b"_rowid_", b"rowid", b"oid"} & columns.keys()
             if table is None or table[0] != b"table" or not table[1] or columns.get(b"k") != 0 or columns.get(b"v") != 0:
                 raise StoreNotFound(
@@ -308,14 +308,14 @@ class SqliteArchive(Archive):
 
     @contextmanager
     def _connection(self, place: bytes | str) -> Generator[sqlite3.Connection]:
-        """A connection that no other thread uses. What SQLite raises becomes a `StoreError` that names ``place``."""
+        """Return a connection that no other thread uses. Errors of SQLite become a `StoreError` that names ``place``."""
         key = place.decode("utf-8", "surrogateescape") if isinstance(place, bytes) else place
         try:
             connection, state = self._taken()
             try:
                 yield connection
             except GeneratorExit:
-                # A listing that has seen enough.
+                # The listing was closed early.
                 self._give_back(connection, state)
                 raise
             except BaseException:
@@ -334,7 +334,7 @@ class SqliteArchive(Archive):
             ) from error
 
     def _taken(self) -> tuple[sqlite3.Connection, Generation]:
-        """A connection, and the state for which it may be used again: without locks it keeps pages that are old by then."""
+        """Return a connection, and the state it is valid for: without locks its cached pages go stale when that changes."""
         state = ""
         if not self._locked:
             self._wait_for_writer()
@@ -363,7 +363,7 @@ class SqliteArchive(Archive):
             check_same_thread=False,
         )
         try:
-            # Whatever bytes: text of a database need not be UTF-8.
+            # Bytes, because text of a database need not be valid UTF-8.
             connection.text_factory = bytes
             for pragma in (
                 f"hard_heap_limit = {_HEAP_NBYTES}",
@@ -380,12 +380,12 @@ class SqliteArchive(Archive):
 
 
 def _code(error: BaseException | None) -> int:
-    """SQLite's primary result code; 0 where there is none."""
+    """Return SQLite's primary result code; 0 if there is none."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _merged(found: Sequence[sqlite3.Cursor]) -> Generator[tuple[Any, ...]]:
-    """Rows of several queries in the order of their names, each name once: text before blobs."""
+    """Return rows of several queries in the order of their names, each name once: text before blobs."""
     heads = [each.fetchone() for each in found]
     while any(head is not None for head in heads):
         name = min(head[0] for head in heads if head is not None)

@@ -1,10 +1,10 @@
-"""What a person writes for a store, taken apart: a path, a URL, or layers of them.
+"""Parser of a user's name for a store: a path, a URL, or layers of them.
 
-A plain path that exists is that path, whatever is in its name. Else a URL has a scheme, and layers are joined by ``|`` as in the URL
-pipelines that zarr-python is taking up (``x.zip|zip:path``). Of them only those are known whose first layer is a path and whose second
-one an archive there; further ones are archives of the same kind inside of it (``x.zip|zip:inner.zip|zip:path``).
+A plain path that exists is that path, whatever its name contains. Else a URL has a scheme, and layers are joined by ``|`` as in the URL
+pipelines that zarr-python is adopting (``x.zip|zip:path``). Supported are a path as the first layer and an archive at that path as the
+second; further layers are archives of the same kind inside it (``x.zip|zip:inner.zip|zip:path``).
 
-Nothing is opened here, and no backend imported where a path is a path: who only asks where a store lies need not wait for that.
+Nothing is opened here, and no backend is imported for a path, so that locating a store is fast.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def local_path(url: str) -> str | None:
-    """Where in this machine's file system the store lies, free of symbolic links; None when it does not lie there."""
+    """Return the path of the store in this machine's file system, free of symbolic links; None if it is elsewhere."""
     parsed = parse(url)
     return os.path.realpath(parsed.location) if parsed.is_local else None
 
 
 def absolute(url: str) -> str:
-    """The same store, from wherever it is opened: its path made absolute, as far as it was written as one."""
+    """Return a name of the same store that is independent of the working directory: its path, if it has one, made absolute."""
     parsed = parse(url)
     if not parsed.is_local:
         return url
@@ -43,8 +43,11 @@ def absolute(url: str) -> str:
 
 @dataclass(frozen=True)
 class StoreUrl:
-    """A URL taken apart. ``scheme`` is None for a path; ``location`` is the path or what follows the scheme; ``layer`` is the kind of
-    archive of which only what is under ``prefix`` is meant. Further layers stand in ``prefix``: ``inner.zip|zip:path``."""
+    """A parsed URL. ``scheme`` is None for a path; ``location`` is the path or what follows the scheme.
+
+    ``layer`` is the kind of archive of which only the keys below ``prefix`` are used. Further layers are in ``prefix``:
+    ``inner.zip|zip:path``.
+    """
 
     scheme: str | None
     location: str
@@ -53,7 +56,7 @@ class StoreUrl:
 
     @property
     def is_local(self) -> bool:
-        """Whether ``location`` is a path of this machine."""
+        """True if ``location`` is a path of this machine."""
         return self.scheme is None or any(self.scheme in plugin.schemes and plugin.open_inside for plugin in store_plugins())
 
 
@@ -81,7 +84,7 @@ def parse(url: str) -> StoreUrl:
 
 
 def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
-    """A path to an archive, and what is meant of it."""
+    """Return the URL of an archive at a path, and of the prefix in it."""
     below = parse(first)
     scheme, colon, prefix = layers[0].partition(":")
     plugin = plugin_of_scheme(scheme.lower(), url) if colon else None
@@ -89,7 +92,7 @@ def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
     is_same = all(each and plugin is not None and kind.lower() in plugin.schemes for kind, each, _ in further)
     if not is_same or not below.is_local or plugin is None or plugin.open_inside is None:
         kinds = ", ".join(f"PATH|{each.schemes[0]}:PREFIX" for each in store_plugins() if each.open_inside is not None)
-        raise UsageError(f"{url}: such stores inside of stores (layers joined by '|') cannot be opened yet, only {kinds}")
+        raise UsageError(f"{url}: unsupported layers (joined by '|'); supported are {kinds}")
     if below.scheme is not None and below.scheme not in plugin.schemes:
         raise UsageError(f"{url}: it cannot be both, {below.scheme} and {scheme}")
     inside = f"|{plugin.schemes[0]}:".join((prefix, *(path for _, _, path in further)))

@@ -1,4 +1,4 @@
-"""What a store answers: values, what is known of them, and entries of a listing."""
+"""Results of store operations: values, their stat, and entries of a listing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from zarrfs.errors import StoreAccessDenied
 
 Buffer = bytes | bytearray | memoryview
 Generation = str
-"""What tells one value of a key from the next: an ETag, or device, inode, time and size of a file. Opaque."""
+"""Distinguishes successive values of a key: an ETag, or device, inode, time and size of a file. Opaque."""
 
 
 class KeyStat(NamedTuple):
-    """What is known of a value without reading it. ``mtime_ns`` is None where the backend keeps no times."""
+    """Properties of a value that need no read of it. ``mtime_ns`` is None if the backend keeps no times."""
 
     size: int
     mtime_ns: int | None
@@ -22,7 +22,7 @@ class KeyStat(NamedTuple):
 
 
 class Absent(enum.Enum):
-    """No value, where one is expected to be missing (`Store.set`)."""
+    """The absence of a value, as an expectation (`Store.set`)."""
 
     ABSENT = enum.auto()
 
@@ -33,7 +33,7 @@ Expected = Generation | Absent | None
 
 
 class Got(NamedTuple):
-    """A value, or the part of it that was asked for, and what `Store.stat` returns for that very value."""
+    """A value, or the part of it requested, and the `Store.stat` of that very value."""
 
     value: Buffer
     stat: KeyStat
@@ -49,7 +49,7 @@ MISSING = Missing.MISSING
 
 
 class Denied(NamedTuple):
-    """The answer for a key that may not be read; there may be a value or none."""
+    """The answer for a key that is not readable; it may or may not have a value."""
 
     error: StoreAccessDenied
 
@@ -57,12 +57,13 @@ class Denied(NamedTuple):
 Answer = Got | Missing | Denied
 
 DirEntry = tuple[str, bool, int, int | None]
-"""One entry of ``list_dir``: name (without the prefix and without a trailing slash), whether it is a prefix, the value's size in
-bytes (0 for a prefix), mtime_ns or None. A plain tuple: a value object an entry makes ``ls -l`` of 10,000 keys half as fast again."""
+"""An entry of ``list_dir``: name (without prefix and slash), True for a prefix, size in bytes (0 for a prefix), mtime_ns or None.
+
+A plain tuple, since a value object per entry makes ``ls -l`` of 10,000 keys half as fast again."""
 
 
 def answer(look: Callable[..., tuple[Buffer, KeyStat] | None], *args: object) -> Answer:
-    """Return what ``look(*args)`` finds as an answer. Raises other errors than `StoreAccessDenied`."""
+    """Return the result of ``look(*args)`` as an answer. Raises errors other than `StoreAccessDenied`."""
     try:
         found = look(*args)
     except StoreAccessDenied as error:

@@ -132,7 +132,7 @@ class ShardingStore(ForwardingStore):
         self, byte_ranges: Sequence[ByteRange], coords: Coords | None, key: Key, generation: Generation
     ) -> Sequence[Buffer]:
         if coords is None or not self._grid.chunks.holds(coords):
-            raise GenerationMismatch(f"{key!r} was changed by someone else", key=key)
+            raise GenerationMismatch(f"{key!r} was changed concurrently", key=key)
         with _naming(key):
             return await self._chunks.get_parts(coords, byte_ranges, generation)
 

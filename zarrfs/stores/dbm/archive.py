@@ -1,10 +1,10 @@
 """A DBM, read-only: what zarr-python 2's ``DBMStore`` writes where Python has no other kind. By its base name, or ``dbm:PATH``.
 
 Source: Python's ``Lib/dbm/dumb.py``: the DBM ``x`` is the files ``x.dat`` (values), ``x.dir`` (index) and ``x.bak`` (the index before).
-A path that names one of these files is understood as well.
+A path that names one of these files is accepted as well.
 
-The index is read once, at opening; when a file is another one later, reading is an error. The kinds that C libraries write (GNU dbm,
-ndbm) are named and refused: those libraries are not made for files that one does not trust.
+The index is read once, at opening; if a file changes later, reads fail. The kinds that C libraries write (GNU dbm, ndbm) are refused
+by name: those libraries are not safe for untrusted files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SUFFIXES = (".dat", ".dir", ".bak")
 
 
 class DumbDbmArchive(Archive):
-    """The DBM of the files ``path.dat`` and ``path.dir``. A generation is made of the files' identities and the value's place."""
+    """The DBM of the files ``path.dat`` and ``path.dir``. A generation consists of the files' identities and the value's position."""
 
     at_hand = True
 
@@ -54,7 +54,7 @@ class DumbDbmArchive(Archive):
         start, size = self._offset[row], self._size[row]
         parts: list[Buffer] = []
         try:
-            # A value that does not lie in the file whole is damaged, whichever part of it is wanted.
+            # A value that exceeds the file is damaged, whichever part of it is requested.
             self._dat.read(start + size, start + size, key)
             parts.extend(
                 self._dat.read_value(start + first, start + last, key) for first, last in (each.resolve(size) for each in ranges)
@@ -70,7 +70,7 @@ class DumbDbmArchive(Archive):
             yield name, self._size[row], self._dat.mtime_ns
 
     def close(self) -> None:
-        """The files are closed when no thread has them any more."""
+        """Do nothing: the files are closed when the last thread releases them."""
 
     def _stat(self, row: int) -> KeyStat:
         generation = f"{self._dir.identity}-{self._dat.identity}-{self._offset[row]}"
@@ -82,7 +82,7 @@ class DumbDbmArchive(Archive):
 
 
 def _base(path: str) -> str:
-    """The name without the suffix of one of the files."""
+    """Return ``path`` without the suffix of one of the files."""
     stem, suffix = os.path.splitext(path)
     return stem if suffix in _SUFFIXES and _is_dumb(stem) and not _is_dumb(path) else path
 
@@ -110,7 +110,7 @@ def _archive(path: str) -> Archive:
         raise StoreUnsupported(
             f"{path} is a DBM of the kind {kind}: only dbm.dumb can be opened; copy it with Python's dbm", key=path
         )
-    raise StoreNotFound(f"there is no DBM {path}: it would be the files {path}.dat and {path}.dir", key=path)
+    raise StoreNotFound(f"{path}: no such DBM: {path}.dat or {path}.dir is missing", key=path)
 
 
 PLUGIN = archive_plugin("dbm", _archive, _claims, priority=400, suffixes=("dbm", "db"))

@@ -1,8 +1,8 @@
-"""The index of a DBM of the kind ``dbm.dumb``: which keys there are, and where their values lie in the ``.dat`` file.
+"""The index of a DBM of the kind ``dbm.dumb``: its keys, and the positions of their values in the ``.dat`` file.
 
 Source: Python's ``Lib/dbm/dumb.py``: each line of ``x.dir`` is the ``repr`` of the key (as Latin-1 text) and of the pair of offset and
-size, ``'a/0.0', (512, 29)``; a later line of a key replaces an earlier one. Python evaluates the lines; here they are taken apart, and
-a line of another form is skipped with a warning.
+size, ``'a/0.0', (512, 29)``; a later line of a key replaces an earlier one. Python evaluates the lines; this module parses them, and
+skips a line of another form with a warning.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 Offsets = dict[bytes, tuple[int, int]]
-"""A key's bytes, to the offset and size of its value."""
+"""A key's bytes, mapped to the offset and size of its value."""
 
 
 def offsets(file: ArchiveFile) -> Offsets:
-    """What the ``.dir`` file says. Raises `StoreError` when nothing in it is of the right form, or when there is too much of it."""
+    """Return the content of the ``.dir`` file. Raises `StoreError` if none of it is well-formed, or if it is too large."""
     if file.size > _MAX_NBYTES:
         raise StoreError(f"{file.path} is an index of {file.size} bytes, which is too many", key=file.path)
     found: Offsets = {}
@@ -44,18 +44,18 @@ def offsets(file: ArchiveFile) -> Offsets:
     if bad and not found:
         raise StoreError(f"{file.path} is not the index of a DBM", key=file.path)
     if bad:
-        log.warning("%s: %d lines are no entries of a DBM and are skipped, the first is line %d", file.path, bad, first_bad)
+        log.warning("%s: skipping %d lines that are no entries of a DBM, the first is line %d", file.path, bad, first_bad)
     return found
 
 
 def is_index(file: ArchiveFile) -> bool:
-    """Whether the first line is one of an index, or there is none."""
+    """Return True if the first line is an index entry, or there is none."""
     line = file.read(0, min(file.size, _MAX_LINE), file.path).decode("latin-1").split("\n")[0]
     return not file.size or _LINE.fullmatch(line.rstrip()) is not None
 
 
 def _lines(file: ArchiveFile) -> Iterator[str]:
-    """Each line, empty where it is too long. Only line feeds end one: Latin-1 has other characters that Python takes for ends."""
+    """Return each line, empty if too long. Only line feeds end one: Latin-1 has other characters that Python treats as line ends."""
     rest, too_long = b"", False
     for start in range(0, file.size, _PIECE_NBYTES):
         *lines, rest = (rest + file.read(start, min(file.size, start + _PIECE_NBYTES), file.path)).split(b"\n")
@@ -69,7 +69,7 @@ def _lines(file: ArchiveFile) -> Iterator[str]:
 
 
 def _unquoted(text: str) -> bytes | None:
-    """The bytes whose ``repr`` (as Latin-1 text) this is, without the quotation marks; None for an escape that ``repr`` never makes."""
+    """Return the bytes with this ``repr`` (as Latin-1 text, without quotes); None for an escape that ``repr`` never produces."""
     if "\\" in text:
         escapes = _ESCAPE.findall(text)
         if not all(code or plain in _PLAIN for code, plain in escapes):

@@ -1,7 +1,7 @@
-"""Which kind of DBM lies at a path: what Python's `dbm.whichdb` tells, without the libraries of those kinds.
+"""Detects the kind of DBM at a path, as Python's `dbm.whichdb`, without the libraries of those kinds.
 
-``whichdb`` opens whatever has the right name, be it a pipe or a device, and hands ``x.db`` to the library of ndbm, which is not made for
-files that one does not trust.
+``whichdb`` opens any file with the right name, even a pipe or a device, and passes ``x.db`` to the library of ndbm, which is not
+safe for untrusted files.
 
 Source: Python's ``Lib/dbm/__init__.py``; GNU dbm ``gdbmconst.h``; Berkeley DB ``db_page.h`` (and 1.85 ``hash.h``): magic numbers in the
 byte order of the machine that wrote the file.
@@ -19,7 +19,7 @@ _BERKELEY_HASH = 0x00061561
 
 
 def foreign_kind(path: str) -> str | None:
-    """``"dbm.gnu"`` or ``"dbm.ndbm"``; None where there is neither."""
+    """Return ``"dbm.gnu"`` or ``"dbm.ndbm"``; None if neither."""
     if all(os.path.isfile(path + suffix) for suffix in (".pag", ".dir")):
         return "dbm.ndbm"
     if any(_has(path + ".db", _BERKELEY_HASH, offset) for offset in (0, 12)):

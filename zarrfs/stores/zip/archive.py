@@ -1,12 +1,12 @@
-"""A zip file, read-only: what zarr-python's ``ZipStore`` writes, and any other. A plain path whatever it ends with, or ``zip:PATH``.
+"""A zip file, read-only: by zarr-python's ``ZipStore`` or any other program. A plain path with any suffix, or ``zip:PATH``.
 
 Source: PKWARE APPNOTE 6.3.10; zarr-python 2 and 3 ``ZipStore``: the key is the entry's name.
 
 Recognised by its content: a local file header or an empty archive's end at the beginning, else an end of central directory. An entry
-whose name ends with a slash is an empty prefix. Names are keys as they are: ``../x`` and ``/abs`` lead nowhere, since nothing is
-unpacked. The directory is read once, at opening; when the file is another one later, reading is an error.
+whose name ends with a slash is an empty prefix. Names are used as keys unchanged: ``../x`` and ``/abs`` lead nowhere, since nothing
+is unpacked. The directory is read once, at opening; if the file changes later, reads fail.
 
-``x.zip|zip:inner.zip|zip:a`` is what lies below ``a`` in a zip file that is a value of another one (`zarrfs.stores.zip.inner_file`).
+``x.zip|zip:inner.zip|zip:a`` is everything below ``a`` in a zip file that is a value of another one (`zarrfs.stores.zip.inner_file`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zarrfs.stores.zip.members import MemberReader
 
 
 class ZipArchive(Archive):
-    """A zip file. A generation is made of the file's identity, the place of the entry, and its CRC."""
+    """A zip file. A generation consists of the file's identity, the position of the entry, and its CRC."""
 
     at_hand = True
 
@@ -47,7 +47,7 @@ class ZipArchive(Archive):
         try:
             parts = self._reader.read(name, member, ranges, key)
         except StoreError:
-            # Of a file that was replaced this is the better reason.
+            # If the file was replaced, that is the better reason.
             self._file.check(key)
             raise
         self._file.check(key)
@@ -65,7 +65,7 @@ class ZipArchive(Archive):
             yield name, size, mtime_ns
 
     def close(self) -> None:
-        """The file is closed when no thread has it any more."""
+        """Do nothing: the file is closed when the last thread releases it."""
 
     def _stat(self, member: Member) -> KeyStat:
         return KeyStat(member.size, member.mtime_ns, f"{self._file.identity}-{member.offset}-{member.crc:08x}")

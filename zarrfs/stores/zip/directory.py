@@ -1,10 +1,10 @@
-"""The central directory of a zip file: which entries there are, and where.
+"""The central directory of a zip file: its entries and their positions.
 
 Source: PKWARE APPNOTE 6.3.10, sections 4.3 (layout), 4.4 (fields), 4.5.3 (ZIP64), 4.6.9 (Unicode path), appendix D (names).
 
-`zipfile` would read it too; but it keeps a kilobyte for each entry, reads the whole directory at once, and one name that is not
-UTF-8 makes it refuse the archive. Here an entry takes its name and 52 bytes, and a bad one hides none of its neighbours. What it
-reads is held against `zipfile` by the tests.
+`zipfile` would read it too, but it keeps a kilobyte for each entry, reads the whole directory at once, and refuses the archive for one
+name that is not UTF-8. Here an entry takes its name and 52 bytes, and a bad one hides none of its neighbours. Tests compare the result
+with `zipfile`.
 
 Of entries with one name the last counts (as in `zipfile`: an archive that was appended to). Bytes before the archive are allowed.
 """
@@ -24,7 +24,7 @@ from zarrfs.stores.archive import NameIndex
 from zarrfs.stores.archive_file import ArchiveFile
 
 MAX_DIRECTORY_NBYTES = 1 << 30
-"""Larger ones are refused: ten million entries, which take two gigabytes of memory."""
+"""Size limit: ten million entries, which take two gigabytes of memory."""
 
 LOCAL_MAGIC = b"PK\3\4"
 _END_MAGIC = b"PK\5\6"
@@ -43,7 +43,7 @@ _FULL32 = 0xFFFFFFFF
 
 
 class Member(NamedTuple):
-    """One entry. ``offset``: of its local header, in the file; ``stored``: bytes it takes there; ``size``: bytes of its value."""
+    """One entry: ``offset`` of its local header in the file, ``stored`` bytes in the file, ``size`` of its value in bytes."""
 
     offset: int
     stored: int
@@ -55,7 +55,7 @@ class Member(NamedTuple):
 
 
 class ZipDirectory:
-    """The entries of ``file``. Raises `StoreError` when it is no zip file or a damaged one, `StoreUnsupported` for one in pieces."""
+    """The entries of ``file``. Raises `StoreError` if it is no zip file or damaged, `StoreUnsupported` if it is split."""
 
     def __init__(self, file: ArchiveFile) -> None:
         self._offset, self._stored, self._size = array("Q"), array("Q"), array("Q")
@@ -78,11 +78,11 @@ class ZipDirectory:
         )
 
     def size_and_mtime(self, row: int) -> tuple[int, int | None]:
-        """What a listing tells of an entry."""
+        """Return the size in bytes and mtime_ns of an entry, for listings."""
         return self._size[row], _mtime_ns(self._time[row])
 
     def _read(self, file: ArchiveFile) -> Iterator[bytes]:
-        """The name of each entry, after the rest of it was put into the table."""
+        """Return the name of each entry, after the rest of it is in the table."""
         end = find_end(file)
         if end is None:
             raise StoreError(f"{file.path} is not a whole zip file: it has no end of central directory", key=file.path)
@@ -103,7 +103,7 @@ class ZipDirectory:
 
 
 class End(NamedTuple):
-    """Where the central directory is: its first byte in the file, its length, and how many bytes come before the archive."""
+    """The position of the central directory: its first byte in the file, its length, and the number of bytes before the archive."""
 
     start: int
     nbytes: int
@@ -111,12 +111,12 @@ class End(NamedTuple):
 
 
 def find_end(file: ArchiveFile) -> End | None:
-    """What the end of central directory says; None where there is none that fits the file."""
+    """Return the content of the end of central directory; None if none fits the file."""
     tail_start = max(0, file.size - _END.size - _FULL16)
     tail = file.read(tail_start, file.size, file.path)
     place = tail.rfind(_END_MAGIC)
     while place != -1:
-        # The last one whose comment ends within the file: a comment may hold the magic number too.
+        # The last one whose comment ends within the file: a comment may contain the magic number too.
         if place + _END.size <= len(tail):
             _, disk, _, _, _, nbytes, offset, comment = _END.unpack_from(tail, place)
             if place + _END.size + comment <= len(tail):
@@ -128,7 +128,7 @@ def find_end(file: ArchiveFile) -> End | None:
 
 
 def _checked(file: ArchiveFile, place: int, nbytes: int, offset: int, disk: int) -> End | None:
-    """The directory that the record at ``place`` tells of; None where there is none."""
+    """Return the directory that the record at ``place`` refers to; None if there is none."""
     last = place
     if place >= _END64_LOCATOR.size:
         magic, _, offset64, _ = _END64_LOCATOR.unpack(file.read(place - _END64_LOCATOR.size, place, file.path))
@@ -140,7 +140,7 @@ def _checked(file: ArchiveFile, place: int, nbytes: int, offset: int, disk: int)
                     break
     if disk not in (0, _FULL16):
         raise StoreUnsupported(f"{file.path} is one part of a zip file in several parts: join them first", key=file.path)
-    # Right before its end, wherever it says that it begins: something may stand before the archive.
+    # Directly before its end, whatever its stated start: bytes may precede the archive.
     for start in (last - nbytes, offset):
         if 0 <= start <= last - nbytes and (not nbytes or file.read(start, min(start + 4, last), file.path) == _ENTRY_MAGIC):
             if nbytes > MAX_DIRECTORY_NBYTES:
@@ -150,11 +150,11 @@ def _checked(file: ArchiveFile, place: int, nbytes: int, offset: int, disk: int)
 
 
 def _entries(file: ArchiveFile, start: int, stop: int) -> Iterator[tuple[bytes, bytes, tuple[int, ...]]]:
-    """Name, extra fields and header of each entry. The directory is read in pieces."""
+    """Return name, extra fields and header of each entry. The directory is read in pieces."""
     piece, at = b"", 0
 
     def upto(nbytes: int) -> None:
-        """Have so many bytes from ``at`` in ``piece``."""
+        """Read until ``piece`` has this number of bytes from ``at``."""
         nonlocal piece, at, start
         if len(piece) - at < nbytes:
             more = file.read(start, min(stop, start + _PIECE), file.path)
@@ -167,7 +167,7 @@ def _entries(file: ArchiveFile, start: int, stop: int) -> Iterator[tuple[bytes, 
         upto(_ENTRY.size)
         magic, *fields = _ENTRY.unpack_from(piece, at)
         if magic != _ENTRY_MAGIC:
-            raise StoreError(f"{file.path} has a damaged central directory: no entry where one has to be", key=file.path)
+            raise StoreError(f"{file.path} has a damaged central directory: an entry is missing", key=file.path)
         name_length, extra_length, comment_length = fields[7:10]
         upto(_ENTRY.size + name_length + extra_length + comment_length)
         at += _ENTRY.size
@@ -177,7 +177,7 @@ def _entries(file: ArchiveFile, start: int, stop: int) -> Iterator[tuple[bytes, 
 
 
 def _wide(fields: tuple[int, ...], extra: bytes) -> Iterator[int]:
-    """The fields; what is all ones is in the ZIP64 extra field instead, in the order of the fields."""
+    """Return the fields; one that is all ones is in the ZIP64 extra field instead, in the order of the fields."""
     wide = _field(extra, 1) or b""
     for each in fields:
         if each == _FULL32 and len(wide) >= 8:
@@ -186,7 +186,7 @@ def _wide(fields: tuple[int, ...], extra: bytes) -> Iterator[int]:
 
 
 def _field(extra: bytes, wanted: int) -> bytes | None:
-    """The extra field with this number; None where there is none, or where it reaches beyond the end."""
+    """Return the extra field with this number; None if absent, or if it exceeds the end."""
     at = 0
     while at + 4 <= len(extra):
         number, length = struct.unpack_from("<HH", extra, at)
@@ -198,7 +198,7 @@ def _field(extra: bytes, wanted: int) -> bytes | None:
 
 
 def _name(name: bytes, flags: int, extra: bytes) -> bytes:
-    """A name in UTF-8: as the flag says, or the Unicode path that belongs to this very name; else it is in code page 437."""
+    """Return a name as UTF-8: by its flag, or by the Unicode path that belongs to this very name; else from code page 437."""
     if flags & _UTF8 or name.isascii():
         return name
     path = _field(extra, 0x7075)
@@ -209,7 +209,7 @@ def _name(name: bytes, flags: int, extra: bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _mtime_ns(stamp: int) -> int | None:
-    """Local time, as the format has it, in steps of two seconds; None for what is no time."""
+    """Return local time, as the format has it, in steps of two seconds; None if invalid."""
     date, clock = stamp >> 16, stamp & 0xFFFF
     year, month, day = (date >> 9) + 1980, date >> 5 & 15, date & 31
     hour, minute, second = clock >> 11, clock >> 5 & 63, (clock & 31) * 2

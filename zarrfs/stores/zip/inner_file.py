@@ -1,7 +1,7 @@
-"""A zip file that is a value of another one, with the operations of the file that an archive is.
+"""A zip file that is a value of another one, with the interface of an archive file.
 
-A stored value is a range of the outer file. A compressed one is decompressed once, into memory or, where it is large, into an unlinked
-file in the cache folder (`zarrfs.memory.spill`): a zip file is read from its end, and a decoder goes forward only.
+A stored value is a range of the outer file. A compressed one is decompressed once, into memory or, if large, into an unlinked file in
+the cache folder (`zarrfs.memory.spill`): a zip file is read from its end, and a decoder runs forward only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from zarrfs.stores.zip.members import STORED, MemberReader
 
 
 class InnerFile(ArchiveFile):
-    """The value ``name`` (the entry ``member``) of the zip file ``outer``. Raises `StoreError` and its kin as reading a value does."""
+    """The value ``name`` (the entry ``member``) of the zip file ``outer``. Raises `StoreError` or a subclass as a read of it does."""
 
     def __init__(self, outer: ArchiveFile, reader: MemberReader, name: bytes, member: Member) -> None:
         key = name.decode("utf-8", "surrogateescape")
-        # The descriptor is the outer file's.
+        # The descriptor belongs to the outer file.
         self._fd = -1
         self._outer = outer
         self.path = f"{outer.path}|zip:{key}"

@@ -1,10 +1,9 @@
-"""The values of a zip file's entries: stored ones by their place, compressed ones by decoding up to what is wanted.
+"""The values of a zip file's entries: stored ones by position, compressed ones by decoding up to the requested part.
 
 Source: PKWARE APPNOTE 6.3.10, sections 4.3.7 (local header), 4.4.5 (methods), 5.8 (LZMA).
 
-A compressed value is decoded from its beginning; nothing but the part that is wanted is kept, and never a byte more than the directory
-says that there are. A reader that goes on where it stopped finds its decoder again. The CRC of a value is checked whenever all of it
-was read in order.
+A compressed value is decoded from its beginning; only the requested part is kept, and never more bytes than the directory states. A
+sequential reader gets its decoder again. The CRC of a value is checked whenever all of it was read in order.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ _ENCRYPTED = 0x1 | 0x40 | 0x2000
 
 _LOCAL = struct.Struct("<4s2x2H16x2H")
 _PIECE = 1 << 16
-"""Bytes that are decoded at once: what a decoder may make more than is wanted."""
+"""Bytes decoded at once: the most that a decoder may produce beyond the request."""
 
 _MOST_PIECES = 16
 _MAX_WINDOW_NBYTES = 64 << 20
-"""Of an LZMA decoder; the library's highest preset asks for no more."""
+"""Limit of an LZMA decoder; the library's highest preset needs no more."""
 _SMALL_WINDOW_NBYTES = 1 << 20
-"""A decoder with a larger one is one that no other is kept beside."""
+"""A decoder with a larger window is the only one kept of its size."""
 
 _KEPT = 8
-"""Decoders that wait for their reader to go on; each holds up to 200 KB, one of LZMA its dictionary."""
+"""Decoders kept for sequential readers; each holds up to 200 KB, one of LZMA its dictionary."""
 
 
 class _Decoder(Protocol):
@@ -54,10 +53,10 @@ class _Decoder(Protocol):
 
 
 class MemberReader:
-    """Reads values of ``file``. Any thread may call it.
+    """Reads values of ``file``. Thread-safe.
 
-    Whoever decodes a value waits for whoever decodes the same one: the kernel reads ahead, and the second of two parts begins where the
-    decoder of the first will stop. So a decoder is in one thread's hands at a time.
+    Threads that decode the same value wait for each other: the kernel reads ahead, and the second of two parts begins where the decoder
+    of the first stops. A decoder is therefore used by one thread at a time.
     """
 
     def __init__(self, file: ArchiveFile) -> None:
@@ -67,7 +66,7 @@ class MemberReader:
         self._streams: OrderedDict[tuple[int, int], _Stream] = OrderedDict()
 
     def read(self, name: bytes, member: Member, ranges: Sequence[ByteRange], key: str) -> list[Buffer]:
-        """Parts of a value. Raises `StoreError` naming ``key`` for what is damaged, `StoreUnsupported`, `StoreAccessDenied`."""
+        """Return parts of a value. Raises `StoreError` naming ``key`` if damaged, `StoreUnsupported`, `StoreAccessDenied`."""
         start = self.start_of(name, member, key)
         parts: list[Buffer] = []
         for byte_range in ranges:
@@ -82,19 +81,19 @@ class MemberReader:
         return parts
 
     def start_of(self, name: bytes, member: Member, key: str) -> int:
-        """Where the bytes of an entry begin: only its local header tells, which has to agree with the directory."""
+        """Return the offset of an entry's bytes, from its local header, which has to agree with the directory."""
         if member.flags & _ENCRYPTED:
-            raise StoreAccessDenied(f"reading {key!r}: it is encrypted, and zarrfs asks for no passwords", key=key)
+            raise StoreAccessDenied(f"reading {key!r}: it is encrypted, which zarrfs does not support", key=key)
         if member.method not in (STORED, DEFLATED, BZIP2, LZMA):
             called = _NAMES.get(member.method, "an unknown method")
             raise StoreUnsupported(
                 f"reading {key!r}: it is compressed by {called} (method {member.method}) in the zip file", key=key
             )
         if member.method == STORED and member.stored != member.size:
-            raise StoreError(f"reading {key!r}: the zip file says two sizes of it, {member.stored} and {member.size}", key=key)
+            raise StoreError(f"reading {key!r}: the zip file has two sizes of it, {member.stored} and {member.size}", key=key)
         header = self._file.read(member.offset, min(member.offset + _LOCAL.size, self._file.size), key)
         if len(header) < _LOCAL.size or header[:4] != LOCAL_MAGIC:
-            raise StoreError(f"reading {key!r}: there is no entry at byte {member.offset} of the zip file", key=key)
+            raise StoreError(f"reading {key!r}: no entry at byte {member.offset} of the zip file", key=key)
         flags: int
         method: int
         name_length: int
@@ -102,7 +101,7 @@ class MemberReader:
         _, flags, method, name_length, extra_length = _LOCAL.unpack(header)
         name_start = member.offset + _LOCAL.size
         local_name = self._file.read(name_start, min(name_start + name_length, self._file.size), key)
-        # Names in other character sets are in UTF-8 here; those of ASCII are what they are.
+        # Names in other character sets are converted to UTF-8 here; ASCII names are unchanged.
         if method != member.method or (flags ^ member.flags) & 1 or (name.isascii() and local_name != name):
             raise StoreError(f"reading {key!r}: another entry is at byte {member.offset} of the zip file", key=key)
         return name_start + name_length + extra_length
@@ -110,7 +109,7 @@ class MemberReader:
     def _decoded(self, member: Member, start: int, first: int, last: int, key: str) -> Buffer:
         if first == last and member.size:
             return b""
-        # All that may need much memory take the same turn.
+        # Decoders that may need much memory share one lock.
         heavy = member.method == LZMA and member.size > _SMALL_WINDOW_NBYTES
         with self._turns[0 if heavy else hash(member.offset) % len(self._turns)]:
             stream = self._taken(member, first)
@@ -128,7 +127,7 @@ class MemberReader:
             except Exception:
                 raise
             except BaseException:
-                # Nobody waits any more; whoever asks again goes on from there.
+                # The caller gave up; a repeated request continues from here.
                 self._keep(member, stream)
                 raise
             if last < member.size:
@@ -147,7 +146,7 @@ class MemberReader:
                 del self._streams[place]
 
     def _taken(self, member: Member, first: int) -> _Stream | None:
-        """The decoder of this value that is nearest before ``first``; where that is possible a copy of it, if others may come for it."""
+        """Return the decoder of this value nearest before ``first``; a copy of it, if possible, where other readers may need it."""
         with self._table:
             places = [at for offset, at in self._streams if offset == member.offset and at <= first]
             if not places:
@@ -160,7 +159,7 @@ class MemberReader:
 
 
 class _Stream:
-    """One compressed value, decoded in order. ``at``: bytes of it that were given."""
+    """One compressed value, decoded in order. ``at`` is the number of bytes returned so far."""
 
     def __init__(self, file: ArchiveFile, member: Member, start: int, key: str) -> None:
         self._file, self._member, self._key = file, member, key
@@ -172,7 +171,7 @@ class _Stream:
         self.at = 0
 
     def copied(self) -> _Stream | None:
-        """Another one that goes on from here; None where the library has no such thing."""
+        """Return a copy that continues from here; None if the library cannot copy."""
         copy = getattr(self._decoder, "copy", None)
         if copy is None:
             return None
@@ -186,7 +185,7 @@ class _Stream:
             self._piece(min(_PIECE, place - self.at))
 
     def read(self, nbytes: int) -> Buffer:
-        """The next ``nbytes``. What is allocated grows with what was really decoded."""
+        """Return the next ``nbytes``. Allocation grows with the bytes decoded."""
         pieces: list[bytes] = []
         large: memoryview | None = None
         done = 0
@@ -209,7 +208,7 @@ class _Stream:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _piece(self, most: int) -> bytes:
-        """At least one byte more, and not more than ``most``."""
+        """Return at least one more byte, and at most ``most``."""
         while True:
             if self._decoder.eof:
                 raise StoreError(f"reading {self._key!r}: it ends after {self.at} of {self._member.size} bytes", key=self._key)
@@ -220,7 +219,7 @@ class _Stream:
                 return piece
 
     def _end(self) -> None:
-        """What was decoded is all there is, and what it has to be."""
+        """Verify that the value ends here, with the right CRC."""
         while not self._decoder.eof and (self._pending or self._next < self._stop):
             if self._decode(1):
                 raise StoreError(
@@ -236,7 +235,7 @@ class _Stream:
         else:
             exhausted = not self._pending
         piece = self._decoder.decompress(self._pending, most)
-        # The decoders of zlib give back what they did not take; the others keep it.
+        # The decoders of zlib return unused input; the others keep it.
         self._pending = getattr(self._decoder, "unconsumed_tail", b"")
         if not piece and exhausted and not self._decoder.eof and _wants_more(self._decoder):
             raise StoreError(f"reading {self._key!r}: its compressed bytes are cut short", key=self._key)
@@ -255,7 +254,7 @@ class _Stream:
             raise StoreError(f"reading {self._key!r}: it has no header as LZMA has one", key=self._key)
         rest, context = divmod(header[4], 9)
         position, literal = divmod(rest, 5)
-        # No value reaches back further than it is long: a header cannot make us allocate gigabytes.
+        # No value refers back further than its length: a header cannot cause the allocation of gigabytes.
         wanted = int.from_bytes(header[5:9], "little")
         window = max(4096, min(wanted, self._member.size))
         if window > _MAX_WINDOW_NBYTES:
@@ -268,10 +267,10 @@ class _Stream:
 
 
 def _wants_more(decoder: _Decoder) -> bool:
-    """Whether the decoder has no input left that it keeps by itself."""
+    """Return True if the decoder has no buffered input left."""
     return bool(getattr(decoder, "needs_input", True))
 
 
 def _check_crc(found: int, member: Member, key: str) -> None:
     if found != member.crc:
-        raise StoreError(f"reading {key!r}: its bytes do not have the CRC that the zip file says: it is damaged", key=key)
+        raise StoreError(f"reading {key!r}: CRC mismatch: the value is damaged", key=key)
