@@ -55,7 +55,7 @@ async def until_watched(driver: DirectDriver, watched: bool) -> None:
             await trio.lowlevel.checkpoint()
 
 
-@pytest.mark.logs("changes behind the mount are not told: there are more than")
+@pytest.mark.logs("changes by other programs are not watched: there are more than")
 def test_when_the_watch_ends_the_kernel_forgets_and_keeps_things_for_a_short_time_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

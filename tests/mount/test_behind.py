@@ -269,7 +269,7 @@ def test_a_burst_that_overflows_the_queue(mount: Mounted) -> None:
             assert os.pread(changed.fileno(), 100, 3) == b" value", "old to the end, or stale: never a mix"
         assert os.pread(unchanged.fileno(), 100, 0) == chunk(0, 1), "who has it open need not care"
         assert (mount.path / "raw/k").stat().st_ino != before["raw/k"]
-    until(lambda: "everything is looked at again" in mount.log())
+    until(lambda: "reporting everything as changed" in mount.log())
     write(mount.store, {"made/after/k": b"changed"})
     until(lambda: (mount.path / "raw/made/after/k").read_bytes() == b"changed")
 

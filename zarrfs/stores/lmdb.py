@@ -1,5 +1,6 @@
-"""An LMDB environment, read-only: zarr-python 2's ``LMDBStore``. A plain path (a folder with ``data.mdb``, or such a file alone), or
-``lmdb:PATH``. Needs the extra ``lmdb``.
+"""An LMDB environment, read-only: zarr-python 2's ``LMDBStore``. Needs the extra ``lmdb``.
+
+Opened by a plain path (a folder with ``data.mdb``, or such a file alone), or ``lmdb:PATH``.
 
 Source: zarr 2.18 ``LMDBStore``: the key's ASCII bytes, the value's bytes, in the unnamed database. LMDB ``lmdb.h`` and ``mdb.c`` for
 the magic number, which is in the byte order of the machine that wrote the file.

@@ -78,7 +78,7 @@ async def test_what_others_write_into_a_held_value_is_not_mixed_with_it(path: Pa
             with (path / "k").open("r+b") as file:
                 file.write(b"VA")
             os.utime(path / "k", ns=(1, 1))
-            with pytest.raises(GenerationMismatch, match="'k' was changed in place by someone else"):
+            with pytest.raises(GenerationMismatch, match="'k' was changed in place"):
                 await held.read(0, 5)
         finally:
             held.close()
@@ -187,7 +187,7 @@ async def test_where_a_folder_cannot_be_looked_into_the_watch_says_which_and_end
     path: Path, number: int, why: str, monkeypatch: pytest.MonkeyPatch, expect_logs: Callable[[str], None]
 ) -> None:
     pytest.importorskip("inotify_simple")
-    expect_logs(f"changes behind the mount are not told: {why}")
+    expect_logs(f"changes by other programs are not watched: {why}")
     store, told = FolderStore(str(path)), Told(path)
     real = store._tree.open_folder
 

@@ -61,7 +61,7 @@ async def test_where_nothing_is_read_without_waiting_a_thread_reads(path: Path) 
         assert found is not None
         assert await store.get_partial_values([(Key("k"), ByteRange(0, 1))], if_generation=found.generation) == [b"v"]
         await store.set(Key("k"), b"another")
-        with pytest.raises(GenerationMismatch, match="'k' was changed by someone else"):
+        with pytest.raises(GenerationMismatch, match="'k' was changed concurrently"):
             await store.get_partial_values([(Key("k"), ByteRange(0, 1))], if_generation=found.generation)
         assert await store.data_from(Key("missing"), 3) == 3
 
@@ -147,7 +147,7 @@ async def test_a_value_that_another_program_makes_first_is_not_replaced(path: Pa
 
     async with aclosing(FolderStore(str(path))) as store:
         monkeypatch.setattr(tree, "write", written)
-        with pytest.raises(GenerationMismatch, match="'new' was changed by someone else"):
+        with pytest.raises(GenerationMismatch, match="'new' was changed concurrently"):
             await store.set(Key("new"), b"ours", expect=ABSENT)
         assert (path / "new").read_bytes() == b"theirs"
         # And nothing is left of what was written.

@@ -281,7 +281,7 @@ async def test_the_removal_of_the_stores_own_folder(path: Path) -> None:
 async def test_where_there_are_too_many_folders_the_watch_says_so_and_ends(
     path: Path, monkeypatch: pytest.MonkeyPatch, expect_logs: Callable[[str], None]
 ) -> None:
-    expect_logs("changes behind the mount are not told: there are more than 3 folders")
+    expect_logs("changes by other programs are not watched: there are more than 3 folders")
     monkeypatch.setattr(watch, "MAX_FOLDERS", 3)
     store, told = FolderStore(str(path)), Told(path)
     with trio.fail_after(30):

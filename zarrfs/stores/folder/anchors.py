@@ -1,7 +1,7 @@
-"""Folders that are held open, so that one that comes to be in the place of another is told from it: the file system may give it the same
-inode number at once, but not while somebody has the first one open.
+"""Folders held open, so that they can be distinguished from later ones at their paths.
 
-Each takes a descriptor, of which a process has few: the one that was asked for longest ago is given up for the next.
+The file system may reuse the inode number of a removed folder at once, but not while a descriptor of it is open. Descriptors are few:
+the folder requested longest ago is released for the next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 1024
 
 
 class Anchors:
-    """Those of one tree that share descriptors: one in ``part`` of those that the process may have."""
+    """The anchors of one tree, which share descriptors: one in ``part`` of those of the process."""
 
     def __init__(self, tree: FolderTree, part: int) -> None:
         self.tree = tree
@@ -31,11 +31,11 @@ class Anchors:
         self._root = _name_of(tree.root)
         self._fds: OrderedDict[int, int] = OrderedDict()
         self._last = 0
-        # Threads begin their lookups there: a descriptor that is closed may be another folder's the next moment.
+        # Lookups in threads start at these descriptors: a closed one may be another folder's the next moment.
         self._lock = threading.Lock()
 
     def hold(self, parts: Parts) -> Anchor | None:
-        """One of a folder of this machine; None where it may not be opened."""
+        """Return the anchor of a folder of this machine; None if it must not be opened."""
         try:
             fd = self._opened(parts)
         except (FileNotFoundError, NotADirectoryError):
@@ -51,11 +51,11 @@ class Anchors:
         return FolderAnchor(self, self._last)
 
     def is_held(self, number: int) -> bool:
-        """Whether it was not given up for others."""
+        """Return True if the anchor was not released for others."""
         return number in self._fds
 
     def is_at(self, number: int, parts: Parts) -> bool:
-        """Whether it is what lies there, as far as anybody can tell."""
+        """Return True if ``parts`` is this folder, or that is unknown."""
         with self._lock:
             held = self._fds.get(number)
             if held is None or self._is_called(held, parts):
@@ -72,18 +72,19 @@ class Anchors:
             os.close(there)
 
     def _is_called(self, fd: int, parts: Parts) -> bool:
-        """Whether the kernel says that its path is this one: of the file systems of this machine, where it then lies there. One call,
-        however deep it is. False does not say that it is elsewhere."""
+        """Return True if the kernel's path of the descriptor is this one, which on file systems of this machine proves its position.
+
+        One call, at any depth. False does not prove another position."""
         return self._root is not None and _name_of(fd) == f"{self._root.rstrip('/')}/{path_of(parts)}"
 
     def is_erased(self, number: int) -> bool:
-        """Whether the folder was removed."""
+        """Return True if the folder was removed."""
         with self._lock:
             held = self._fds.get(number)
             return held is not None and os.fstat(held).st_nlink == 0
 
     def generation(self, number: int, name: str) -> Generation | None:
-        """Of a file in the folder; None where there is none."""
+        """Return the generation of a file in the folder; None if absent."""
         folder = self.opened(number)
         if folder is None:
             return None
@@ -92,38 +93,38 @@ class Anchors:
         return None if found is None else generation_of(found)
 
     def place(self, number: int) -> Parts | None:
-        """Where below the root of the tree it is now."""
+        """Return its present position below the root of the tree."""
         held = self._fds.get(number)
         if held is None:
             return None
         root = os.readlink(f"/proc/self/fd/{self.tree.root}")
         there = os.readlink(f"/proc/self/fd/{held}")
         parts = tuple(there[len(root) :].strip("/").split("/"))
-        # What a name looks like is no proof: the kernel adds words to that of a folder which was removed.
+        # The path alone is no proof: the kernel appends words to that of a removed folder.
         return parts if there.startswith(f"{root.rstrip('/')}/") and self.is_at(number, parts) else None
 
     def let_go(self, number: int) -> None:
-        """Nobody asks for it any more."""
+        """Release an anchor that is no longer in use."""
         with self._lock:
             fd = self._fds.pop(number, None)
             if fd is not None:
                 os.close(fd)
 
     def opened(self, number: int) -> int | None:
-        """Another descriptor of the folder, for the caller to close."""
+        """Return another descriptor of the folder, which the caller closes."""
         with self._lock:
             held = self._fds.get(number)
             return None if held is None else os.dup(held)
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release all anchors."""
         for number in list(self._fds):
             self.let_go(number)
 
     def _opened(self, parts: Parts) -> int | None:
-        """Raises `FileNotFoundError` and `NotADirectoryError`; None where it is not known."""
+        """Return a descriptor; None if unknown. Raises `FileNotFoundError` and `NotADirectoryError`."""
         if not self.tree.local or self.tree.mounts.over(parts) is not None:
-            # Opening it might wait for a server.
+            # An open might wait for a server.
             return None
         try:
             return self.tree.open_folder(parts)
@@ -134,7 +135,7 @@ class Anchors:
 
 
 def _name_of(fd: int) -> str | None:
-    """The path of what is open, as the kernel has it; None where there is no /proc."""
+    """Return the kernel's path of a descriptor; None without /proc."""
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
@@ -142,7 +143,7 @@ def _name_of(fd: int) -> str | None:
 
 
 class FolderAnchor(HeldFolder):
-    """Held open for as long as there is this object."""
+    """A folder held open for the lifetime of this object."""
 
     def __init__(self, anchors: Anchors, number: int) -> None:
         self._anchors = anchors

@@ -1,4 +1,4 @@
-"""Small file operations that a folder store is made of. They raise `OSError`."""
+"""Small file operations for a folder store. They raise `OSError`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from zarrfs.stores.folder.names import Parts, path_of
 from zarrfs.stores.os_errors import ABSENT
 from zarrfs.stores.values import Buffer
 
-# What is large is read in such pieces.
+# Piece size for reads of large values.
 _PIECE_NBYTES = 8 << 20
 _RENAME_EXCHANGE = 1 << 1
 
 
 def sync_file_system(fd: int) -> None:
-    """syncfs(2), for which Python has no name."""
+    """Run syncfs(2), which Python does not have."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syncfs(fd) != 0:
         number = ctypes.get_errno()
@@ -29,7 +29,7 @@ def sync_file_system(fd: int) -> None:
 
 
 class Closing:
-    """Closes a descriptor at the end of a block. Every lookup and read passes here: a generator costs four times as much."""
+    """Closes a descriptor at the end of a block. A class, because every lookup and read uses it: a generator costs four times as much."""
 
     __slots__ = ("_fd",)
 
@@ -44,7 +44,7 @@ class Closing:
 
 
 class NothingIfAbsent:
-    """Ends a block quietly where a lookup in it found that there is no such file."""
+    """Ends a block quietly if a lookup in it found no such file."""
 
     def __enter__(self) -> None:
         pass
@@ -57,7 +57,7 @@ nothing_if_absent = NothingIfAbsent()
 
 
 def lstat(folder: int, name: str) -> os.stat_result | None:
-    """Of what has a name in the folder ``folder`` (a descriptor), not of what a link leads to; None when there is nothing."""
+    """Return the status of a name in the folder ``folder`` (a descriptor), links not followed; None if absent."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -65,19 +65,19 @@ def lstat(folder: int, name: str) -> os.stat_result | None:
 
 
 def unlink(folder: int, name: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file, if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
 
 
 def link_new(folder: int, temporary: str, name: str) -> None:
-    """Rename a file to where none is. Raises `FileExistsError`."""
+    """Rename a file to a name that is free. Raises `FileExistsError`."""
     os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     os.unlink(temporary, dir_fd=folder)
 
 
 def exchange(folder: int, name: str, other_folder: int, other_name: str) -> None:
-    """Exchange two files, or folders, in one step: renameat2(2), for which Python has no name. EINVAL where the file system cannot."""
+    """Exchange two files or folders in one step: renameat2(2), which Python does not have. Raises EINVAL if the file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(folder, os.fsencode(name), other_folder, os.fsencode(other_name), _RENAME_EXCHANGE) != 0:
         number = ctypes.get_errno()
@@ -85,14 +85,14 @@ def exchange(folder: int, name: str, other_folder: int, other_name: str) -> None
 
 
 def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None = None) -> Buffer:
-    """Bytes ``start`` to ``stop`` of a file, in memory or in one of ``buffers``. Raises `StoreError` when it has become shorter."""
+    """Return bytes ``start`` to ``stop`` of a file, in memory or in one of ``buffers``. Raises `StoreError` if it was truncated."""
     buffers = buffers if buffers is not None else Buffers()
     if buffers.has_memory(stop - start):
         content = os.pread(fd, stop - start, start)
         if len(content) == stop - start:
             return content
     else:
-        # A file of zeros, in which holes need not be filled in.
+        # A file of zeros, in which holes need not be filled.
         target = buffers.buffer(stop - start)
         place = start
         while (place := next_data(fd, place)) < stop:
@@ -107,7 +107,7 @@ def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None 
 
 
 def next_data(fd: int, offset: int) -> int:
-    """Where in a file data begins, at ``offset`` or behind it: the size of the file where there is none, ``offset`` if nobody knows."""
+    """Return the first offset of data at or after ``offset``: the file size if there is none, ``offset`` if unknown."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:
@@ -115,7 +115,7 @@ def next_data(fd: int, offset: int) -> int:
 
 
 def write(fd: int, content: memoryview) -> None:
-    """All of ``content`` into an empty file; where it has holes, this has."""
+    """Write ``content`` into an empty file, leaving its holes as holes."""
     extents = data_extents(content)
     if extents is None:
         while content:

@@ -1,9 +1,10 @@
-"""What others change in a folder store: the events of `FolderWatch` without those that the store itself caused.
+"""Changes by other programs in a folder store: the events of `FolderWatch` without those that the store itself caused.
 
-What the store does to a file is an event like any other. So whoever changes files here says so with `FolderChanges.own`, before and
-after, and what the files are then. The kernel queues an event before the system call that caused it returns: when the operation is over
-all its events are there. Events of its files are put aside until then. A file that is now what the operation made of it was changed by
-nobody since, and what came before is covered by what is announced of the operation itself; any other was changed by others.
+The store's own file operations cause events like any other. Each is therefore declared with `FolderChanges.own`, before and after,
+together with the state of its files afterwards. The kernel queues an event before the system call that caused it returns: at the end
+of the operation all its events are queued. Events of its files are deferred until then. If a file is still in the state that the
+operation left, no other program has changed it since, and the announcement of the operation covers earlier changes; else another
+program has changed it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ log = logging.getLogger(__name__)
 OnChanges = Callable[[Sequence[Change]], None]
 ChangeKind = Literal["set", "erase", "times", "unknown", "made", "unmade"]
 Found = dict[tuple[Parts, bool], ChangeKind]
-"""What became of names; True for those of folders."""
+"""Changes by name; True in the key for a folder."""
 
 EVERYTHING = Change(Prefix(""), "unknown", behind=True)
 
 _SLICE_SECONDS = 0.005
-"""Of computing, in which changes are told at once; others have a turn in between."""
+"""Computing time after which reporting changes yields to other tasks."""
 _INLINE_NBYTES = 4 * 1024
 """Events understood inline: at most 128, at about 10 microseconds each."""
 _MOST_PENDING_NBYTES = 16 * 1024 * 1024
@@ -45,9 +46,8 @@ _MOST_PENDING_NBYTES = 16 * 1024 * 1024
 class Own:
     """An operation of the store on the values ``leaves`` and on all that lies below the folders ``below``.
 
-    ``left`` says what the leaves are when it is over: a generation, ``"/"`` for a folder, or ``""`` where there is nothing. The folders
-    are gone then, but for those that are leaves too;
-    ``moved_to`` is where the first one came to lie.
+    ``left`` is the state of the leaves at its end: a generation, ``"/"`` for a folder, or ``""`` for absence. The folders are then gone,
+    unless they are leaves too; ``moved_to`` is the new position of the first one.
     """
 
     __slots__ = ("below", "events", "leaves", "left", "moved_to")
@@ -60,12 +60,12 @@ class Own:
         self.events: Found = {}
 
     def covers(self, parts: Parts) -> bool:
-        """Whether an event there may be of this operation."""
+        """Return True if an event at ``parts`` may be of this operation."""
         return parts in self.leaves or any(parts[: len(folder)] == folder for folder in self.below)
 
 
 class FolderChanges:
-    """The changes of one tree. Its state belongs to the event loop, and to one thread at a time that understands events for it."""
+    """The changes of one tree. Its state belongs to the event loop, and to one thread at a time that processes events for it."""
 
     def __init__(self, tree: FolderTree, inline: InlineTree) -> None:
         self._tree = tree
@@ -77,7 +77,7 @@ class FolderChanges:
 
     @contextmanager
     def own(self, *leaves: Parts, below: tuple[Parts, ...] = (), moved_to: Parts | None = None) -> Iterator[Own]:
-        """Around an operation of the store, see `Own`. When it fails, whatever the leaves are then is told."""
+        """Declare an operation of the store for the body, see `Own`. If it fails, the state of the leaves is reported as changed."""
         own = Own(leaves, below, moved_to)
         if self._watch is None:
             yield own
@@ -91,28 +91,28 @@ class FolderChanges:
             self._awake.set()
 
     async def watch(self, told: OnChanges) -> None:
-        """See `zarrfs.stores.base.Store.watch`."""
+        """Run `zarrfs.stores.base.Store.watch`."""
         if not self._tree.local:
-            log.info("%s is not on a file system of this machine: changes behind the mount are not told", self._tree.path)
+            log.info("%s is not on a file system of this machine: changes by other programs are not watched", self._tree.path)
             return
         again = False
         try:
             while True:
                 self._watch = await threads.io(FolderWatch, self._tree, abandon_on_cancel=True)
-                log.info("%s: changes in %d folders are told", self._tree.path, len(self._watch))
+                log.info("%s: watching %d folders for changes", self._tree.path, len(self._watch))
                 told([EVERYTHING] if again else [])
                 try:
                     await self._told_until_overflow(self._watch, told)
-                    # The kernel takes a while to end thousands of watches. What they tell meanwhile is covered by what comes next.
+                    # The kernel needs a while to remove thousands of watches. The next full report covers their events meanwhile.
                     await threads.io(self._watch.close)
                 finally:
                     self._end()
-                log.info("%s: more changes than could be told: everything is looked at again", self._tree.path)
-                # Now, and once more when there are new watches.
+                log.info("%s: event queue overflow, reporting everything as changed", self._tree.path)
+                # Now, and again when the new watches exist.
                 told([EVERYTHING])
                 again = True
         except Unwatchable as error:
-            log.warning("%s: changes behind the mount are not told: %s", self._tree.path, error)
+            log.warning("%s: changes by other programs are not watched: %s", self._tree.path, error)
 
     # --- the stream ---------------------------------------------------------------------------------------------------------
 
@@ -181,12 +181,12 @@ class FolderChanges:
                 for seen in watch.understand(each):
                     self._sort(seen, found)
         if not self._own:
-            # Else the rest of what one of them does may be told next.
+            # During an own operation, further events may concern the folders that left.
             watch.drop_leaving()
         return [_change(parts, is_folder, kind) for (parts, is_folder), kind in found.items()]
 
     def _sort(self, seen: Seen, found: Found) -> None:
-        """Put it to the operation of ours that it may be of, else to what others did."""
+        """Defer a change to the own operation that it may be of; else add it to the changes by other programs."""
         for own in tuple(self._own):
             if seen.kind == "moved" and seen.parts == own.moved_to:
                 return
@@ -196,9 +196,9 @@ class FolderChanges:
         _add(found, seen.parts, seen.is_folder, seen.kind)
 
     def _judge(self, own: Own, found: Found) -> None:
-        """The operation is over: what was put aside and is not of it is told."""
+        """Report the deferred changes that are not of an operation that has ended."""
         if own not in self._own:
-            return  # There are new watches since it began.
+            return  # The watches are newer than the operation.
         self._own.remove(own)
         for (parts, is_folder), kind in own.events.items():
             now = self._state(parts, is_folder)
@@ -210,11 +210,11 @@ class FolderChanges:
             _add(found if other is None else other.events, parts, is_folder, kind)
 
     def _state(self, parts: Parts, is_folder: bool) -> str:
-        """What is there: a value's generation, ``"/"`` for a folder, ``""`` where there is nothing."""
+        """Return the present state: a value's generation, ``"/"`` for a folder, ``""`` for absence."""
         try:
             return self._state_in(self._inline, parts, is_folder)
         except WouldWait:
-            # What may hang is taken for changed: that is told in vain, at worst.
+            # What may hang counts as changed: at worst that is reported in vain.
             return "?" if self._tree.mounts.now() else self._state_in(self._tree, parts, is_folder)
 
     @staticmethod

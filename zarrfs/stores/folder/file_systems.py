@@ -1,4 +1,4 @@
-"""Which file systems answer from this machine alone, and where in a folder others are mounted."""
+"""File systems that answer from this machine alone, and the mountpoints of others in a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCAL = frozenset(
 )
 
 _STALE_SECONDS = 1.0
-"""The table is read again after this time: a mount that comes along with a folder that is renamed is no change of the table."""
+"""Age at which the table is read again: a mount that moves with a renamed folder is no change of the table."""
 
 
 class _Mount(NamedTuple):
@@ -31,10 +31,10 @@ class _Mount(NamedTuple):
 
 
 def is_local(fd: int) -> bool:
-    """Whether what lies at ``fd`` is on a file system that answers from the page cache and devices of this machine.
+    """Return True if the file system at ``fd`` answers from the page cache and devices of this machine.
 
-    Anything else (nfs, cifs, 9p, ceph, autofs, fuse.*, and whatever is not known here) may wait for a server, for ever. The kernel's name
-    of the file system is used rather than statfs's f_type: FUSE has one magic number and Python no statfs.
+    Any other (nfs, cifs, 9p, ceph, autofs, fuse.*, and all unknown ones) may wait for a server, indefinitely. The kernel's name of the
+    file system is used instead of statfs's f_type: FUSE has one magic number and Python no statfs.
     """
     try:
         with open(f"/proc/self/fdinfo/{fd}", "rb") as lines:
@@ -46,18 +46,18 @@ def is_local(fd: int) -> bool:
 
 
 def local_below(root: int) -> list[Parts]:
-    """Where other file systems of this machine are mounted below the folder of the descriptor ``root``, as far as can be known."""
+    """Return the known mountpoints of other local file systems below the folder of the descriptor ``root``."""
     with suppress(OSError):
         return [parts for parts, is_local in _below(root) if is_local]
     return []
 
 
 class RemoteMounts:
-    """The file systems below the folder of the descriptor ``root`` that may wait for a server, as the mount table has them. None: the
-    folder itself is on one, and they make no difference.
+    """The file systems below the folder of the descriptor ``root`` that may wait for a server, by the mount table.
 
-    Cheap enough for the event loop: what is known is one second old at most, and `now` looks whether the table has changed, which takes a
-    third of a microsecond, and reads it if so. Names may be wrong for a second when folders around mountpoints are renamed.
+    None: the folder itself is on one, and they make no difference. Cheap enough for the event loop: the state is one second old at most;
+    `now` checks whether the table has changed, which takes a third of a microsecond, and reads it if so. Names may be wrong for a second
+    when folders around mountpoints are renamed.
     """
 
     def __init__(self, root: int | None) -> None:
@@ -70,25 +70,25 @@ class RemoteMounts:
             with suppress(OSError):
                 self._table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._changes = select.poll()
-        # Threads ask as well as the event loop, and who has asked whether the table has changed is the only one who learns it.
+        # Threads use this as well as the event loop, and a change of the table is reported to one poll only.
         self._lock = threading.Lock()
         if self._table >= 0:
-            # proc_pid_mounts(5): the table is readable all the time, and a change of it is an exceptional condition.
+            # proc_pid_mounts(5): the table is always readable, and a change of it is an exceptional condition.
             self._changes.register(self._table, select.POLLPRI)
 
     def close(self) -> None:
-        """Nothing is called afterwards."""
+        """Close the mount table; no method is called afterwards."""
         if self._table >= 0:
             os.close(self._table)
 
     def recent(self, age: float = _STALE_SECONDS) -> tuple[Parts, ...]:
-        """Where they are, or were so many seconds ago."""
+        """Return the mountpoints, at most ``age`` seconds old."""
         with self._lock:
             self._read_if_older(age)
             return self._places
 
     def now(self, age: float = _STALE_SECONDS) -> tuple[Parts, ...]:
-        """Where they are, by names that are at most so many seconds old."""
+        """Return the present mountpoints, by names at most ``age`` seconds old."""
         with self._lock:
             if self._table >= 0 and self._changes.poll(0):
                 self._read()
@@ -96,16 +96,16 @@ class RemoteMounts:
             return self._places
 
     def over(self, parts: Parts) -> Parts | None:
-        """The one on the way to a name, or on it."""
+        """Return the mountpoint on the way to a name, or at it."""
         places = self.recent()
         return next((place for place in places if parts[: len(place)] == place), None) if places else None
 
     def meet(self, parts: Parts) -> bool:
-        """Whether there is one on the way to a name, on it, or anywhere below."""
+        """Return True if a mountpoint is on the way to a name, at it, or below it."""
         return self.over(parts) is not None or any(place[: len(parts)] == parts for place in self._places)
 
     def names_in(self, parts: Parts) -> frozenset[str]:
-        """What they are mounted on in one folder, now."""
+        """Return the names of the present mountpoints directly in one folder."""
         places = self.now()
         return frozenset(place[-1] for place in places if place[:-1] == parts) if places else frozenset()
 
@@ -121,7 +121,7 @@ class RemoteMounts:
 
 
 def _below(root: int) -> list[tuple[Parts, bool]]:
-    # A descriptor of a removed folder leads to a name that no mount has.
+    # A descriptor of a removed folder has a path that no mount has.
     above = os.readlink(os.fsencode(f"/proc/self/fd/{root}")).rstrip(b"/") + b"/"
     with open("/proc/self/mountinfo", "rb") as file:
         table = file.read()
@@ -133,12 +133,12 @@ def _below(root: int) -> list[tuple[Parts, bool]]:
 
 
 def _mounts(table: bytes) -> Iterator[_Mount]:
-    """What proc_pid_mountinfo(5) says."""
-    # Bytes, and lines that a line feed ends: any user may mount something on any name, and of what ends a line only that is escaped.
+    """Return the mounts in the content of proc_pid_mountinfo(5)."""
+    # Bytes, split at line feeds only: users may choose mountpoint names, in which only the line feed among line ends is escaped.
     for line in table.split(b"\n"):
         with suppress(IndexError):
             fields = line.split(b" ")
-            # The type is the first word after "-", and the words before it vary in number.
+            # The type is the first word after "-"; the number of words before varies.
             kind = fields[fields.index(b"-", 6) + 1] if b"-" in fields[6:] else b""
             yield _Mount(fields[0], _unescaped(fields[4]), kind.decode("ascii", "replace") in _LOCAL)
 

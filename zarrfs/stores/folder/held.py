@@ -1,6 +1,6 @@
-"""Values that are held by a descriptor, so that they can be read when their names are other values'.
+"""Values held by a descriptor, readable after their names have become those of other values.
 
-There are fewer descriptors than files that programs may have open: a part of them alone is used, and who gets none does without.
+Descriptors are fewer than the files that programs may have open: only a part of them is used here, and further values are not held.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from zarrfs.stores.os_errors import translated
 from zarrfs.stores.values import Buffer, KeyStat
 
 _PART = 4
-"""Of the descriptors that this process may have; pipes, folders, watches and files that are being written have the others."""
+"""Fraction (one in 4) of the descriptors of this process; pipes, folders, watches and files being written use the others."""
 _MOST = 4096
 _AT_ONCE = 1 << 20
 
 
 class HeldFiles:
-    """Those of one folder."""
+    """The held files of one folder."""
 
     def __init__(self, inline: InlineTree) -> None:
         self._inline = inline
         self._count = 0
 
     def hold(self, parts: Parts) -> HeldFile | None:
-        """The value ``parts``, if it and a descriptor for it are at hand."""
+        """Return the value ``parts`` held open; None if it, or a descriptor, is not available without waiting."""
         if self._count >= min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART):
             return None
         with suppress(WouldWait, OSError):
-            # Looked at before it is opened: opening a device has effects of its own.
+            # Checked before it is opened: opening a device has side effects.
             fd = self._inline.open_value(parts)
             if fd is None:
                 return None
@@ -55,13 +55,12 @@ class HeldFiles:
         return None
 
     def let_go(self) -> None:
-        """One less."""
+        """Release one descriptor."""
         self._count -= 1
 
 
 class HeldFile(Held):
-    """One value; whoever has it closes it. The descriptor stays until the reads that are under way have ended: another file would get its
-    number."""
+    """One held value; its holder closes it. The descriptor stays open until reads in flight end, since its number would be reused."""
 
     def __init__(self, files: HeldFiles, inline: InlineTree, fd: int, parts: Parts, stat: KeyStat) -> None:
         self._files = files
@@ -84,7 +83,7 @@ class HeldFile(Held):
             except WouldWait:
                 data = await threads.io(pread, self._fd, offset, stop, self._parts)
             if generation_of(os.fstat(self._fd)) != self.stat.generation:
-                raise GenerationMismatch(f"{key!r} was changed in place by someone else", key=key)
+                raise GenerationMismatch(f"{key!r} was changed in place", key=key)
         return data
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
-"""What of a folder may be asked on the event loop's thread.
+"""Folder operations that may run on the event loop's thread.
 
-An answer may wait for a disk of this machine, never for a server, whatever is mounted in the folder and whenever: each name is looked up
-with `open_within`, which leaves the folder's own file system nowhere, and costs no more calls than looking up its parts. Where that says
-no, or the answer is none of a file, a folder, or nothing, `WouldWait` is raised, and a thread asks `FolderTree`.
+Such an operation may wait for a disk of this machine, never for a server, whatever is mounted in the folder at any time: each name is
+looked up with `open_within`, which never leaves the folder's own file system and costs no more calls than a lookup of its parts. If it
+refuses, or the result is neither a file, nor a folder, nor absence, `WouldWait` is raised, and a thread uses `FolderTree`.
 
-The table of mounts tells what is not seen by this: an automounter's mountpoints, which mount when they are looked up, so that names
-below them go to a thread; what is mounted on an entry of a folder that is listed (`Scan` asks nothing of it); and everything, where
-openat2(2) is missing. A mount that comes into the store together with a folder that is renamed changes no table: its entry in the folder
-around it may be taken for one of the store's own for a second.
+The table of mounts covers the other cases: an automounter's mountpoints, which mount on lookup, so that names below them go to a thread;
+mounts on entries of a listed folder (`Scan` does not look them up); and all mounts, where openat2(2) is missing. A mount that enters the
+store together with a renamed folder does not change the table: for a second, its entry in the parent folder may be taken for one of the
+store's own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class InlineTree:
         self._reads_nowait = True
 
     def stat(self, parts: Parts) -> os.stat_result | None:
-        """As `FolderTree.stat`."""
+        """Return the result of `FolderTree.stat`."""
         fd = self._open(parts, _LOOK)
         if fd is None:
             return None
@@ -54,7 +54,7 @@ class InlineTree:
         raise WouldWait
 
     def folder_mtime_ns(self, parts: Parts) -> int | None:
-        """As `FolderTree.folder_mtime_ns`."""
+        """Return the result of `FolderTree.folder_mtime_ns`."""
         fd = self._open(parts, os.O_PATH | _FOLDER)
         if fd is None:
             return None
@@ -66,7 +66,7 @@ class InlineTree:
     def read_with_stat(
         self, parts: Parts, ranges: Ranges, if_generation: Generation | None, at_once: int
     ) -> tuple[list[Buffer], os.stat_result] | None:
-        """As `FolderTree.read_with_stat`, of what is in the page cache and not more than ``at_once`` bytes."""
+        """Return the result of `FolderTree.read_with_stat` if in the page cache and at most ``at_once`` bytes."""
         if not self._reads_nowait:
             raise WouldWait
         fd = self.open_value(parts)
@@ -86,12 +86,12 @@ class InlineTree:
             os.close(fd)
 
     def scan(self, parts: Parts) -> Scan | None:
-        """As `FolderTree.scan`."""
+        """Return the result of `FolderTree.scan`."""
         fd = self._open(parts, os.O_RDONLY | _FOLDER)
         return None if fd is None else self._tree.scan_of(fd, parts)
 
     def _open(self, parts: Parts, flags: int) -> int | None:
-        """None where nothing, or nothing of the kind, is there."""
+        """Return a descriptor; None if absent, or not of the kind that ``flags`` require."""
         tree = self._tree
         if not tree.local or tree.mounts.over(parts) is not None:
             raise WouldWait
@@ -108,7 +108,7 @@ class InlineTree:
                     self._demand_file_on_the_way(parts)
                     return None
                 case errno.EXDEV:
-                    # Known to be there, and perhaps by another name than the table had.
+                    # It exists, perhaps under another name than in the table.
                     tree.mounts.recent(_AGE)
                     raise WouldWait from error
                 case errno.ELOOP | errno.ENAMETOOLONG:
@@ -122,7 +122,7 @@ class InlineTree:
                 os.close(held[0])
 
     def _demand_file_on_the_way(self, parts: Parts) -> None:
-        """Raise `WouldWait` unless the first of them that is no folder is a file, which nothing can lie in."""
+        """Raise `WouldWait` unless the first of them that is not a folder is a file, which has no entries."""
         for depth in range(1, len(parts) + 1):
             fd = self._open(parts[:depth], _LOOK)
             if fd is None:
@@ -153,12 +153,12 @@ class InlineTree:
             raise
 
     def open_value(self, parts: Parts) -> int | None:
-        """A descriptor of a value, for the caller to close; None where there is none."""
-        # Looked at before it is opened: opening a device has effects of its own.
+        """Return a descriptor of a value, which the caller closes; None if absent."""
+        # Checked before it is opened: opening a device has side effects.
         return self._open(parts, _VALUE) if self.stat(parts) is not None else None
 
     def pread_cached(self, fd: int, start: int, stop: int) -> Buffer:
-        """Bytes ``start`` to ``stop`` of a file, where they are in the page cache."""
+        """Return bytes ``start`` to ``stop`` of a file, if they are in the page cache."""
         if not self._reads_nowait:
             raise WouldWait
         if start == stop:

@@ -1,9 +1,9 @@
-"""flock(2) on folders: the lock that holds between processes.
+"""flock(2) on folders: a lock between processes.
 
-It is taken on a folder, not on the files in it, since replacing a file leaves a lock on it behind. All keys of one folder share it
-within this process (each key has a lock of its own beside it), so that the writers of two shards do not wait for each other here. So
-that they do not together keep other processes out for ever, a folder that was held for `_SHARE_SECONDS` is let go and left alone for
-a moment before it is held for another key.
+It locks a folder, not the files in it, since a replacement of a file leaves the lock on the old one. All keys of one folder share it
+within this process (each key has a lock of its own as well), so that writers of two shards do not wait for each other here. To prevent
+them from starving other processes, a folder held for `_SHARE_SECONDS` is released, and stays unlocked for a moment before it is
+locked for another key.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from zarrfs.stores.locks import LockTable
 
 _SHARE_SECONDS = 1.0
 _POLL_SECONDS = (0.001, 0.032)
-"""First and longest pause between attempts. Waiting in the kernel would need a thread that nobody can call back."""
+"""First and longest pause between attempts. A wait in the kernel would need a thread that cannot be interrupted."""
 
 _TRIES = 16
-"""How often folders on the way are made again that others remove."""
+"""Attempts to create parent folders that other programs remove."""
 
 _NO_SUCH_LOCKS = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
 class FolderLocks:
-    """The folders of one tree that this process holds."""
+    """The folders of one tree that this process has locked."""
 
     def __init__(self, tree: FolderTree) -> None:
         self._tree = tree
@@ -43,7 +43,7 @@ class FolderLocks:
 
     @asynccontextmanager
     async def hold(self, folder: Parts) -> AsyncIterator[None]:
-        """While held, no other process holds this folder. It is made if it is missing. Raises `OSError`."""
+        """Lock this folder against other processes; it is created if missing. Raises `OSError`."""
         async with self._turns.hold("/".join(folder)):
             held = self._held.get(folder)
             if held is not None and trio.current_time() - held.since > _SHARE_SECONDS:
@@ -74,7 +74,7 @@ class FolderLocks:
                 attempt.abandon()
                 raise
             except FileNotFoundError:
-                # Somebody has just removed a folder on the way, which was empty.
+                # Another program has just removed an empty parent folder.
                 tries -= 1
                 if not tries:
                     raise
@@ -93,7 +93,7 @@ class _Held:
 
 
 class _Attempt:
-    """One attempt to lock a folder, in a thread that may be abandoned: then the thread itself lets go again."""
+    """One attempt to lock a folder, in a thread that may be abandoned: the thread then unlocks it itself."""
 
     def __init__(self) -> None:
         self.fd: int | None = None
@@ -119,7 +119,7 @@ class _Attempt:
 
 
 def _try_lock(tree: FolderTree, folder: Parts) -> int | None:
-    """A descriptor that holds the lock, or None when another process holds it."""
+    """Return a descriptor that holds the lock; None if another process holds it."""
     fd = tree.open_folder(folder, os.O_RDONLY, make=True)
     locked = False
     try:
@@ -134,7 +134,7 @@ def _try_lock(tree: FolderTree, folder: Parts) -> int | None:
             locked = True
             return fd
         with tree.folder(folder, make=True) as now:
-            # Where it was removed and made anew between open and flock, others lock the new one.
+            # If the folder was removed and created again between open and flock, others lock the new one.
             locked = os.path.samestat(os.fstat(fd), os.fstat(now))
         return fd if locked else None
     finally:

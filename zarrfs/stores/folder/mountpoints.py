@@ -1,8 +1,8 @@
-"""What is mounted within a folder and may wait for a server, as the folder shows it.
+"""Mountpoints within a folder whose file systems may wait for a server, as entries of the folder.
 
-Names of one folder are looked up one after the other, by the kernel too: were it waited for what hangs behind one of them, all others
-would wait. So a mountpoint gets `GRACE_SECONDS` to answer, and after that is a folder of unknown time. There is one question to each at a
-time, however often it is looked up: one that hangs holds one thread.
+Names of one folder are looked up one after the other, by the kernel too: a wait for one that hangs would block all others. A
+mountpoint therefore gets `GRACE_SECONDS` to answer, and is then listed as a folder of unknown time. Each mountpoint has at most one
+request in flight, so that one that hangs occupies one thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Mountpoints:
         self._asked: dict[Parts, float] = {}
 
     async def ask(self, parts: Parts, function: Callable[[Parts], T], otherwise: T) -> T:
-        """``function(parts)``, in a thread; ``otherwise`` where the file system mounted there does not answer."""
+        """Return ``function(parts)``, run in a thread; ``otherwise`` if the file system mounted there does not answer."""
         while (since := self._asked.get(parts)) is not None:
             if trio.current_time() >= since + GRACE_SECONDS:
                 return otherwise

@@ -1,4 +1,4 @@
-"""Store keys as names of files: what a folder can hold, and what tells one value of a file from the next. Pure."""
+"""Store keys as file names: their limits in a folder, and the generation of a file. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from zarrfs.errors import KeyTooLong, KeyUnusable
 from zarrfs.stores.values import Generation
 
 Parts = tuple[str, ...]
-"""The names on the way from the root folder to a file or folder; empty for the root folder itself."""
+"""The names from the root folder to a file or folder; empty for the root folder itself."""
 
 NAME_MAX = 255
 TEMPORARY = re.compile(r"\.zarrfs-[0-9a-f]{32}\.partial")
-"""Names of files that are being written: no key may have one, and none is listed."""
+"""Names of files being written: no key may have one, and none is listed."""
 
 
 def parts_of(place: str) -> Parts:
-    """The names that a key or prefix consists of. Raises `KeyUnusable` or `KeyTooLong` where a folder cannot hold one of them."""
+    """Return the parts of a key or prefix. Raises `KeyUnusable` or `KeyTooLong` if one cannot be a file name."""
     if not place:
         return ()
     parts = tuple((place[:-1] if place[-1] == "/" else place).split("/"))
@@ -36,10 +36,10 @@ def parts_of(place: str) -> Parts:
 
 
 def generation_of(stat: os.stat_result, mtime_ns: int | None = None) -> Generation:
-    """What tells one value from the next: where it lies, its size and its time (``mtime_ns``, once it has that)."""
+    """Return the generation of a file: its position, size and time (``mtime_ns``, if that is about to be set)."""
     return f"{stat.st_dev:x}-{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns if mtime_ns is None else mtime_ns:x}"
 
 
 def path_of(parts: Parts) -> str:
-    """The key or prefix (without its trailing slash) that consists of ``parts``."""
+    """Return the key or prefix (without its trailing slash) that consists of ``parts``."""
     return "/".join(parts)

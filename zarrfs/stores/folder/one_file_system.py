@@ -1,7 +1,7 @@
-"""Opening what lies below a folder without leaving the folder's file system: openat2(2), for which Python has no name.
+"""Opens files below a folder within the folder's file system: openat2(2), which Python does not have.
 
-The kernel refuses a mount on the way at the moment of the lookup: whoever looks into the mount table first may look before the mount
-comes, and finds no mount that comes along with a folder that is renamed.
+The kernel refuses a mount on the way during the lookup itself. A check of the mount table beforehand would miss a mount that comes
+later, and one that comes together with a renamed folder.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _hows: dict[int, _OpenHow] = {}
 
 
 def open_within(folder: int, parts: Parts, flags: int) -> int:
-    """A descriptor of what has the name ``parts`` below the descriptor ``folder``. Raises `OSError`: EXDEV where something is mounted on
-    the way or on it, ELOOP where a symbolic link is on the way; ENOSYS where the kernel is older than 5.6, or EPERM where a filter is."""
+    """Open ``parts`` below the descriptor ``folder``; return a descriptor.
+
+    Raises `OSError`: EXDEV for a mount on the way or at its end, ELOOP for a symbolic link on the way, ENOSYS on kernels older than 5.6,
+    EPERM under a system call filter older than that."""
     how = _hows.get(flags)
     if how is None:
         how = _hows[flags] = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_NO_XDEV | _RESOLVE_NO_SYMLINKS)

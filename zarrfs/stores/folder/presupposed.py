@@ -1,5 +1,6 @@
-"""Folders that a set does not make: of what is gone nothing comes back (`zarrfs.stores.presupposing`). Where such a folder is held, what
-lies in it is looked up from there."""
+"""Folders that a set does not create, so that removed folders do not reappear (`zarrfs.stores.presupposing`).
+
+Where such a folder is held, lookups in it start there."""
 
 from __future__ import annotations
 
@@ -13,23 +14,24 @@ from zarrfs.stores.presupposing import presupposed
 
 
 class HeldFolder(Anchor):
-    """A folder that is held by a descriptor. ``tree``: the store that it is of."""
+    """A folder held by a descriptor; ``tree`` is its store."""
 
     tree: object
 
     @abc.abstractmethod
     def opened(self) -> int | None:
-        """Another descriptor of it, for the caller to close; None where it was given up."""
+        """Return another descriptor of it, which the caller closes; None if it was released."""
 
     @property
     @abc.abstractmethod
     def is_erased(self) -> bool:
-        """Whether it has no name any more."""
+        """True if it has no name any more."""
 
 
 def held_on_the_way(tree: object, parts: Parts) -> tuple[int, int] | None:
-    """A descriptor, for the caller to close, of the folder on the way to ``parts`` that is held, and how many of them lead to it; None
-    where there is no such."""
+    """Return a descriptor of the held folder on the way to ``parts``, and the number of parts that lead to it; None if there is none.
+
+    The caller closes the descriptor."""
     held = presupposed()
     if held is None or not isinstance(held.anchor, HeldFolder) or held.anchor.tree is not tree:
         return None
@@ -41,7 +43,7 @@ def held_on_the_way(tree: object, parts: Parts) -> tuple[int, int] | None:
 
 
 def demand_presupposed(parts: Parts, depth: int, error: FileNotFoundError) -> None:
-    """Raise `StaleEntry` where the folder on the way to ``parts`` that was not found has to be there."""
+    """Raise `StaleEntry` if the folder on the way to ``parts`` that was not found is presupposed."""
     held = presupposed()
     if held is not None:
         wanted = parts_of(held.prefix)
@@ -50,7 +52,7 @@ def demand_presupposed(parts: Parts, depth: int, error: FileNotFoundError) -> No
 
 
 def demand_not_erased(parts: Parts, error: FileNotFoundError) -> None:
-    """Raise `StaleEntry` where nothing can be made in the folder that is held, because it was removed."""
+    """Raise `StaleEntry` if the held folder was removed, so that nothing can be created in it."""
     held = presupposed()
     if held is not None and isinstance(held.anchor, HeldFolder) and held.anchor.is_erased:
         wanted = parts_of(held.prefix)

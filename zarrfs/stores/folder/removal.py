@@ -1,4 +1,4 @@
-"""Removing folders, and what is in them, below one folder. It raises `OSError`."""
+"""Removal of folders with their entries, below one folder. Raises `OSError`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.os_errors import ABSENT
 
 _TRIES = 16
-"""How often a folder is emptied anew into which others put new things."""
+"""Attempts to empty a folder into which other programs put new entries."""
 
 
 def remove_values(tree: FolderTree, values: Iterable[Parts]) -> None:
-    """Remove these values, as `FolderTree.remove` does."""
+    """Remove these values as `FolderTree.remove` does."""
     for parts in values:
         threads.go_on()
         tree.remove(parts)
 
 
 def remove_folder(tree: FolderTree, parts: Parts) -> None:
-    """Remove an empty folder, and with it what was left behind under temporary names. Raises ENOTEMPTY."""
+    """Remove an empty folder, including leftovers under temporary names. Raises ENOTEMPTY."""
     with nothing_if_absent:
         with tree.folder(parts, os.O_RDONLY) as folder, os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
@@ -36,7 +36,7 @@ def remove_folder(tree: FolderTree, parts: Parts) -> None:
 
 
 def remove_tree(tree: FolderTree, parts: Parts) -> None:
-    """Remove a folder and all that is in it, whatever it is; of the root folder only what is in it."""
+    """Remove a folder and all its entries, of any kind; of the root folder the entries only."""
     # Not recursive, and each folder is looked up from the root: any depth costs neither stack nor descriptors.
     pending = [(parts, _TRIES)]
     while pending:
@@ -45,7 +45,7 @@ def remove_tree(tree: FolderTree, parts: Parts) -> None:
             below = _remove_files(tree, here)
             if below:
                 if not tries:
-                    raise OSError(errno.ENOTEMPTY, "others keep putting files into it")
+                    raise OSError(errno.ENOTEMPTY, "other programs keep putting files into it")
                 pending.append((here, tries - 1))
                 pending.extend(((*here, name), _TRIES) for name in below)
             elif here:
@@ -59,7 +59,7 @@ def remove_tree(tree: FolderTree, parts: Parts) -> None:
 
 
 def _remove_files(tree: FolderTree, parts: Parts) -> list[str]:
-    """Remove all from a folder but the folders in it; these are the result."""
+    """Remove all entries of a folder except folders; return the names of those."""
     below = []
     with tree.folder(parts, os.O_RDONLY) as folder, os.scandir(folder) as entries:
         for entry in entries:

@@ -1,14 +1,14 @@
-"""Who owns what a folder store writes, and who may do what with it.
+"""Owner, mode and ACL of the files that a folder store writes.
 
 A value is replaced by a new file, so owner, mode and ACL are chosen anew each time. The rules:
 
-* Owner and group are the ones given to the store (`Owner`), else those the kernel gives to the process. Only root can give a file away.
-* A replaced file hands down its permission bits without set-user-ID, set-group-ID and sticky: the new owner did not ask for those.
-* Nobody gets more rights than before. A group bit means another group once the group changes, and who was the owner or in the group
-  is now one of the others: bits that would grant more are cleared. The owner of the new file keeps the owner's bits.
-* An ACL and a security label stay while the owner does. Without its ACL a file's group bits are no longer a mask: they become what
-  every entry grants.
-* A file that replaces another is private until it is complete, whatever umask and default ACL say.
+* Owner and group are those given to the store (`Owner`), else those the kernel gives to the process. Only root can change the owner.
+* A new file gets the permission bits of the one it replaces, without set-user-ID, set-group-ID and sticky, which its owner did not set.
+* No user gets more rights than before. A new group gives the group bits another meaning, and the former owner and members of the
+  former group become others: bits that would grant more are cleared. The owner of the new file keeps the owner's bits.
+* An ACL and a security label stay if the owner does. Without an ACL the group bits are no longer a mask: they become what every entry
+  grants.
+* A file that replaces another is private until it is complete, whatever umask and default ACL are.
 
 Sources: acl(5); Linux ``fs/posix_acl.c`` (``posix_acl_create_masq``) and ``include/uapi/linux/posix_acl_xattr.h``.
 """
@@ -33,19 +33,20 @@ _NO_ID = 0xFFFFFFFF
 
 _PRIVATE = 0o600
 _FRESH = 0o1700
-"""The mode of a folder between its creation and its gift. No other folder has it, so that one that somebody puts in its place while
-it is opened is not given away."""
+"""Mode of a folder between its creation and its change of owner.
+
+No other folder has it, so that one put in its place by another program before it is opened does not change owner."""
 
 
 class Owner(NamedTuple):
-    """Who gets new files; None: the process's own user or group."""
+    """The owner of new files; None: the process's own user or group."""
 
     uid: int | None = None
     gid: int | None = None
 
 
 class Entry(NamedTuple):
-    """An entry of an ACL: its kind, its permission bits, and the user or group that it names."""
+    """An entry of an ACL: its kind, its permission bits, and its user or group."""
 
     tag: int
     bits: int
@@ -56,7 +57,7 @@ Acl = tuple[Entry, ...]
 
 
 class Rights(NamedTuple):
-    """What a file grants: owner, group and mode in ``stat``; ``acl`` where it has more than a mode says; its security labels."""
+    """The rights that a file grants: owner, group and mode in ``stat``; ``acl`` if it grants more than the mode; security labels."""
 
     stat: os.stat_result
     acl: Acl = ()
@@ -64,14 +65,14 @@ class Rights(NamedTuple):
 
 
 def rights_of(folder: int, name: str) -> Rights | None:
-    """Of the file ``name`` in ``folder`` (a descriptor); None where it is gone. Not of what a link leads to."""
+    """Return the rights of the file ``name`` in ``folder`` (a descriptor), links not followed; None if absent."""
     try:
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         return None
     try:
         stat = os.fstat(fd)
-        # The calls that take a descriptor refuse one that was opened without asking for the right to read.
+        # System calls on descriptors refuse one with O_PATH.
         place = f"/proc/self/fd/{fd}"
         try:
             names = os.listxattr(place)
@@ -85,32 +86,33 @@ def rights_of(folder: int, name: str) -> Rights | None:
 
 
 def create(folder: int, name: str, *, private: bool) -> int:
-    """Create a file to write, and give its descriptor. ``private``: for nobody else until it is `complete`."""
+    """Create a file for writing, and return its descriptor. ``private``: not accessible to other users until `complete`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(name, flags, _PRIVATE if private else 0o666, dir_fd=folder)
 
 
 def complete(fd: int, folder: int, name: str, owner: Owner | None) -> None:
-    """Give a new file, which is about to become ``name`` in ``folder``, its owner, its rights and a time of its own, where the file
-    system lets us. It is private where it has a given ``owner``, or there was a file to replace."""
+    """Set owner, rights and a unique time of a new file about to become ``name`` in ``folder``, as far as permitted.
+
+    The file is private if it has a given ``owner``, or replaces another."""
     if owner is not None:
         _give(fd, owner)
     with suppress(OSError):
-        # Not earlier: what was made private while the value was written is replaced by a private file.
+        # Read as late as this: if the target became private while the value was written, so does its replacement.
         old = rights_of(folder, name)
         if old is not None:
             _hand_down(fd, old)
         elif st.S_IMODE(os.fstat(fd).st_mode) == _PRIVATE:
             _widen(fd, folder, 0o666)
     with suppress(OSError):
-        # The kernel's own times tick every few milliseconds and inode numbers are used again at once, so that two values of one
-        # size could have the same generation.
+        # The kernel's own times advance every few milliseconds and inode numbers are reused at once, so that two values of one size
+        # could have the same generation.
         now = time.time_ns()
         os.utime(fd, ns=(now, now))
 
 
 def make_folder(folder: int, name: str, owner: Owner | None) -> None:
-    """mkdir(2) in ``folder``, with the owner that files get. Raises `OSError`."""
+    """Run mkdir(2) in ``folder``, with the owner of new files. Raises `OSError`."""
     if owner is None:
         os.mkdir(name, dir_fd=folder)
         return
@@ -128,8 +130,9 @@ def make_folder(folder: int, name: str, owner: Owner | None) -> None:
 
 
 def share(folder: int, name: str) -> None:
-    """Let those who may write in ``folder`` write in the folder ``name`` that was made in it, as far as its owner may say so. What is not
-    empty is another that somebody has put in its place."""
+    """Grant write access to the new folder ``name`` to users with write access to ``folder``, as far as its owner may.
+
+    A folder that is not empty is another one, put in its place by another program."""
     above = os.fstat(folder)
     with suppress(OSError):
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -145,8 +148,9 @@ def share(folder: int, name: str) -> None:
 
 
 def narrowed(old: Rights, uid: int, gid: int) -> tuple[int, Acl]:
-    """The permission bits of a file of ``uid`` and ``gid`` that replaces one with the rights ``old``, and its ACL; the latter is empty
-    where the file gets none, and the bits are those without it."""
+    """Return the permission bits and ACL of a file of ``uid`` and ``gid`` that replaces one with the rights ``old``.
+
+    An empty ACL means none; the bits are then those of a file without it."""
     stat = old.stat
     same_owner, same_group = stat.st_uid == uid, stat.st_gid == gid
     acl = old.acl or _of_mode(stat.st_mode)
@@ -161,7 +165,7 @@ def narrowed(old: Rights, uid: int, gid: int) -> tuple[int, Acl]:
             everybody &= entry.bits & mask
         if entry.tag == _GROUP:
             named &= entry.bits & mask
-    # Members of another group were others, members of the old one are now.
+    # Members of another group were others before; members of the old group now are.
     new_group, new_other = (group, other) if same_group else (group & other, group & other)
     mode = user << 6 | (new_group & everybody) << 3 | new_other & everybody
     if not old.acl or not same_owner:
@@ -185,7 +189,7 @@ def _hand_down(fd: int, old: Rights) -> None:
             return
         except OSError:
             pass
-    # With an ACL from the folder the group's bits would be a mask for strangers.
+    # With an ACL from the folder the group bits would be a mask for other users.
     if _inherited(fd):
         os.removexattr(fd, _ACCESS)
     if st.S_IMODE(new.st_mode) != mode:
@@ -210,7 +214,7 @@ def _give(fd: int, owner: Owner) -> None:
 
 
 def _widen(fd: int, folder: int, mode: int) -> None:
-    """Give what was created private in ``folder`` the rights that creation with ``mode`` would have given it."""
+    """Give a file created private in ``folder`` the rights that creation with ``mode`` would have given it."""
     acl = _parsed(_xattr(f"/proc/self/fd/{folder}", _DEFAULT))
     if not acl:
         os.fchmod(fd, mode & ~_umask())
@@ -225,7 +229,7 @@ def _widen(fd: int, folder: int, mode: int) -> None:
 
 
 def _umask() -> int:
-    # umask(2) tells it only by changing it, for all threads.
+    # umask(2) returns the mask only by setting it, for all threads.
     with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
         return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)
 
@@ -242,7 +246,7 @@ def _of_mode(mode: int) -> Acl:
 
 
 def _parsed(value: bytes) -> Acl:
-    """The entries of an ACL's extended attribute; none where it says no more than a mode, or is of a form that is not known."""
+    """Return the entries of an ACL's extended attribute; none if it is equivalent to a mode, or of an unknown form."""
     if not value.startswith(_ACL_HEADER) or (len(value) - len(_ACL_HEADER)) % _ACL_ENTRY.size:
         return ()
     acl = tuple(Entry(*entry) for entry in _ACL_ENTRY.iter_unpack(value[len(_ACL_HEADER) :]))

@@ -1,4 +1,4 @@
-"""Listing a folder, a portion at a time."""
+"""Listing of a folder, one portion at a time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zarrfs.stores.values import DirEntry
 
 
 class Scan:
-    """A listing in progress of the folder that the descriptor ``folder`` stands for, which it closes; one caller at a time.
+    """A listing in progress of the folder of the descriptor ``folder``, which it closes; for one caller at a time.
 
-    ``sweeps``: remove temporary files whose writer is dead (not where locks of other machines might not be seen).
-    ``leave_out(folder, name)`` is told of links and special files. ``remote()`` gives the names of folders that are not looked at,
-    since that may wait for a server; they are listed, with the time of this folder.
+    ``sweeps``: remove temporary files of dead writers (not where locks of other machines may be invisible). ``leave_out(folder, name)``
+    is called with links and special files. ``remote()`` returns the names of folders that are not looked up, since that may wait for a
+    server; they are listed with the time of this folder.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Scan:
             raise
 
     def portion(self, most: int | None) -> list[DirEntry] | None:
-        """What is to be listed of the next ``most`` names (None: of all); None at the end."""
+        """Return the entries among the next ``most`` names (None: of all); None at the end."""
         entries = list(islice(self._entries, most))
         if not entries:
             return None
@@ -58,7 +58,7 @@ class Scan:
         return found
 
     def close(self) -> None:
-        """Whether or not the end was reached."""
+        """Close the folder, at the end or before."""
         self._entries.close()
         os.close(self._folder)
 

@@ -2,15 +2,15 @@
 
 Source: v2 "Storage" and the final v3's file system store: the value of the key ``a/b`` is the content of the file ``a/b``.
 
-Where to wait. On a file system of this machine a lookup and a read of what is in the page cache are answered inline, in about 20
-microseconds; a read that would wait for the disk, one of more than `INLINE_NBYTES`, and everything that writes, goes to a thread (a
-rename may wait for the file system's journal as long as someone's fsync takes). On any other file system everything goes to threads
-that are abandoned when the caller is cancelled: then a write may still take effect, and `zarrfs.transformers.deadline` fences it.
+Where to wait. On a file system of this machine a lookup and a read from the page cache are answered inline, in about 20 microseconds; a
+read that would wait for the disk, a read of more than `INLINE_NBYTES`, and every write run in a thread (a rename may wait for the file
+system's journal as long as another program's fsync takes). On any other file system every operation runs in a thread that is abandoned
+when the caller is cancelled: a write may then still take effect, and `zarrfs.transformers.deadline` fences it.
 
-``set`` with a generation is atomic within this process, and towards other programs only for ``""`` (create). `exclusive` is what
-keeps other mounts out: whoever reads, changes and writes a value holds it.
+``set`` with a generation is atomic within this process, and against other programs only for `ABSENT` (create). `exclusive` excludes
+other mounts: a read-modify-write of a value holds it.
 
-A folder without files in it is still there, and listed: `erase` leaves the folders of what it removes.
+A folder without files still exists, and is listed: `erase` leaves the folders of what it removes.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation,
 T = TypeVar("T")
 
 INLINE_NBYTES = 1 << 20
-"""Copying so much from the page cache takes as long as a hop to a thread."""
+"""Bytes whose copy from the page cache takes as long as a hop to a thread."""
 
 _INLINE_VALUES = 32
-"""Looking up so many names takes about 1 ms."""
+"""Names whose lookup takes about 1 ms."""
 
 _FIRST_PORTION = 256
 _PORTION = 2048
@@ -59,7 +59,7 @@ _PORTION = 2048
 
 
 class FolderStore(Store):
-    """The files below the folder ``path``. Raises `OSError` when it cannot be opened."""
+    """The files below the folder ``path``. Raises `OSError` if it cannot be opened."""
 
     capabilities = Capabilities(hierarchical=True, rename=True, exchange=True, empty_prefixes=True, times=True)
 
@@ -70,7 +70,7 @@ class FolderStore(Store):
         self._mountpoints = Mountpoints()
         self.url = self._tree.path
         self.capabilities = replace(self.capabilities, write=self._tree.writable, watch=self._tree.local)
-        # A set that looks at the generation must see every other set of its key end.
+        # A set that checks the generation must observe every other set of its key end.
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
         self._changes = FolderChanges(self._tree, self._inline)
@@ -85,7 +85,7 @@ class FolderStore(Store):
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        """Each file is opened once: all parts of a value are of one generation. Several values are read in one thread."""
+        """Return parts; those of one value are of one generation. Several values are read in one thread."""
         try:
             return self.get_partial_values_now(key_ranges, if_generation=if_generation)
         except WouldWait:
@@ -108,7 +108,7 @@ class FolderStore(Store):
         return self._read_with_stat(key, byte_range, INLINE_NBYTES)
 
     async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
-        """Several values are read in one thread."""
+        """Return parts of several values, read in one thread."""
         try:
             return self.get_many_now(key_ranges)
         except WouldWait:
@@ -123,7 +123,7 @@ class FolderStore(Store):
     async def data_from(self, key: Key, offset: int) -> int:
         parts = _parts_if_usable(key)
         with translated("reading", key):
-            # The kernel may have to look through much.
+            # The kernel may have to search many blocks.
             return offset if parts is None else await self._wait([key], self._tree.data_from, parts, offset)
 
     async def stat(self, key: Key) -> KeyStat | None:
@@ -159,7 +159,7 @@ class FolderStore(Store):
         erased = sorted(set(keys))
         parts = [self._parts_to_write(key) for key in erased]
         async with AsyncExitStack() as stack:
-            # In their order: nobody waits for one of them while he has a later one.
+            # In sorted order, so that two callers never wait for each other's locks.
             for key in erased:
                 await stack.enter_async_context(self._writing.hold(key))
             with translated("removing", erased[0] if erased else ""), self._changes.own(*parts) as own:
@@ -176,7 +176,7 @@ class FolderStore(Store):
         if synced:
             self._demand_writable(synced[0])
             with translated("syncing", synced[0]):
-                # There may be many: where none hangs their names are taken apart in the thread alone.
+                # There may be many: if none can hang, their names are parsed in the thread only.
                 await self._change(map(parts_of, synced), self._sync, synced)
 
     async def sync_all(self) -> None:
@@ -185,7 +185,7 @@ class FolderStore(Store):
 
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
-        """Between processes all keys of one folder share a lock, flock(2) on the folder; it is made if it is missing."""
+        """Lock a key; between processes all keys of one folder share a flock(2) on the folder, which is created if missing."""
         parts = self._parts_to_write(key)
         async with super().exclusive(key):
             folder_lock = self._folder_locks.hold(parts[:-1])
@@ -306,7 +306,7 @@ class FolderStore(Store):
         return (self._spare_anchors if spare else self._anchors).hold(parts) if parts else None
 
     def part_of(self, place: Key | Prefix) -> str:
-        """What is mounted in the folder, and may wait for a server while the folder does not."""
+        """Return the mountpoint in the folder that ``place`` is below, if it may wait for a server while the folder does not."""
         parts = _parts_if_usable(place) or ()
         mount = self._tree.mounts.over(parts)
         return "" if mount is None or mount == parts else "/".join(mount)
@@ -314,13 +314,13 @@ class FolderStore(Store):
     # --- change -------------------------------------------------------------------------------------------------------------
 
     async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
-        """Through inotify, where the library is there and the file system is of this machine."""
+        """Report changes through inotify, if the library is installed and the file system is of this machine."""
         await self._changes.watch(told)
 
     # --- life ---------------------------------------------------------------------------------------------------------------
 
     def set_owner(self, uid: int | None, gid: int | None) -> None:
-        # Others who try it would ask the kernel in vain for each file.
+        # Without root the kernel would refuse each file.
         if os.geteuid() == 0 and (uid, gid) != (None, None):
             self._tree.owner = Owner(uid, gid)
 
@@ -338,7 +338,7 @@ class FolderStore(Store):
     def _read(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], if_generation: Generation | None, at_once: int | None
     ) -> list[Buffer | None]:
-        """``at_once``: see `InlineTree.read_with_stat`; for each value. None: in a thread."""
+        """Read parts inline, up to ``at_once`` bytes a value (`InlineTree.read_with_stat`); with None, in a thread."""
         if len(key_ranges) == 1:
             key, byte_range = key_ranges[0]
             alone = self._read_value(key, (byte_range,), if_generation, at_once)
@@ -364,7 +364,7 @@ class FolderStore(Store):
     ) -> Sequence[Buffer] | None:
         found = self._found(key, ranges, if_generation, at_once, buffers)
         if found is None and if_generation is not None:
-            raise GenerationMismatch(f"{key!r} was removed by someone else", key=key)
+            raise GenerationMismatch(f"{key!r} was removed concurrently", key=key)
         return None if found is None else found[0]
 
     def _found(
@@ -396,7 +396,7 @@ class FolderStore(Store):
         return None if found is None else _key_stat(found)
 
     def _rename(self, old: Parts, new: Parts) -> tuple[bool, Generation]:
-        """Whether a value was moved, and its generation."""
+        """Return True if a value was moved, and its generation."""
         found = self._tree.stat(old)
         return self._tree.rename(old, new), "" if found is None else generation_of(found)
 
@@ -405,14 +405,14 @@ class FolderStore(Store):
         self._tree.sync(values, [parts_of(place) for place in places if isinstance(place, Prefix)])
 
     async def _wait(self, places: Iterable[Key | Prefix], function: Callable[..., T], *args: object) -> T:
-        """Ask the tree in a thread, about ``places``."""
+        """Run ``function``, which concerns ``places``, in a thread."""
         mounts = self._tree.mounts
         apart = bool(mounts.now()) and any(mounts.over(_parts_if_usable(place) or ()) for place in places)
         return await threads.io(function, *args, abandon_on_cancel=True, apart=apart)
 
     async def _change(self, places: Iterable[Parts], function: Callable[..., T], *args: object) -> T:
-        """Change ``places``, and what is below them."""
-        # Beside a mount that may hang, too: a folder that was renamed may have taken it there.
+        """Run ``function``, which changes ``places`` and all below them, in a thread."""
+        # Also beside a mount that may hang: a renamed folder may have moved it there.
         hangs = not self._tree.local or bool(self._tree.mounts.now())
         apart = hangs and any(self._tree.mounts.meet(parts) for parts in places)
         return await threads.io(function, *args, abandon_on_cancel=hangs, apart=apart)
@@ -427,7 +427,7 @@ def _key_stat(found: os.stat_result) -> KeyStat:
 
 
 def _parts_if_usable(place: Key | Prefix) -> Parts | None:
-    """None where no file can have this name, so that nothing is there."""
+    """Return the parts; None if no file can have this name, so that it is absent."""
     try:
         return parts_of(place)
     except KeyUnusable:

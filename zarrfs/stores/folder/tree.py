@@ -1,15 +1,15 @@
-"""File operations below one folder, such that no name and no symbolic link leads out of it.
+"""File operations confined to one folder: no name and no symbolic link leads out of it.
 
-A name is looked up one part at a time, each below the descriptor of the one before and with O_NOFOLLOW: a folder that is exchanged
-for a symbolic link meanwhile is refused, not followed. (openat2 with RESOLVE_BENEATH costs 3 microseconds against 2 for each part, and
-Python has no name for it.) Symbolic links, fifos, sockets and devices are not listed, with one warning, and reading one is refused:
-were it taken for missing, a chunk behind it would read as fill value.
+A name is looked up one part at a time, each below the descriptor of the one before and with O_NOFOLLOW: a folder concurrently exchanged
+for a symbolic link is refused, not followed. (openat2 with RESOLVE_BENEATH costs 3 microseconds against 2 for each part, and Python
+does not have it.) Symbolic links, fifos, sockets and devices are not listed, with one warning, and reading one is refused: if it
+counted as absent, a chunk behind it would read as fill value.
 
-Values are replaced, never written in place: a temporary file beside the target is filled and renamed over it, so that whoever has the
-old value open keeps it whole. The temporary name is one that no key may have. Its writer holds a flock on it: one that nobody holds
-was left behind by a writer that died, and is removed when its folder is listed.
+Values are replaced, never written in place: a temporary file beside the target is written and renamed over it, so that holders of the
+old value keep it whole. No key may have the temporary name. Its writer holds a flock on it: one without a lock was left behind by a
+dead writer, and is removed when its folder is listed.
 
-Everything here waits for the disk where it must, may be called from any thread, and raises `OSError` beside what it says.
+All functions wait for the disk where they must, may be called from any thread, and raise `OSError` besides their documented errors.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Ranges = Sequence[ByteRange]
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _TRIES = 16
-"""How often a step is begun anew when others remove what it has just made, or put new things into what it has just emptied."""
+"""Attempts of a step when other programs remove what it has just created, or fill what it has just emptied."""
 _APART: Parts = (APART.rstrip("/"),)
 
 
@@ -67,36 +67,37 @@ class FolderTree:
         self.local = is_local(self.root)
         self.mounts = RemoteMounts(self.root if self.local else None)
         self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self.root, effective_ids=True)
-        # Who gets new files and folders; None: whom the kernel gives them to.
+        # Owner of new files and folders; None: the kernel's default.
         self.owner: rights.Owner | None = None
         self._warned: set[str] = set()
-        # Folders in which a folder was made or moved, and that have not been synced since.
+        # Folders in which a folder was created or moved since they were last synced.
         self._unsynced: set[Parts] = set()
 
     def close(self) -> None:
-        """Nothing is called afterwards."""
+        """Close the root folder; no method is called afterwards."""
         self.mounts.close()
         os.close(self.root)
 
     def check_root(self) -> None:
-        """Raise ENOENT when the root folder was removed: lookups below it can only say that nothing is there."""
+        """Raise ENOENT if the root folder was removed: lookups below it can only return absence."""
         if os.fstat(self.root).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "the store's folder was removed", self.path)
 
     def free_space(self) -> tuple[int, int]:
-        """``(total, free for us)`` in bytes."""
+        """Return ``(total, free for this user)`` in bytes."""
         found = os.fstatvfs(self.root)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     # --- looking up ---------------------------------------------------------------------------------------------------------
 
     def folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False, made: list[Parts] | None = None) -> Closing:
-        """A descriptor of the folder ``parts`` for a ``with`` block; with ``make`` it and those above it are made where they are
-        missing, and added to ``made``."""
+        """Return a descriptor of the folder ``parts`` for a ``with`` block.
+
+        With ``make``, missing folders on the way are created, and appended to ``made``."""
         return Closing(self.open_folder(parts, flags, make=make, made=made))
 
     def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False, made: list[Parts] | None = None) -> int:
-        """The same, for the caller to close."""
+        """Return a descriptor as `folder` does, which the caller closes."""
         fd, first = held_on_the_way(self, parts) or (self.root, 0)
         if first == len(parts):
             try:
@@ -131,20 +132,20 @@ class FolderTree:
             if made is not None:
                 made.append(parts[: depth + 1])
             if parts[: depth + 1] == _APART:
-                # Others who write to the store have operations of their own there.
+                # Other users with write access to the store create their own files there.
                 rights.share(above, name)
             self._unsynced.add(parts[:depth])
         return os.open(name, flags, dir_fd=above)
 
     def stat(self, parts: Parts) -> os.stat_result | None:
-        """Of a value; None when there is none."""
+        """Return the status of a value; None if absent."""
         with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 return self._value(folder, parts[-1])
         return None
 
     def folder_mtime_ns(self, parts: Parts) -> int | None:
-        """When names in a folder last changed; None when it is not there."""
+        """Return the time at which names in a folder last changed, in ns; None if it is absent."""
         with nothing_if_absent:
             with self.folder(parts) as folder:
                 return os.fstat(folder).st_mtime_ns
@@ -160,8 +161,7 @@ class FolderTree:
         return found
 
     def _room(self, folder: int, parts: Parts) -> os.stat_result | None:
-        """The value that is about to be replaced, or None. Raises `KeyConflict` where something else stands in its place: what
-        nobody sees is not ours to overwrite."""
+        """Return the status of the value to be replaced, or None. Raises `KeyConflict` for another kind, which must not be lost."""
         found = lstat(folder, parts[-1])
         if found is not None and not st.S_ISREG(found.st_mode):
             what = "a folder" if st.S_ISDIR(found.st_mode) else "a symbolic link or special file"
@@ -169,13 +169,13 @@ class FolderTree:
         return found
 
     def notice(self, folder: int, name: str) -> None:
-        """Warn, once, when what is there is left out."""
+        """Log a warning, once, about an object that is left out."""
         found = lstat(folder, name)
         if found is not None and not (st.S_ISREG(found.st_mode) or st.S_ISDIR(found.st_mode)):
             self.warn_once("left out", f"symbolic links and special files are neither listed nor followed (the first: {name!r})")
 
     def warn_once(self, topic: str, message: str) -> None:
-        """Log ``message``, unless something was said about ``topic`` before."""
+        """Log ``message``, unless a message about ``topic`` was logged before."""
         if topic not in self._warned:
             self._warned.add(topic)
             log.warning("%s: %s", self.path, message)
@@ -185,9 +185,10 @@ class FolderTree:
     def read_with_stat(
         self, parts: Parts, ranges: Ranges, if_generation: Generation | None, buffers: Buffers | None = None
     ) -> tuple[list[Buffer], os.stat_result] | None:
-        """Parts of one value, all of the same generation, and its stat; None when there is none. ``buffers``: where parts lie that the
-        caller holds together with others. Raises `GenerationMismatch`, and `StoreError` when the file is cut short meanwhile.
-        """
+        """Return parts of one value, all of the same generation, and its stat; None if absent.
+
+        ``buffers``: receives parts that the caller holds together with others. Raises `GenerationMismatch`, and `StoreError` if the
+        file is truncated meanwhile."""
         opened = self._open_value(parts)
         if opened is None:
             self._demand_no_link(parts)
@@ -205,7 +206,7 @@ class FolderTree:
             os.close(opened)
 
     def data_from(self, parts: Parts, offset: int) -> int:
-        """See `Store.data_from`."""
+        """Return the result of `Store.data_from`."""
         opened = self._open_value(parts)
         if opened is None:
             return offset
@@ -213,7 +214,7 @@ class FolderTree:
             return next_data(fd, offset)
 
     def _open_value(self, parts: Parts) -> int | None:
-        # Looked at before it is opened: opening a device has effects of its own.
+        # Checked before it is opened: opening a device has side effects.
         with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 if self._value(folder, parts[-1]) is None:
@@ -222,8 +223,9 @@ class FolderTree:
         return None
 
     def _demand_no_link(self, parts: Parts) -> None:
-        """Raise `StoreAccessDenied` when a value is not there only because a link (or a special file) on the way to it is not
-        followed: taken for a missing chunk it would read as fill value, and data would be invented."""
+        """Raise `StoreAccessDenied` if a value seems absent only because a link or special file on the way to it is not followed.
+
+        As an absent chunk it would read as fill value, which would be invented data."""
         folder = os.dup(self.root)
         try:
             for name in parts:
@@ -247,12 +249,11 @@ class FolderTree:
     # --- writing ------------------------------------------------------------------------------------------------------------
 
     def replace(self, parts: Parts, value: Buffer, expect: Expected) -> Generation:
-        """Store a whole value and give its generation; parents are made. Not durable yet. On any failure the old value is still there,
-        whole, and no parent that was made for it.
+        """Store a whole value and return its generation; parents are created. Not durable yet.
 
-        With ``expect`` `ABSENT` it is created or `GenerationMismatch` raised, in one step even against other programs. With
-        another generation the file is looked at just before it is replaced: a program that replaces it in those microseconds is
-        not seen.
+        After a failure the old value is still there, whole, and parents created for the new one are removed. With ``expect`` `ABSENT`
+        the file is created or `GenerationMismatch` raised, in one step even against other programs. With another generation the file is
+        checked just before it is replaced: a replacement by another program in those microseconds is not detected.
         """
         content = memoryview(value).cast("B")
         made: list[Parts] = []
@@ -263,7 +264,7 @@ class FolderTree:
             raise
 
     def _unmake(self, made: list[Parts]) -> None:
-        """Remove these folders, unless somebody has put something there."""
+        """Remove these folders, unless another program has put entries into them."""
         for parts in reversed(made):
             with suppress(OSError), self.folder(parts[:-1]) as above:
                 os.rmdir(parts[-1], dir_fd=above)
@@ -273,7 +274,7 @@ class FolderTree:
             try:
                 return self._replace(parts, content, expect, made)
             except FileNotFoundError as error:
-                # Someone removed the folder under us, or took our file for one that was left behind.
+                # Another program removed the folder meanwhile, or took the new file for a leftover.
                 self.check_root()
                 demand_not_erased(parts, error)
                 if not left:
@@ -313,7 +314,7 @@ class FolderTree:
         return generation
 
     def set_mtime(self, parts: Parts, mtime_ns: int) -> Generation | None:
-        """The generation that the value has by that; None when there is no such value."""
+        """Set the time of a value; return the generation that results, None if it is absent."""
         with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 found = self._value(folder, parts[-1])
@@ -323,14 +324,14 @@ class FolderTree:
         return None
 
     def make_folder(self, parts: Parts) -> None:
-        """Like mkdir -p."""
+        """Create a folder and its parents, like mkdir -p."""
         with self.folder(parts, make=True):
             pass
 
     # --- removing -----------------------------------------------------------------------------------------------------------
 
     def remove(self, parts: Parts) -> None:
-        """Remove a value; the folder it was in stays, since an empty folder may be someone's wish."""
+        """Remove a value; its folder stays, since an empty folder may be intended."""
         with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 if self._value(folder, parts[-1]) is not None:
@@ -339,7 +340,7 @@ class FolderTree:
     # --- moving -------------------------------------------------------------------------------------------------------------
 
     def rename(self, old: Parts, new: Parts) -> bool:
-        """Move a value over another or to where none was; False when there is none to move."""
+        """Move a value, replacing any value there; return False if ``old`` is absent."""
         if self.stat(old) is None:
             return False
         with self.folder(old[:-1]) as source, self.folder(new[:-1], make=True) as target:
@@ -347,12 +348,12 @@ class FolderTree:
             moved = self._value(source, old[-1])
             os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
             if old != new and replaced and moved and os.path.samestat(replaced, moved):
-                # rename(2) does nothing between two names of one file.
+                # rename(2) has no effect between two hard links of one file.
                 unlink(source, old[-1])
         return True
 
     def rename_folder(self, old: Parts, new: Parts) -> bool:
-        """Move a folder to where none or an empty one was; False when there is none to move. Raises ENOTEMPTY."""
+        """Move a folder to an absent or empty one; return False if ``old`` is absent. Raises ENOTEMPTY."""
         if self.folder_mtime_ns(old) is None:
             return False
         with self.folder(old[:-1]) as source, self.folder(new[:-1], make=True) as target:
@@ -362,7 +363,7 @@ class FolderTree:
         return True
 
     def exchange_folders(self, one: Parts, other: Parts) -> None:
-        """Exchange two folders. Raises EINVAL or ENOSYS where the file system cannot do it."""
+        """Exchange two folders. Raises EINVAL or ENOSYS if the file system cannot."""
         with self.folder(one[:-1]) as folder, self.folder(other[:-1]) as other_folder:
             exchange(folder, one[-1], other_folder, other[-1])
         self._unsynced.update((one[:-1], other[:-1]))
@@ -370,7 +371,7 @@ class FolderTree:
         self._renamed(other, one)
 
     def _renamed(self, old: Parts, new: Parts) -> None:
-        """What was not synced below one is not below the other."""
+        """Move unsynced state below one folder to the other."""
         for parts in self._unsynced.copy():
             if parts[: len(old)] == old:
                 self._unsynced.add(new + parts[len(old) :])
@@ -378,10 +379,9 @@ class FolderTree:
     # --- making durable -----------------------------------------------------------------------------------------------------
 
     def sync_all(self) -> None:
-        """Return when all survives a power cut that was written to the file system that the folder is on, and to those of this machine
-        that are mounted in it."""
+        """Return when all writes to the file system of the folder, and to those of this machine mounted in it, survive a power cut."""
         for parts in ((), *local_below(self.root)):
-            # What the mount table said a moment ago.
+            # By the mount table of a moment ago.
             with (
                 suppress(FileNotFoundError, NotADirectoryError, KeyConflict),
                 Closing(self.open_folder(parts, os.O_RDONLY)) as folder,
@@ -390,8 +390,7 @@ class FolderTree:
         self._unsynced.clear()
 
     def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = ()) -> None:
-        """Return when the values under these names, and the names themselves, survive a power cut; where one was removed, its
-        absence does. Of ``folders`` the names in them do."""
+        """Return when values and their names (or their absence) survive a power cut; for ``folders``, the names in them."""
         folders = set(folders)
         for parts in values:
             fd = self._open_value(parts)
@@ -406,7 +405,7 @@ class FolderTree:
             self._sync_folder(parts)
 
     def _sync_folder(self, parts: Parts) -> None:
-        # What is made while fsync runs is not covered by it: forgotten before, and remembered again when it fails.
+        # fsync does not cover what is created while it runs: forgotten before, and recorded again if it fails.
         self._unsynced.discard(parts)
         try:
             with self.folder(parts, os.O_RDONLY) as folder:
@@ -421,18 +420,18 @@ class FolderTree:
     # --- listing ------------------------------------------------------------------------------------------------------------
 
     def scan(self, parts: Parts) -> Scan | None:
-        """The values and folders in a folder; None when it is not there."""
+        """Return a listing of the values and folders in a folder; None if it is absent."""
         with nothing_if_absent:
             return self.scan_of(self.open_folder(parts, os.O_RDONLY), parts)
         return None
 
     def scan_of(self, folder: int, parts: Parts) -> Scan:
-        """The same of the folder ``parts`` that was opened as ``folder``."""
+        """Return the listing of the folder ``parts``, opened as ``folder``."""
         sweeps = self.local and self.writable
         return Scan(folder, sweeps=sweeps, leave_out=self.notice, remote=lambda: self.mounts.names_in(parts))
 
     def list_folder(self, parts: Parts) -> list[DirEntry]:
-        """The same at once."""
+        """Return the whole listing of a folder at once."""
         scan = self.scan(parts)
         if scan is None:
             return []
@@ -441,5 +440,5 @@ class FolderTree:
 
 
 def changed(parts: Parts) -> GenerationMismatch:
-    """The error of who wanted another generation of a value."""
-    return GenerationMismatch(f"{path_of(parts)!r} was changed by someone else", key=path_of(parts))
+    """Return the error for a value of another generation than expected."""
+    return GenerationMismatch(f"{path_of(parts)!r} was changed concurrently", key=path_of(parts))

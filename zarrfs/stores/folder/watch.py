@@ -1,16 +1,16 @@
-"""inotify(7) over all folders below one: which names in them changed.
+"""inotify(7) over a tree of folders: reports the names that changed.
 
-The library is inotify_simple (docs/design/007-changes-behind.md): it gives the kernel's events as they are, the overflow of its queue
-among them. What it leaves to its caller is here:
+The library is inotify_simple (docs/design/007-changes-behind.md), which returns the kernel's events unchanged, including overflows of
+its queue. This module adds:
 
-* A watch is of one folder, so each folder has one. It is added before the folder is listed: what comes into a new folder before the
-  watch is found by the listing, what comes later is told.
-* A watch follows its folder when that is renamed. Both ends of a rename inside the tree carry one number, and what lies below moves
-  with it; a folder that comes from outside is listed as a new one is.
-* Folders are reached by descriptors (`FolderTree`), never by paths that a symbolic link may lead elsewhere.
+* A watch is of one folder, so each folder has one. It is added before the folder is listed: entries that appear in a new folder before
+  the watch are listed, later ones are reported.
+* A watch follows its folder through renames. Both ends of a rename inside the tree have one cookie, and folders below move with it; a
+  folder from outside is listed like a new one.
+* Folders are opened by descriptors (`FolderTree`), never by paths, which a symbolic link may redirect.
 
-What inotify does not tell: what is written through a shared mapping, until the file is closed; and what other machines do, so that only
-file systems of this machine are watched.
+inotify does not report writes through a shared mapping until the file is closed, nor changes by other machines; only file systems of
+this machine are therefore watched.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.os_errors import ABSENT
 
 MAX_FOLDERS = 50_000
-"""Watched at most: each costs the kernel and us about 1 KiB, and every other program of the user has to share their number."""
+"""Limit on watched folders: each costs the kernel and zarrfs about 1 KiB, and all programs of a user share one number of watches."""
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0x40, 0x80, 0x100, 0x200
 _Q_OVERFLOW, _IGNORED, _ONLYDIR, _EXCL_UNLINK, _ISDIR = 0x4000, 0x8000, 0x1000000, 0x4000000, 0x40000000
-# The kernel hands out whole events: 32 bytes with a short name, 272 with the longest.
+# The kernel returns whole events: 32 bytes with a short name, 272 with the longest.
 _READ_NBYTES = 16 * 1024
 _MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLYDIR | _EXCL_UNLINK
 
 
 class Unwatchable(Exception):
-    """The tree cannot be watched, or no longer; says why."""
+    """The tree cannot be watched, or no longer; the message is the reason."""
 
 
 class Overflow(Exception):
@@ -45,7 +45,7 @@ class Overflow(Exception):
 
 
 class Event(NamedTuple):
-    """An event as the kernel gave it; ``wd`` is the number of a watch."""
+    """An event of the kernel; ``wd`` is the number of a watch."""
 
     wd: int
     mask: int
@@ -54,13 +54,15 @@ class Event(NamedTuple):
 
     @property
     def lists_folders(self) -> bool:
-        """Whether understanding it takes longer than a look."""
+        """True if processing the event lists folders, and takes longer than a lookup."""
         return bool(self.mask & _ISDIR and self.mask & (_CREATE | _MOVED_FROM | _MOVED_TO))
 
 
 class Seen(NamedTuple):
-    """Something that changed. Of a folder ``kind`` is ``"made"`` (it came; what is in it is told beside), ``"unmade"`` (it was empty
-    and went), ``"moved"`` and ``"set"`` (it came with all that is in it, watched all the time or not), ``"erase"`` (it went)."""
+    """A change of a value or folder.
+
+    For a folder ``kind`` is ``"made"`` (created; its entries are reported separately), ``"unmade"`` (removed empty), ``"moved"`` and
+    ``"set"`` (it came with all its entries, watched before or not), ``"erase"`` (it left)."""
 
     parts: Parts
     is_folder: bool
@@ -68,7 +70,7 @@ class Seen(NamedTuple):
 
 
 class _Folder:
-    """A watched folder. ``above`` is None for the root and for what is not in the tree."""
+    """A watched folder. ``above`` is None for the root and for a folder outside the tree."""
 
     __slots__ = ("above", "below", "name", "wd")
 
@@ -96,7 +98,7 @@ class _Folder:
 
 
 def events(portion: bytes) -> Iterator[Event]:
-    """The events in what `FolderWatch.read` gave."""
+    """Return the events in a portion that `FolderWatch.read` returned."""
     import inotify_simple
 
     for event in inotify_simple.parse_events(portion):
@@ -104,15 +106,16 @@ def events(portion: bytes) -> Iterator[Event]:
 
 
 class FolderWatch:
-    """The watches of one tree, which are all there when it is made; that lists every folder. One caller at a time, but for `read`,
-    which may be called meanwhile. Raises `Unwatchable`."""
+    """The watches of one tree, all added by the constructor, which lists every folder. Raises `Unwatchable`.
+
+    For one caller at a time, except `read`, which may run concurrently."""
 
     def __init__(self, tree: FolderTree) -> None:
         self._tree = tree
         self._folders: dict[int, _Folder] = {}
         self._leaving: dict[int, _Folder] = {}
         self._displaced: dict[tuple[int, str], _Folder] = {}
-        """Folders in whose place others came, by a rename."""
+        """Folders that a rename replaced by others."""
         self._device = -1
         self.demand_local()
         self._inotify = _inotify()
@@ -128,16 +131,16 @@ class FolderWatch:
         return len(self._folders)
 
     def demand_local(self) -> None:
-        """Raise `Unwatchable` where something is mounted in the tree of which inotify does not tell, or which may hang."""
+        """Raise `Unwatchable` if a file system is mounted in the tree that inotify does not cover, or that may hang."""
         if places := self._tree.mounts.now():
             raise Unwatchable(f"{path_of(places[0])!r} is on another file system")
 
     def fileno(self) -> int:
-        """A descriptor that is readable when there is something to `read`."""
+        """Return a descriptor that is readable when `read` has events."""
         return int(self._inotify.fileno())
 
     def read(self) -> list[bytes]:
-        """What happened since the last call, in order, for `events`; does not wait, and looks at none of it."""
+        """Return the events since the last call, in order and unparsed, for `events`; does not wait."""
         found = []
         while portion := self._some():
             found.append(portion)
@@ -150,8 +153,9 @@ class FolderWatch:
             return b""
 
     def understand(self, event: Event) -> Iterator[Seen]:
-        """What an event means. Events have to come in order, and each iterator has to be used up before the next. New folders are
-        listed, which may take a while. Raises `Overflow` and `Unwatchable`."""
+        """Return the changes that an event means. Raises `Overflow` and `Unwatchable`.
+
+        Events have to come in order, and each iterator has to be exhausted before the next. Lists new folders, which may take a while."""
         wd, mask, cookie, name = event
         if mask & _Q_OVERFLOW:
             raise Overflow
@@ -184,7 +188,7 @@ class FolderWatch:
                 self._place(arrived, folder, name)
                 yield Seen((*folder.parts, name), True, "moved")
             else:
-                # A mount that comes along is no change of the table.
+                # A mount that moves with a renamed folder does not change the mount table.
                 self._tree.mounts.recent(0)
                 self.demand_local()
                 self._add_quietly(folder, name)
@@ -194,7 +198,7 @@ class FolderWatch:
             yield from self._add(folder, name, telling=True)
 
     def drop_leaving(self) -> None:
-        """No more events for now: what left the tree is not waited for."""
+        """Drop the watches of folders that left the tree, since no more events are expected for now."""
         for folder in (*self._leaving.values(), *self._displaced.values()):
             if folder.above is None:
                 self._drop(folder)
@@ -202,8 +206,9 @@ class FolderWatch:
         self._displaced.clear()
 
     def _left(self, folder: _Folder, name: str) -> _Folder | None:
-        """The folder that is no longer called that. Where two were exchanged the kernel tells of two renames: by the first one came to
-        where the other was, and by the second that one leaves."""
+        """Return the folder that lost this name.
+
+        An exchange is reported as two renames: in the first, a folder takes the place of the other; in the second, the other leaves."""
         leaving = folder.below.pop(name, None)
         self._add_quietly(folder, name)
         if leaving is not None and folder.below.get(name) is leaving:
@@ -211,9 +216,9 @@ class FolderWatch:
         return leaving
 
     def close(self) -> None:
-        """End all watches."""
+        """Remove all watches."""
         self._inotify.close()
-        # Each refers to those around it: nothing else would free them (`zarrfs.daemon.garbage`).
+        # The folders form reference cycles: nothing else would free them (`zarrfs.daemon.garbage`).
         for folder in (*self._folders.values(), *self._leaving.values(), *self._displaced.values()):
             folder.above = None
             folder.below.clear()
@@ -226,7 +231,7 @@ class FolderWatch:
             pass
 
     def _add(self, above: _Folder | None, name: str, *, telling: bool) -> Iterator[Seen]:
-        """Watch a folder and what is below it; ``telling``: gives what was found there."""
+        """Watch a folder and all below it; if ``telling``, yield what was found there."""
         pending: list[tuple[_Folder | None, str]] = [(above, name)]
         while pending:
             above, name = pending.pop()
@@ -237,7 +242,7 @@ class FolderWatch:
                 raise Unwatchable(f"{'/'.join(parts)!r} may not be read") from error
             except OSError as error:
                 if error.errno in ABSENT:
-                    continue  # It is gone again, which is told next.
+                    continue  # It was removed again, which the next event reports.
                 raise Unwatchable(f"{'/'.join(parts)!r}: {error.strerror}") from error
             try:
                 folder = self._watched(fd, above, name)
@@ -264,7 +269,7 @@ class FolderWatch:
             if error.errno == errno.ENOSPC:
                 raise Unwatchable("the user has no inotify watches left (sysctl fs.inotify.max_user_watches)") from error
             raise Unwatchable(f"{place!r}: {error.strerror}") from error
-        # The kernel gives one number for one folder: it may have been known by another name, and its rename is told next.
+        # The kernel has one number per folder: it may be known under another name, whose rename is the next event.
         folder = self._folders.get(wd) or self._folders.setdefault(wd, _Folder(name, wd))
         if above is not None:
             if above is folder or _lies_below(above, folder):
@@ -301,9 +306,9 @@ def _lies_below(folder: _Folder, other: _Folder) -> bool:
 
 
 def _names(fd: int, *, folders_only: bool) -> Iterator[tuple[str, bool]]:
-    """Names of the values and folders in a folder, and whether each is a folder."""
-    # Each folder in it has a link to it, ``..``, beside ``.`` and its own name; some file systems do not count, and say 1. Millions of
-    # chunks in a folder without folders need not be listed.
+    """Return the names of values and folders in a folder, and True for each folder."""
+    # Each subfolder adds a link (``..``) to the folder's own two; some file systems do not count, and return 1. A folder of millions of
+    # chunks without subfolders need not be listed.
     links = os.fstat(fd).st_nlink
     missing = links - 2 if links >= 2 else -1
     if folders_only and not missing:
