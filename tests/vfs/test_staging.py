@@ -88,10 +88,10 @@ async def test_a_change_that_nobody_waits_for_loads_nothing_and_changes_nothing(
     async def write() -> None:
         with trio.CancelScope(shield=True), Change() as change:
             changes.append(change)
-            with pytest.raises(StoreTimeout, match="nobody waits"):
+            with pytest.raises(StoreTimeout, match="no request waits"):
                 await handle.write(1, b"x")
             # Nor does it begin again.
-            with pytest.raises(StoreTimeout, match="nobody waits"):
+            with pytest.raises(StoreTimeout, match="no request waits"):
                 await handle.write(1, b"x")
 
     async with trio.open_nursery() as nursery:
@@ -753,7 +753,7 @@ async def test_a_name_that_could_not_be_taken_away_is_still_the_files() -> None:
 
 
 @in_trio
-@pytest.mark.logs("cannot be kept for those who have it open")
+@pytest.mark.logs("cannot be kept for its open handles")
 async def test_an_orphan_whose_value_could_not_be_kept_is_stale_and_not_empty() -> None:
     bench = Bench(b"value")
 

@@ -1,1 +1,1 @@
-"""The tree of files: what the kernel side needs, without the kernel. Knows no errno, no inode number and no Zarr."""
+"""The tree of files that the kernel side serves, independent of the kernel: no errno, no inode number and no Zarr."""

@@ -1,4 +1,4 @@
-"""What became of entries of a mount, told to whoever keeps something of them."""
+"""Changes of entries of a mount, for all parts that keep state of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedEntry:
-    """An entry that is different now. ``path``: in the mount; ``gone``: it may have lost its name; ``known``: it was written through this
-    very file, so that what is known of its content is right, and only its attributes are not; ``superseded``: its name is another file's
-    from now on, and those who have it open keep the old value."""
+    """A changed entry, at ``path`` in the mount; ``gone``: it may have lost its name.
+
+    ``known``: it was written through this very file, so that only its attributes are outdated, not its content. ``superseded``: a later
+    open of its name gets another file, and open handles keep the old value."""
 
     path: str
     gone: bool = False
@@ -19,7 +20,7 @@ class ChangedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedEntry:
-    """An entry that has another name now, through another view: the same file or folder."""
+    """An entry that was renamed through another view: the same file or folder."""
 
     old: str
     new: str

@@ -1,6 +1,6 @@
-"""What a file stands for: a published value, which can be read, loaded whole and replaced whole.
+"""The value behind a file: published; it can be read, loaded whole and replaced whole.
 
-Views implement `Content` for store values and decoded chunks; `zarrfs.vfs.staging` puts the file semantics on top, once for all.
+Views implement `Content` for store values and decoded chunks; `zarrfs.vfs.staging` adds the semantics of files for all of them.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from zarrfs.vfs.stage import Stage, StagingRoom, ValueStage
 
 
 class Snapshot(abc.ABC):
-    """One published value, fixed when it was taken: a reader sees this value or an error, never a mix with a later one."""
+    """One published value, fixed when the snapshot was taken: reads return this value or an error, never a mix with a later one."""
 
     attributes: Attributes
 
     @abc.abstractmethod
     async def read(self, offset: int, size: int) -> Buffer:
-        """At most ``size`` bytes from ``offset``. Raises `StaleEntry` when the value was replaced and is no longer to be had."""
+        """Return at most ``size`` bytes from ``offset``. Raises `StaleEntry` if the value was replaced and is no longer available."""
 
     async def aclose(self) -> None:
-        """Let go of what the snapshot holds."""
+        """Release the resources of the snapshot."""
 
 
 class Content(abc.ABC):
     """The value behind a file, published or not.
 
-    ``ident``: see `File.ident`. ``verbatim``: what was published is read back byte for byte (it is not where a codec rounds, or where
-    padding is replaced). ``in_parts``: the value changes part by part, each for itself: who has the file open sees every change.
-    ``private``: it is in no store, and nobody else can change it. ``merged``: what of it is changed is put into what others have made of
-    it by then.
+    ``ident``: see `File.ident`. ``verbatim``: a published value reads back byte for byte (not where a codec rounds, or padding is
+    replaced). ``in_parts``: the value changes part by part, each for itself; open handles see every change. ``private``: it is in no
+    store, and no other program can change it. ``merged``: its changes are merged into those that other programs have made meanwhile.
     """
 
     ident: str
@@ -46,36 +45,36 @@ class Content(abc.ABC):
 
     @abc.abstractmethod
     async def snapshot(self) -> Snapshot | None:
-        """The value as it is now; None when nothing is published."""
+        """Return the present value; None if nothing is published."""
 
     async def opened(self) -> Snapshot | None:
-        """As `snapshot`, for who is about to read the value."""
+        """Return a `snapshot` for a handle that is about to read the value."""
         return await self.snapshot()
 
     async def opened_to_change(self) -> Snapshot | None:
-        """As `snapshot`, for who is about to read the value and to change a part of it."""
+        """Return a `snapshot` for a handle that is about to read the value and to change a part of it."""
         return await self.snapshot()
 
     async def opened_to_write(self) -> None:
-        """Somebody opens the file, and may change the value: what comes to be in its place from now on is another's."""
+        """Record that a handle was opened that may change the value: a later replacement of the value is another program's."""
 
     @abc.abstractmethod
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
-        """A stage for a change of the value; ``empty``: for a change that begins with an empty file (O_TRUNC, creation)."""
+        """Return a stage for a change of the value; ``empty``: the change begins with an empty file (O_TRUNC, creation)."""
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
-        """A stage for a change of the value that ``seen`` is of, where that is at hand. Its first ``anew`` bytes are written at once."""
+        """Return a stage for a change of the value of ``seen``, if available; its first ``anew`` bytes are written at once."""
         return await self.stage(room, empty=False)
 
     async def keep(self, room: StagingRoom) -> Stage:
-        """A stage from which the value can be read when it is gone. Raises `ZarrfsError` where it cannot be kept."""
+        """Return a stage from which the value can be read after it is gone. Raises `ZarrfsError` if that is impossible."""
         return await self.stage(room, empty=False)
 
     def check_write(self, offset: int, size: int) -> None:
-        """Raise `FileTooLarge` for bytes that the value can never have, before anything is staged."""
+        """Raise `FileTooLarge` for bytes beyond the largest possible value, before anything is staged."""
 
     def covers(self, offset: int, size: int) -> bool:
-        """Whether these bytes are the whole value: nothing of what is published is needed beside them."""
+        """Return True if these bytes are the whole value, so that a write of them needs nothing of the published one."""
         return False
 
     @abc.abstractmethod
@@ -84,43 +83,45 @@ class Content(abc.ABC):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether it is laid out otherwise by now, or gone: whoever has the file open learns it, and who opens it has another."""
+        """True if the value has another layout by now, or is gone: open handles are stale, and a new open gets another file."""
         return False
 
     def renewed(self) -> Content:
-        """What whoever opens the file now has: itself, but where it is outdated."""
+        """Return the content for a new open: itself, unless outdated."""
         return self
 
     def follow(self) -> None:
-        """What it stands for may be elsewhere by now: have the ident that it has there."""
+        """Update ``ident`` after a move of the value."""
 
     async def sync(self) -> None:
-        """Make what was published durable."""
+        """Make the published value durable."""
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        """Keep a modification time with the value, where that is possible."""
+        """Store a modification time with the value, if possible."""
 
 
 class WholeContent(Content):
-    """A value that is loaded, changed and published as a whole. ``fixed_size``: the only size in bytes that can be published, None
-    where any can."""
+    """A value that is loaded, changed and published as a whole.
+
+    ``fixed_size`` is the only size in bytes that can be published, None if any can."""
 
     fixed_size: int | None = None
 
     @abc.abstractmethod
     async def load(self) -> Buffer | None:
-        """The whole value as it is now, to be changed; None when nothing is published."""
+        """Return the whole present value, to be changed; None if nothing is published."""
 
     @abc.abstractmethod
     async def publish(self, data: Buffer) -> None:
-        """Replace the whole value. On any error what was published before is still there.
+        """Replace the whole value. After any error the value published before is unchanged.
 
-        Raises `ContentInvalid` and `ChunkSizeMismatch` before the store is touched when ``data`` is not a value of this kind.
+        Raises `ContentInvalid` and `ChunkSizeMismatch` before the store is changed if ``data`` is not a value of this kind.
         """
 
     async def load_in_pieces(self) -> tuple[int, AsyncIterator[tuple[int, Buffer]]] | None:
-        """As `load`, for a value that is too large to be got whole: its size, and pieces with their offsets; what no piece has is zeros.
-        None for one that is not."""
+        """Load a value too large to be held whole: return its size, and pieces with their offsets; all other bytes are zeros.
+
+        None for a smaller value."""
         return None
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
@@ -139,14 +140,15 @@ class WholeContent(Content):
         return ValueStage(room, data if data is not None else b"", self.publish)
 
     async def stage_of(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
-        """`stage_over` that refuses a value which is not that of ``seen`` any more, unless all of it is written ``anew``: a part of each
-        would be neither. Raises `StaleEntry`."""
+        """Return a stage as `stage_over`. Raises `StaleEntry` if the value is no longer that of ``seen``.
+
+        Not if all of it is written ``anew``: only parts of two values would be neither."""
         stage = await self.stage(room, empty=False)
         try:
             now = await self.snapshot()
             if now is not None:
                 await now.aclose()
-            # Asked after it was loaded: what is there now was there then.
+            # Read after the load: the present value was already there at that time.
             generation = now.attributes.generation if now is not None else ""
             if seen.attributes.generation not in (None, generation) and stage.size > anew:
                 raise StaleEntry(f"{self.ident} was replaced since it was opened: open it again", key=self.ident)
@@ -164,5 +166,5 @@ class WholeContent(Content):
 
 
 def lost(content: Content) -> StaleEntry:
-    """The error for an open file that lost its name and whose value could not be kept."""
-    return StaleEntry(f"{content.ident} was removed, and could not be kept for those who have it open", key=content.ident)
+    """Return the error for an open file that lost its name and whose value could not be kept."""
+    return StaleEntry(f"{content.ident} was removed, and its value could not be kept for open handles", key=content.ident)

@@ -1,4 +1,4 @@
-"""Files and open files over the staging area: staged bytes while there are any, else the published value."""
+"""Files and open files over the staging area: staged bytes if there are any, else the published value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zarrfs.vfs.staging import Staged, StagingArea
 
 
 def was_told(area: StagingArea, ident: str) -> bool:
-    """Whether who wrote what is staged of ``ident`` was told, by close(2) or fsync(2), that it could not be published."""
+    """Return True if close(2) or fsync(2) of ``ident`` has returned the error of publishing its staged bytes."""
     return any(
         staged.told_ns is not None and staged.told_ns == staged._changed_ns
         for staged in area._all()
@@ -24,7 +24,7 @@ def was_told(area: StagingArea, ident: str) -> bool:
 
 @contextmanager
 def _telling(staged: Staged) -> Iterator[None]:
-    """Around what a program asks for, which learns how it went."""
+    """Record, around a request of a program, that the program gets its error."""
     try:
         yield
     except Exception:
@@ -34,7 +34,7 @@ def _telling(staged: Staged) -> Iterator[None]:
 
 
 class StagedFile(File):
-    """A file whose value is ``content``, with the staging semantics. ``writable`` False refuses opening for writing."""
+    """A file whose value is ``content``, with staging semantics. If ``writable`` is False, opening for writing is refused."""
 
     def __init__(self, area: StagingArea, content: Content, *, writable: bool = True) -> None:
         self.area = area
@@ -65,7 +65,7 @@ class StagedFile(File):
         return self.shown(snapshot.attributes)
 
     def shown(self, attributes: Attributes) -> Attributes:
-        """The attributes of the value, as this file has them."""
+        """Return the attributes of the value as those of this file."""
         return attributes if self.writable else replace(attributes, writable=False)
 
     async def open(self, flags: OpenFlags) -> Handle:
@@ -77,11 +77,11 @@ class StagedFile(File):
                 await staged.content.opened_to_write()
             if flags.truncate and flags.write:
                 await staged.truncate(0)
-            # Before the value is looked up: what another handle publishes meanwhile is this file's own change.
+            # Before the value is looked up: values that other handles publish meanwhile are this file's own changes.
             epoch, snapshot = staged.epoch, None
             if staged.size is None:
                 if flags.write and flags.read and staged.content.merged:
-                    # The kernel has no pages of it. What it changes is a change of what was there now, whatever becomes of that.
+                    # The kernel has no pages of it. A later change applies to the value as of now, whatever replaces that.
                     snapshot = await staged.content.opened_to_change()
                 else:
                     snapshot = await (staged.content.snapshot() if flags.write else staged.content.opened())
@@ -93,7 +93,7 @@ class StagedFile(File):
         return StagedHandle(staged, flags, snapshot, epoch)
 
     async def create(self, flags: OpenFlags) -> Handle:
-        """Stage the new, empty file and open it; it is published when its last handle is released, if not before."""
+        """Stage the new, empty file and open it; it is published at the release of its last handle at the latest."""
         staged = self.area.acquire(self.content)
         await staged.create()
         return StagedHandle(staged, flags, None, staged.epoch)
@@ -108,7 +108,7 @@ class StagedFile(File):
             await staged.publish_now()
         except BaseException:
             if was_clean:
-                # Nobody has written anything: it is as if nothing had been asked.
+                # Nothing was written: as if the request had not been made.
                 await staged.drop()
             raise
         finally:
@@ -123,11 +123,11 @@ class StagedFile(File):
 
 
 class StagedHandle(Handle):
-    """An open `StagedFile`: staged bytes while there are any, else the published value.
+    """An open `StagedFile`: staged bytes if there are any, else the published value.
 
-    The published value is read through a snapshot. A change made through this file moves the handle on to the new value, as on any
-    local file system. A change behind the mount or through another view does not: the handle gives the old value or `StaleEntry`,
-    rather than a mix.
+    The published value is read through a snapshot. A change made through this file moves the handle on to the new value, as on a local
+    file system. A change by another program or through another view does not: the handle returns the old value or raises `StaleEntry`,
+    never a mix.
     """
 
     def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None, epoch: int) -> None:
@@ -136,8 +136,8 @@ class StagedHandle(Handle):
         self._snapshot = snapshot
         self._epoch = epoch
         self._emptied = staged.emptied
-        # What changes in parts has no generation by which the kernel's pages could be told from later ones. Of what is written it is to
-        # have no pages but those that it is given from now on.
+        # A value that changes in parts has no generation, so the kernel's cached pages cannot be validated. A file that is written must
+        # have no cached pages except those read from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
         if flags.write:
             staged.opened_to_write()
@@ -165,7 +165,7 @@ class StagedHandle(Handle):
         try:
             data = await (await self._taken_snapshot()).read(offset, size)
         except StaleEntry:
-            # Where nothing was changed here the kernel has told the size of that value, and perhaps bytes of it, to others.
+            # Without own changes, the kernel has returned the size of that value, and perhaps bytes of it, to other readers.
             if self._staged.superseded or self._epoch == self._staged.epoch:
                 raise
             await self._drop_snapshot()
@@ -176,7 +176,7 @@ class StagedHandle(Handle):
         if not self._flags.write:
             return await super().write(offset, data)
         self._require_current()
-        # Who is refused later has not been told what becomes of the bytes before.
+        # A later refusal is not the result of publishing the bytes before it.
         with _telling(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
             done = await self._staged.write(offset, data, self._snapshot, self._epoch)
         await self._drop_snapshot()
@@ -208,7 +208,7 @@ class StagedHandle(Handle):
         await self._staged.set_mtime(mtime_ns)
 
     def _require_current(self) -> None:
-        """Raise `StaleEntry` where another handle has put another array in the place of the one that this was opened on."""
+        """Raise `StaleEntry` if another handle has replaced the array that this handle was opened on by another one."""
         if self._emptied < self._staged.replaced_at:
             ident = self._staged.content.ident
             raise StaleEntry(f"{ident} was replaced by another array: open the file again", key=ident)
@@ -223,9 +223,9 @@ class StagedHandle(Handle):
             self._epoch = self._staged.epoch
             self._snapshot = await self._staged.content.snapshot()
             if self._snapshot is None:
-                # Not NoSuchEntry: ENOENT is nothing that read(2) says.
+                # Not NoSuchEntry: ENOENT is not an error of read(2).
                 ident = self._staged.content.ident
-                raise StaleEntry(f"{ident} was erased behind those who have it open", key=ident)
+                raise StaleEntry(f"{ident} was erased while it was open", key=ident)
         return self._snapshot
 
     async def _drop_snapshot(self) -> None:

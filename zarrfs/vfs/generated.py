@@ -1,4 +1,4 @@
-"""Files whose bytes are made when they are asked for: documents, texts, counters."""
+"""Files whose bytes are generated on open: documents, texts, counters."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Make = Callable[[], Awaitable[bytes]]
 
 
 class GeneratedFile(File):
-    """A read-only file. ``make`` gives its bytes anew each time it is opened or its size is asked for.
+    """A read-only file. ``make`` returns its bytes, anew for each open and each query of its size.
 
-    ``direct``: the bytes differ from one moment to the next, and the kernel must not cache them nor trust the size.
+    ``direct``: the bytes differ between any two calls, so the kernel must neither cache them nor rely on the size.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class _GeneratedHandle(Handle):
 
 
 def text(ident: str, data: bytes, *, mtime_ns: int | None = None, extended: ExtendedAttributes | None = None) -> GeneratedFile:
-    """A file of bytes that do not change."""
+    """Return a file with constant bytes."""
 
     async def make() -> bytes:
         return data

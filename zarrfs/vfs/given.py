@@ -1,8 +1,8 @@
-"""What programs were given of a file that is open for writing, and what they wrote: so what the kernel's pages of it may hold.
+"""The bytes that programs read and wrote of a file open for writing, which the kernel's pages of it may therefore hold.
 
-A program that writes to a shared mapping changes some bytes, and the kernel writes whole pages, however old the rest of them is: FUSE
-does not tell that from pwrite(2). What a page holds beside the change is what was given there last. Bytes that come back as they were
-given are no change, so that they take back nothing that others have stored meanwhile (docs/design/020-two-writers.md).
+A program that writes to a shared mapping changes some bytes, and the kernel writes whole pages, however old their other bytes are:
+FUSE cannot distinguish that from pwrite(2). The other bytes of a page are those last read there. Bytes written back as they were read
+are no change, so that they do not revert what other programs have stored meanwhile (docs/design/020-two-writers.md).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.node import Buffer
 
 PAGE = 4096
-# Pages are kept so many together: readers go forward, and the kernel reads ahead.
+# Pages per block: readers advance, and the kernel reads ahead.
 _BLOCK = 16 * PAGE
 _BLOCK_NBYTES = _BLOCK + 200
-# One file has no more than this part of the memory.
+# One file uses at most this fraction (one in 2) of the budget.
 _SHARE = 2
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class _Block:
-    """Some pages in a row: the bytes of all, and of which of them they are known (one bit each)."""
+    """Consecutive pages: the bytes of all, and one bit each for those that are known."""
 
     __slots__ = ("content", "pages")
 
@@ -35,28 +35,29 @@ class _Block:
 
 
 class Given:
-    """Of one file. Pages are kept as far as ``budget`` goes; of the others, which were given longest ago, everything that is written is a
-    change."""
+    """The known pages of one file, as far as ``budget`` goes.
+
+    In other pages, those read longest ago, all written bytes count as changes."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._blocks: dict[int, _Block] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything is kept."""
+        """True if any page is known."""
         return bool(self._blocks)
 
     def gave(self, offset: int, data: Buffer) -> None:
-        """These bytes were read. The kernel asks for whole pages: where fewer came, the file ends."""
+        """Record bytes that were read. The kernel reads whole pages: a short result means the end of the file."""
         self._keep(offset, data, new=True, at_end=True)
 
     def wrote(self, offset: int, data: Buffer) -> None:
-        """These bytes were written: who only writes is given nothing."""
+        """Record bytes that were written: a program that only writes reads nothing."""
         if self._blocks:
             self._keep(offset, data, new=len(data) >= PAGE, at_end=False)
 
     def changed(self, offset: int, data: Buffer) -> Mask | None:
-        """Of each byte whether it is another one than was given there; None for all of them."""
+        """Return for each byte whether it differs from the one read there; None if all count as different."""
         if not self._blocks or not len(data):
             return None
         changed: Mask | None = None
@@ -77,7 +78,7 @@ class Given:
         return changed if changed is not None and not changed.all() else None
 
     def content(self, offset: int, nbytes: int) -> Buffer | None:
-        """What was given there, or written since; None where that is not known."""
+        """Return what was read there, or written since; None if unknown."""
         out = bytearray(nbytes)
         for number, start, stop, begin in _blocks(offset, nbytes):
             block = self._blocks.get(number)
@@ -88,7 +89,7 @@ class Given:
         return out
 
     def close(self) -> None:
-        """Nobody writes to it any more, or it begins anew."""
+        """Forget all pages: the file has no writers any more, or starts anew."""
         self._budget.give(len(self._blocks) * _BLOCK_NBYTES)
         self._blocks.clear()
 
@@ -102,7 +103,7 @@ class Given:
                 block = self._blocks[number] = _Block()
             block.content[start:stop] = view[begin : begin + stop - start]
             last = at_end and begin + stop - start == len(view)
-            # A page of which a part was written is known if it was before.
+            # A partly written page is known if it was known before.
             block.pages |= _bits(-(-start // PAGE), -(-stop // PAGE) if last else stop // PAGE)
 
     def _has_room(self) -> bool:
@@ -119,7 +120,7 @@ def _bits(first: int, stop: int) -> int:
 
 
 def _blocks(offset: int, nbytes: int) -> list[tuple[int, int, int, int]]:
-    """The blocks that ``nbytes`` from ``offset`` on lie in: number, start and stop within it, and where that begins in the bytes."""
+    """Return the blocks of ``nbytes`` from ``offset``: number, start and stop within each, and the position of that in the bytes."""
     found = []
     done = 0
     while done < nbytes:

@@ -1,4 +1,4 @@
-"""What an open file keeps of the value that it reads, so that it need not be got again."""
+"""The copy of its value that an open file keeps, to avoid another load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zarrfs.vfs.node import Buffer
 
 
 class Kept:
-    """``data``, counted in ``budget`` for as long as this object lives. Use `kept`."""
+    """``data``, counted in ``budget`` for the lifetime of this object. Use `kept`."""
 
     __slots__ = ("_budget", "_nbytes", "data")
 
@@ -22,7 +22,7 @@ class Kept:
 
 
 def kept(data: Buffer, budget: MemoryBudget, *, in_file: bool = False) -> Kept | None:
-    """``data``, if it lies in a file or ``budget`` has memory for it; else, with ``in_file``, a copy in a file; else None."""
+    """Return ``data``, if it is in a file or ``budget`` has memory for it; else, with ``in_file``, a copy in a file; else None."""
     if spill.is_mapped(data):
         return Kept(data, budget, 0)
     if budget.take(len(data)):

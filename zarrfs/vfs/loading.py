@@ -1,7 +1,7 @@
-"""What a change of a part of a value needs of the rest, and who waits for it.
+"""Cancellation of loads for partial changes of a value.
 
-Once a change is being staged nothing ends it: it is made whole, or not at all. To get the rest of a value may take long before that,
-and nothing has changed yet: it ends when nobody waits for the change any more.
+A change that is being staged is never cancelled: it is applied whole, or not at all. The load of the rest of the value, which precedes
+it, may take long, and nothing has changed yet: it is cancelled when no request waits for the change any more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zarrfs.errors import StoreTimeout
 
 
 class Change:
-    """Around a request that changes something: what is loaded in it is given up by `cancel`, from whichever task."""
+    """The scope of a request that changes something: `cancel`, from any task, cancels its loads."""
 
     __slots__ = ("_before", "_scope", "cancelled")
 
@@ -35,7 +35,7 @@ class Change:
         _current.set(self._before)
 
     def cancel(self) -> None:
-        """Nobody waits for the change: what is being loaded, or would be, is not."""
+        """Cancel the present load, and any later one: no request waits for the change."""
         self.cancelled = True
         if self._scope is not None:
             self._scope.cancel()
@@ -46,7 +46,7 @@ _current: ContextVar[Change | None] = ContextVar("zarrfs_change", default=None)
 
 @contextmanager
 def loading(ident: str) -> Iterator[None]:
-    """Around what only gets something. Raises `StoreTimeout` when it was given up."""
+    """Make the body, which only loads, cancellable. Raises `StoreTimeout` if it was cancelled."""
     change = _current.get()
     if change is None:
         yield
@@ -60,4 +60,4 @@ def loading(ident: str) -> Iterator[None]:
         finally:
             change._scope = None
     if scope.cancelled_caught:
-        raise StoreTimeout(f"{ident}: loading it, to change a part of it, was given up: nobody waits for that", key=ident)
+        raise StoreTimeout(f"{ident}: load for a partial change cancelled: no request waits for it", key=ident)

@@ -1,9 +1,9 @@
 """Parts of store keys as names of directory entries, and back.
 
-A key may have parts that no directory entry can be called: empty ones (``a//b``), ``.`` and ``..``, NUL, or more than 255 bytes. They
-are shown behind the mark ``%%``, percent-escaped, and so is a part that looks like one that was escaped: every name stands for exactly
-one part, and every other name for itself, ``%%x`` too. A part too long for a name cannot be carried by one: it is shown as the mark,
-``long-`` and a digest, and found again by listing.
+Some parts of keys cannot be names of directory entries: empty ones (``a//b``), ``.`` and ``..``, NUL, or more than 255 bytes. They are
+represented by the mark ``%%`` and percent-escapes, and so is a part that looks like an escaped one: every name represents exactly one
+part, and every other name represents itself, ``%%x`` too. A part too long for a name is represented by the mark, ``long-`` and a digest,
+and found again by listing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LONG = MARK + "long-"
 
 
 def name_of(part: str) -> str:
-    """The directory entry's name for a part of a key."""
+    """Return the name of the directory entry for a part of a key."""
     if part.isascii() and 0 < len(part) <= MAX_NBYTES and part[0] not in ".%" and "\0" not in part:
-        # As almost every part is.
+        # True for almost every part.
         return part
     encoded = os.fsencode(part)
     if len(encoded) <= MAX_NBYTES and not _is_escaped(part):
@@ -30,7 +30,7 @@ def name_of(part: str) -> str:
 
 
 def _is_escaped(part: str) -> bool:
-    """Whether a part that is short enough is shown otherwise than it is."""
+    """Return True if the name of a sufficiently short part differs from it."""
     return part in ("", ".", "..") or "\0" in part or is_digest(part) or _unescaped(part) is not None
 
 
@@ -39,7 +39,7 @@ def _escaped(part: str) -> str:
 
 
 def _unescaped(name: str) -> str | None:
-    """The part that is shown as ``name`` because it has to be escaped; None where there is none."""
+    """Return the part that is escaped as ``name``; None if there is none."""
     if not name.startswith(MARK):
         return None
     part = os.fsdecode(unquote_to_bytes(name[len(MARK) :]))
@@ -47,18 +47,19 @@ def _unescaped(name: str) -> str | None:
 
 
 def digest_of(part: str) -> str:
-    """A name for a part that is too long to be one; only a listing tells what it stands for."""
+    """Return the name for a part too long to be one; only a listing maps it back."""
     return _LONG + hashlib.blake2b(os.fsencode(part), digest_size=20).hexdigest()
 
 
 def is_digest(name: str) -> bool:
-    """Whether only a listing tells what ``name`` stands for."""
+    """Return True if only a listing maps ``name`` to its part."""
     return name.startswith(_LONG)
 
 
 def part_of(name: str) -> str | None:
-    """The part of a key that ``name`` stands for. None for a digest name, whose part only a listing tells, and for one that no part
-    has: each part has one name."""
+    """Return the part of a key that ``name`` represents.
+
+    None for a digest name, which only a listing maps back, and for a name that no part has: each part has one name."""
     if is_digest(name):
         return None
     part = _unescaped(name)

@@ -1,8 +1,8 @@
-"""A folder in three layers: temporary names, over what is staged, over what is stored.
+"""A folder in three layers: temporary names, over staged files, over the store.
 
-`OverlayDirectory` decides what may be done, in the order and with the errors of POSIX, and keeps what exists in this mount only:
-temporary files, files that are written and not stored yet, and times that were set. A view adds what its store has, what a name stands
-for, and what happens to files and folders of the store. All views share this class, so that they do not differ in the rest.
+`OverlayDirectory` decides which operations are allowed, in the order and with the errors of POSIX, and has the state of this mount
+alone: temporary files, written files that are not stored yet, and times that were set. A view adds the store's entries, the content of
+a name, and the operations on files and folders of the store. All views share this class, so that they do not differ otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zarrfs.vfs.times import KeptTimes
 
 
 class Layers(Protocol):
-    """What the folders of a mount have in common. ``writable``: whether anything can be written."""
+    """State shared by the folders of a mount. ``writable``: True if anything can be written."""
 
     @property
     def staging(self) -> StagingArea: ...
@@ -36,19 +36,19 @@ class Layers(Protocol):
 
 
 class OverlayDirectory(Directory):
-    """See the module's text. ``view``: what the idents of all files of the view begin with, and a slash."""
+    """See the module's text. ``view`` is the prefix of the idents of all files of the view, with a slash."""
 
     view: str
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
 
-    # --- what a view adds ---------------------------------------------------------------------------------------------------
+    # --- implemented by views -----------------------------------------------------------------------------------------------
 
     @property
     @abc.abstractmethod
     def here(self) -> str:
-        """What the idents of its entries begin with, with the trailing slash."""
+        """The prefix of the idents of its entries, with the trailing slash."""
 
     @property
     @abc.abstractmethod
@@ -57,73 +57,74 @@ class OverlayDirectory(Directory):
 
     @property
     def writable(self) -> bool:
-        """Whether anything in it can be written."""
+        """True if anything in it can be written."""
         return self._layers.writable
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Raise `StaleEntry` where the folder is gone, whatever has its name."""
+        """Raise `StaleEntry` if the folder is gone, even if its name is another folder's."""
 
     def entered(self) -> AbstractContextManager[None]:
-        """Around whatever is done in the folder. Raises `StaleEntry`."""
+        """Return the context of every operation in the folder. Raises `StaleEntry`."""
         self.check()
         return nullcontext()
 
     @abc.abstractmethod
     async def stored_mtime_ns(self) -> int | None:
-        """When its names last changed, as the store has it."""
+        """Return the time at which its names last changed, according to the store."""
 
     @abc.abstractmethod
     async def look(self, name: str) -> tuple[Node, Attributes | None]:
-        """What is called ``name`` and is not temporary, and its attributes where they were found on the way. Raises `NoSuchEntry`."""
+        """Return the node of a name that is not temporary, and its attributes if the lookup finds them. Raises `NoSuchEntry`."""
 
     @abc.abstractmethod
     def stored_entries(self) -> AsyncIterator[Entry]:
-        """Its entries as the store has them, with the store's times. Files that are staged may be missing, or be as they were."""
+        """Return its entries in the store, with the store's times. Staged files may be missing or outdated."""
 
     @abc.abstractmethod
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
-        """What a file called ``name`` stands for, whether it is there or not: `TemporaryContent` for a temporary one. ``renamed``: the
-        file that is to have this name. Raises `NameInvalid`, `ContentInvalid` where there can be no such file."""
+        """Return the content of a file called ``name``, existing or not: `TemporaryContent` for a temporary one.
+
+        ``renamed`` is the file that is to get this name. Raises `NameInvalid`, `ContentInvalid` if there can be no such file."""
 
     async def require_room(self, name: str) -> None:
-        """Raise `NotPermitted` where nothing can be made in the folder, `NameInvalid` where nothing can have this name."""
+        """Raise `NotPermitted` if nothing can be created in the folder, `NameInvalid` if nothing can have this name."""
 
     @abc.abstractmethod
     async def make_folder(self, name: str) -> Directory:
-        """mkdir(2) of a name that is free."""
+        """Run mkdir(2) of a name that is free."""
 
     @abc.abstractmethod
     async def remove_folder(self, folder: Directory) -> None:
-        """rmdir(2). Raises `DirectoryNotEmpty`."""
+        """Run rmdir(2). Raises `DirectoryNotEmpty`."""
 
     @abc.abstractmethod
     async def rename_folder(
         self, folder: Directory, target: Directory | None, new_directory: OverlayDirectory, new_name: str
     ) -> None:
-        """rename(2) of a folder over ``target``, which has to be empty. Raises `NameInvalid`, `DirectoryNotEmpty`."""
+        """Run rename(2) of a folder over ``target``, which has to be empty. Raises `NameInvalid`, `DirectoryNotEmpty`."""
 
     @abc.abstractmethod
     async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
-        """rename(2) of a file that is not temporary, to what is not temporary either."""
+        """Run rename(2) of a file that is not temporary to a name that is not temporary either."""
 
     async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
-        """rename(2) of a file that is not temporary to a temporary name. Raises `NotPermitted`."""
+        """Run rename(2) of a file that is not temporary to a temporary name. Raises `NotPermitted`."""
         raise NotPermitted(f"{file.ident!r}: under the name {content.ident!r} it would not be stored", key=file.ident)
 
     async def erase_file(self, file: StagedFile) -> None:
-        """unlink(2) of a file that is not temporary, and has lost its name already."""
+        """Run unlink(2) of a file that is not temporary, and has lost its name already."""
         await file.content.erase()
 
     def creator(self, content: Content) -> Callable[[Buffer], Awaitable[None]] | None:
-        """What stores bytes as ``content`` for link(2) of a temporary file; None where that cannot be done."""
+        """Return a function that stores bytes as ``content`` for link(2) of a temporary file; None if unsupported."""
         del content
         return None
 
     def emptied(self) -> None:
-        """A name in it is gone: it may have been the last one."""
+        """Handle the removal of a name from it, which may have been the last one."""
 
-    # --- what is there ------------------------------------------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------------------------------------
 
     async def attributes(self) -> Attributes:
         with self.entered():
@@ -134,7 +135,7 @@ class OverlayDirectory(Directory):
     async def set_mtime(self, mtime_ns: int) -> None:
         with self.entered():
             for staged in self._staged().values():
-                # close(2) does not wait for the last RELEASE: a name that is being published now would change the time again.
+                # close(2) does not wait for the last RELEASE: a publish in progress would change the time again.
                 async with staged.lock:
                     pass
             self._layers.times.keep(self.here, mtime_ns, size=0, stored_ns=await self.stored_mtime_ns())
@@ -185,10 +186,10 @@ class OverlayDirectory(Directory):
             yield name, False, one.size or 0, one.mtime_ns, self.writable
 
     def _staged(self) -> dict[str, Staged]:
-        """What is written to files directly in it, and not stored yet, by name."""
+        """Return the unpublished files directly in it, by name."""
         return staged_in(self._layers.staging, self.here)
 
-    # --- what is done in it -------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------------
 
     async def create(self, name: str, flags: OpenFlags) -> tuple[File, Handle]:
         with self.entered():
@@ -291,12 +292,12 @@ class OverlayDirectory(Directory):
             await self.rename_file(file, content, target)
 
     def require_writable(self) -> None:
-        """Raise `StoreReadOnly`, or `NotPermitted`, where nothing can be written."""
+        """Raise `StoreReadOnly`, or `NotPermitted`, if nothing can be written."""
         if not self._layers.writable:
             raise StoreReadOnly("this mount is read-only")
 
     async def _require_free(self, name: str) -> None:
-        """Raise `EntryExists` where there is something called ``name``, and whatever else keeps it from being made."""
+        """Raise `EntryExists` if ``name`` exists, or the error of whatever else prevents its creation."""
         self.require_writable()
         await self.require_room(name)
         if await self._find(name) is not None:
@@ -306,5 +307,5 @@ class OverlayDirectory(Directory):
         return StagedFile(self._layers.staging, content, writable=self.writable)
 
     def _touch(self) -> None:
-        """A name in it is new, or gone, even where the store does not know of it."""
+        """Record that a name in it is new, or gone, even if the store does not record it."""
         self._layers.times.touch(self.here, time.time_ns())

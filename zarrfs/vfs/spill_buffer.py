@@ -1,4 +1,4 @@
-"""Staged bytes: a growing buffer in memory, and above a limit in an unlinked temporary file."""
+"""Buffer for staged bytes: growing in memory, and above a limit in an unlinked temporary file."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PIECE_NBYTES = 1024 * 1024
 
 
 class SpillBuffer:
-    """Bytes that are written at any offset, cut and read. Sync; a gap that a write leaves is zeros.
+    """A buffer that can be written at any offset, truncated and read. Synchronous; the gap that a write leaves is zeros.
 
-    Above ``limit`` bytes, or when ``budget`` is used up, they move to a file in ``directory`` (the system's default when None), which has
-    no name and is gone when the process is. Raises `StoreFull` when that folder has no space (for this user), `FileTooLarge` when no
-    file can be so large; what the failing write did not reach is as it was.
+    Above ``limit`` bytes, or when ``budget`` is exhausted, the bytes move to a file in ``directory`` (the system's default if None),
+    which has no name and disappears with the process. Raises `StoreFull` if that folder has no space (for this user), `FileTooLarge` if
+    no file can be so large; the bytes that the failing write did not reach are unchanged.
     """
 
     def __init__(
@@ -53,27 +53,27 @@ class SpillBuffer:
         return self._size
 
     def read(self, offset: int, size: int) -> Buffer:
-        """A copy of at most ``size`` bytes from ``offset``."""
+        """Return a copy of at most ``size`` bytes from ``offset``."""
         if self._memory is not None:
             return bytes(memoryview(self._memory)[offset : offset + size])
         return os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
 
     async def put(self, offset: int, data: Buffer) -> None:
-        """As `write`; a file is written to in a thread, since the kernel has writers wait for the disk."""
+        """Run `write`; in a thread for a file, since the kernel makes writers wait for the disk."""
         if self._stays_in_memory(offset + len(data)):
             self.write(offset, data)
         else:
             await self._to_file(self._write_to_file, offset, data)
 
     async def resize(self, size: int) -> None:
-        """As `truncate`, in a thread like `put`."""
+        """Run `truncate`, in a thread like `put`."""
         if self._stays_in_memory(size):
             self.truncate(size)
         else:
             await self._to_file(self._truncate_file, size)
 
     async def copy(self) -> SpillBuffer:
-        """The same bytes once more: what is a hole here is one there."""
+        """Return a copy of the buffer, with the same holes."""
         copy = SpillBuffer(limit=self._limit, directory=self._directory, budget=self._budget)
         try:
             if self._memory is not None:
@@ -86,7 +86,7 @@ class SpillBuffer:
         return copy
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Put ``data`` at ``offset``."""
+        """Write ``data`` at ``offset``."""
         end = offset + len(data)
         if self._memory is not None and not self._fits(end):
             self._spill()
@@ -100,7 +100,7 @@ class SpillBuffer:
         self._size = max(self._size, end)
 
     def truncate(self, size: int) -> None:
-        """Cut to ``size`` bytes, or grow to it with zeros."""
+        """Truncate to ``size`` bytes, or extend to it with zeros."""
         if self._memory is not None and not self._fits(size):
             self._spill()
             self._give(self._taken)
@@ -118,7 +118,7 @@ class SpillBuffer:
         self._size = size
 
     def whole(self) -> Buffer:
-        """Everything, as one buffer. It must not be written to while the result is in use. Raises `FileTooLarge`."""
+        """Return all bytes as one buffer. No writes are allowed while the result is in use. Raises `FileTooLarge`."""
         if self._memory is not None:
             return memoryview(self._memory)
         if not self._size:
@@ -129,7 +129,7 @@ class SpillBuffer:
             raise FileTooLarge(f"{self._size} bytes are more than can be handed to a store: {error}") from error
 
     def close(self) -> None:
-        """Let go of memory and file."""
+        """Release memory and file."""
         self._memory = bytearray() if self._memory is not None else None
         self._give(self._taken)
         self._size = 0
@@ -150,7 +150,7 @@ class SpillBuffer:
             disposal.close(self._fd)
             self._fd = -1
             raise
-        # Not before: others may read meanwhile. What was taken of the budget is given back by the caller: this may be a thread.
+        # Not earlier: readers may run concurrently. The caller returns the budget: this may be a thread.
         self._memory = None
 
     def _stays_in_memory(self, size: int) -> bool:
@@ -182,7 +182,7 @@ class SpillBuffer:
                 self._pwrite(offset, content[offset : min(stop, offset + _PIECE_NBYTES)])
 
     def _fits(self, size: int) -> bool:
-        """Whether ``size`` bytes may lie in memory; those beyond the present ones are then taken from the budget."""
+        """Return True if ``size`` bytes may be in memory; those beyond the present ones are then taken from the budget."""
         if size > self._limit:
             return False
         more = size - self._taken

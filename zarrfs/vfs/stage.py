@@ -1,7 +1,7 @@
-"""What a change of one file is kept in until it is published.
+"""The storage of a change of one file until it is published.
 
-`zarrfs.vfs.staging` knows when something is published, a `Stage` knows what: all bytes of a value (`ValueStage`), or the parts of an
-array that were written (`zarrfs.views.whole_array.array_stage`).
+`zarrfs.vfs.staging` decides when to publish, a `Stage` holds what: all bytes of a value (`ValueStage`), or the parts of an array that
+were written (`zarrfs.views.whole_array.array_stage`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zarrfs.vfs.spill_buffer import SPILL_NBYTES, SpillBuffer
 
 
 class State(enum.Enum):
-    """Where the change of a file is between write(2) and the store: see `zarrfs.vfs.staging`."""
+    """State of the change of a file between write(2) and the store: see `zarrfs.vfs.staging`."""
 
     CLEAN = "clean"
     TRUNCATED = "truncated"
@@ -27,8 +27,9 @@ class State(enum.Enum):
 
 
 class StagingRoom:
-    """Where staged bytes lie: in memory, as far as ``budget`` and ``spill_nbytes`` a file go, else in ``directory``. ``kept``: for what
-    open files keep of the values that they read."""
+    """Storage for staged bytes: memory up to ``budget`` and ``spill_nbytes`` a file, else ``directory``.
+
+    ``kept`` is the budget for values that open files keep for reading."""
 
     def __init__(
         self,
@@ -44,18 +45,17 @@ class StagingRoom:
         self.directory = directory
 
     def bytes(self, data: Buffer = b"") -> SpillBuffer:
-        """A new buffer that holds a copy of ``data``."""
+        """Return a new buffer with a copy of ``data``."""
         return SpillBuffer(data, limit=self.spill_nbytes, directory=self.directory, budget=self.budget)
 
 
 class Stage(abc.ABC):
-    """The staged state of one file. Mutators and `publish` are called by one task at a time; `read` by any."""
+    """The staged state of one file. One task at a time calls mutators and `publish`; any task calls `read`."""
 
     moved: bool = False
-    """Whether what was published is laid out otherwise than what was written: who has the file open cannot go on."""
+    """True if the published value has another layout than the written one: open handles are stale."""
     replaces: bool = False
-    """True if publishing puts another array in the place of the one that the file was: only handles that emptied it, or were opened
-    since, go on."""
+    """True if publishing replaces the array of the file by another one: only handles that emptied it, or were opened since, continue."""
 
     @property
     @abc.abstractmethod
@@ -64,44 +64,43 @@ class Stage(abc.ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are staged."""
+        """Number of staged bytes."""
         return self.size
 
     @abc.abstractmethod
     async def read(self, offset: int, size: int) -> Buffer:
-        """At most ``size`` bytes from ``offset``. Does not wait for a write or a publish that is under way."""
+        """Return at most ``size`` bytes from ``offset``. Does not wait for a write or publish in progress."""
 
     @abc.abstractmethod
     async def write(self, offset: int, data: Buffer) -> None:
-        """Stage ``data`` at ``offset``. When it raises, the file is as it was."""
+        """Stage ``data`` at ``offset``. If it raises, the file is unchanged."""
 
     async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
-        """As `write`, by who was ``given`` parts of the file: where a value is changed part by part, what is as it was given stays."""
+        """Run `write` for a writer that has read ``given``: in a value that changes in parts, bytes equal to those read stay."""
         await self.write(offset, data)
 
     @abc.abstractmethod
     async def truncate(self, size: int) -> None:
-        """Cut or grow to ``size`` bytes."""
+        """Truncate or extend to ``size`` bytes."""
 
     @abc.abstractmethod
     async def publish(self) -> None:
-        """Store what is staged. When it raises, all of it is still staged."""
+        """Store what is staged. If it raises, all of it is still staged."""
 
     async def unnamed(self) -> None:
-        """The file has lost its name, and will not be published: what of it is stored already goes, before somebody else has the name."""
+        """Remove from the store what was stored of a file that lost its name and will not be published, before the name is reused."""
 
     async def sync(self) -> None:
-        """Make what was published durable. Called by one task at a time, after `publish`."""
+        """Make the published value durable. One task at a time calls it, after `publish`."""
 
     async def aclose(self) -> None:
-        """Let go of everything; what was not published is lost."""
+        """Release all resources; unpublished bytes are lost."""
 
 
 class ValueStage(Stage):
     """All bytes of a value, published as a whole by ``publish``.
 
-    A publish that failed may have left the bytes with a store that is still reading them (it did not answer in time): who changes them
-    next changes a copy.
+    After a failed publish the store may still be reading the bytes (it did not answer in time): the next change works on a copy.
     """
 
     def __init__(self, room: StagingRoom, data: Buffer, publish: Callable[[Buffer], Awaitable[None]]) -> None:

@@ -24,23 +24,23 @@ _UNPUBLISHED = (State.TRUNCATED, State.DIRTY, State.FAILED, State.PUBLISHING)
 
 
 class Area(Protocol):
-    """What a staged file needs of its `StagingArea`."""
+    """The interface of `StagingArea` that a staged file uses."""
 
     durable: bool
     tells: bool
     room: StagingRoom
 
     def supersede(self, staged: Staged) -> None:
-        """The name is another file's from now on."""
+        """Detach the file: later opens of its name get another one."""
 
     def forget(self, staged: Staged) -> None:
-        """It is not found by its name any more."""
+        """Remove the file from the index by name."""
 
     def failed(self, ident: str, error: BaseException) -> None:
-        """What was written could not be published, and nobody else will tell."""
+        """Record the failure of a publish whose error no program gets."""
 
     async def saved(self, staged: Staged, error: NodeInDoubt) -> Exception:
-        """Save the staged bytes elsewhere; returns the error that says where."""
+        """Save the staged bytes elsewhere; return the error that names where."""
 
 
 class Staged:
@@ -52,14 +52,14 @@ class Staged:
         self.handles = 0
         self.orphan = False
         self.removed = False
-        """Whether its name was removed when it was another file's already: it publishes nothing any more."""
+        """True if its name was removed after another file had taken it: it publishes nothing any more."""
         self.lost = False
         self.superseded = False
         self.epoch = 0
         self.emptied = 0
-        """Counts how often the file was emptied: handles are older than that, or belong to what it became."""
+        """Number of truncations to empty: distinguishes handles from before and after one."""
         self.replaced_at = 0
-        """`emptied` of the value that last put another array in the place of the one before; older handles are stale."""
+        """`emptied` of the last value that replaced an array by another one; older handles are stale."""
         self.lock = trio.Lock()
         self.given: Given | None = None
         self._state = State.CLEAN
@@ -72,41 +72,41 @@ class Staged:
 
     @property
     def state(self) -> State:
-        """The state it is in now."""
+        """The present state."""
         return self._state
 
     @property
     def unpublished(self) -> bool:
-        """Whether something is staged that the store does not have."""
+        """True if staged bytes are not in the store."""
         return self._state in _UNPUBLISHED and not self.orphan and not self.removed
 
     @property
     def is_lost(self) -> bool:
-        """Whether its folder, or what it is of, is gone."""
+        """True if its folder, or the object it is part of, is gone."""
         return self.lost or self.content.is_outdated
 
     @property
     def size(self) -> int | None:
-        """Size of the staged file; None while nothing is staged and the published value counts."""
+        """Size of the staged file; None if nothing is staged and the published value counts."""
         return None if self.stage is None else self.stage.size
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are staged."""
+        """Number of staged bytes."""
         return 0 if self.stage is None else self.stage.nbytes
 
     @property
     def mtime_ns(self) -> int | None:
-        """When the staged bytes last changed, or the time that was set for them; None while the published value's counts."""
+        """Time of the last change of the staged bytes, or the time set for them; None if the published value's counts."""
         return self._mtime_ns if self._mtime_ns is not None else self._changed_ns
 
     async def create(self) -> None:
-        """The file was just created: empty, and published as such only if nothing else comes."""
+        """Stage a new, empty file, published as such only if nothing is written."""
         async with self.lock:
             await self._empty()
 
     async def attributes(self) -> Attributes:
-        """Size and time as this mount sees them. Raises `NoSuchEntry` when nothing is staged and nothing published."""
+        """Return size and time as this mount sees them. Raises `NoSuchEntry` if nothing is staged or published."""
         if self.stage is not None or self.orphan:
             nlink = 0 if self.orphan else 1
             return Attributes(False, self.size or 0, self.mtime_ns, nlink=nlink, blksize=self.content.blksize)
@@ -119,7 +119,7 @@ class Staged:
             await snapshot.aclose()
 
     async def read(self, offset: int, size: int) -> Buffer | None:
-        """Staged bytes; None while nothing is staged and the published value is to be read. Writers do not stop readers."""
+        """Return staged bytes; None if nothing is staged and the published value applies. Writers do not block readers."""
         while (stage := self.stage) is not None:
             data = await stage.read(offset, size)
             if self.stage is stage:
@@ -127,16 +127,17 @@ class Staged:
         return None
 
     def opened_to_write(self) -> None:
-        """A handle may write. The kernel has no pages from before: what it is given from now on is remembered."""
+        """Record that a handle may write. The kernel has no older pages; from now on, what it reads is recorded."""
         if self.given is None and (self.content.merged or self.content.in_parts):
             self.given = Given(self.area.room.kept)
 
     async def write(self, offset: int, data: Buffer, seen: Snapshot | None = None, epoch: int = 0) -> int:
-        """Stage ``data``; what is needed of the published value beside it is loaded first, unless that was truncated. ``seen``: the
-        value that the writer has open since ``epoch``; what was published through this file since then is his own change."""
+        """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
+
+        ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
-            # Before anything is loaded: it is about what was written, whatever is given meanwhile.
+            # Taken before the load: the write refers to what was read before it.
             given = self.given
             empty = not given and self.content.covers(offset, len(data))
             stage = await self._staged(empty=empty, seen=seen if epoch == self.epoch else None, anew=0 if offset else len(data))
@@ -150,11 +151,11 @@ class Staged:
         return len(data)
 
     async def truncate(self, size: int) -> None:
-        """Cut or grow to ``size`` bytes."""
+        """Truncate or extend to ``size`` bytes."""
         self.content.check_write(size, 0)
         async with self.lock:
             if self.given is not None:
-                # The kernel has other pages from now on.
+                # The kernel's pages differ from what was read before.
                 self.given.close()
             if size == 0:
                 await self._empty()
@@ -165,7 +166,7 @@ class Staged:
                 self._touch(State.DIRTY)
 
     async def drop(self) -> None:
-        """Forget what is staged; the published value counts again."""
+        """Discard the staged bytes; the published value counts again."""
         stage, self.stage = self.stage, None
         self._state = State.CLEAN
         self._mtime_ns = self._changed_ns = None
@@ -174,7 +175,7 @@ class Staged:
                 await stage.aclose()
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        """utimens(2): kept with the staged bytes until they are published, else set on the value."""
+        """Set the time, as utimens(2): with the staged bytes until they are published, else on the value."""
         async with self.lock:
             if self.unpublished or self.orphan:
                 self._mtime_ns = mtime_ns
@@ -182,7 +183,7 @@ class Staged:
         await self.content.set_mtime(mtime_ns)
 
     async def flush(self) -> None:
-        """Publish what was written; emptiness alone is not published yet."""
+        """Publish written bytes; emptiness alone is not published yet."""
         if self._state in (State.DIRTY, State.FAILED, State.PUBLISHING):
             with durability.demanded(self.area.durable):
                 await self._publish((State.DIRTY, State.FAILED))
@@ -190,26 +191,26 @@ class Staged:
                 await self.content.sync()
 
     async def publish_now(self) -> None:
-        """Publish whatever is staged, emptiness too."""
+        """Publish all that is staged, emptiness too."""
         await self._publish((State.TRUNCATED, State.DIRTY, State.FAILED))
 
     async def fsync(self) -> None:
-        """Publish whatever is staged and make it durable."""
+        """Publish all that is staged and make it durable."""
         with durability.demanded():
             await self.publish_now()
         if not self.orphan:
             await self.content.sync()
 
     async def release(self) -> None:
-        """One handle less. The last one publishes what is left; a failure is recorded, since nobody waits for it."""
+        """Remove one handle. The last one publishes the rest; a failure is recorded, since no program waits for it."""
         try:
             if self.handles == 1 and self.unpublished:
                 with trio.CancelScope(shield=True):
                     await (self.fsync() if self.area.durable else self.publish_now())
         except NodeInDoubt as error:
-            # The documents may be back a moment later, when nobody has the file open any more.
+            # The documents may reappear a moment later, after the last handle is gone.
             self.area.failed(self.content.ident, await self.area.saved(self, error))
-        except Exception as error:  # noqa: BLE001 (whatever it was, what was written is lost, and somebody has to learn it)
+        except Exception as error:  # noqa: BLE001 (the bytes are lost, whatever the error, and that has to be reported)
             self.area.failed(self.content.ident, error)
         finally:
             self.handles -= 1
@@ -221,12 +222,12 @@ class Staged:
                 await self.drop()
 
     async def keep_bytes(self) -> None:
-        """Load the published value so that handles can go on reading it when it is gone. The caller holds the lock."""
+        """Load the published value, so that handles can still read it after it is gone. The caller holds the lock."""
         if self.stage is None:
             try:
                 self.stage = await self.content.keep(self.area.room)
             except ZarrfsError as error:
-                log.warning("%r loses its name and cannot be kept for those who have it open: %s", self.content.ident, error)
+                log.warning("%r loses its name and cannot be kept for its open handles: %s", self.content.ident, error)
 
     async def _publish(self, from_states: tuple[State, ...]) -> None:
         failures = self._failures
@@ -234,7 +235,7 @@ class Staged:
             if self.orphan or self.removed or self._state not in from_states:
                 return
             if self._failures != failures and self._unanswered is not None:
-                # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
+                # The store did not answer during this wait. If each waiter tried in turn, the last would wait for all deadlines.
                 raise self._unanswered
             assert self.stage is not None
             self._state = State.PUBLISHING
@@ -251,7 +252,7 @@ class Staged:
             moved, replaces = self.stage.moved, self.stage.replaces
             await self.drop()
             self.epoch += 1
-            # Its handles have changed the value that is there now: from here on that is theirs too.
+            # Its handles have changed the present value: from here on they share it.
             self.superseded = False
             if replaces:
                 self.replaced_at = self.emptied
@@ -283,7 +284,7 @@ class Staged:
 
     @asynccontextmanager
     async def _clean_if_refused(self) -> AsyncIterator[None]:
-        """What was loaded for a change that could not be staged is not staged either."""
+        """Discard what was loaded for a change that then could not be staged."""
         try:
             yield
         except ZarrfsError:

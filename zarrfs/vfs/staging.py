@@ -1,22 +1,22 @@
-"""The staging state machine: what a write does between write(2) and the store.
+"""The staging state machine: the path of a write from write(2) to the store.
 
-One `Staged` for each file that is open or not yet published, shared by all its handles (docs/SEMANTICS.md, "Writing"). It is in one of
+Each file that is open or not yet published has one `Staged`, shared by all its handles (docs/SEMANTICS.md, "Writing"). It is in one of
 five states:
 
     CLEAN       nothing staged; readers see the published value
     TRUNCATED   emptied by O_TRUNC or just created; published at FSYNC or at the last RELEASE, *never at FLUSH*:
                 a shell's ``echo x > f`` sends OPEN|O_TRUNC, FLUSH, WRITE, FLUSH, and the first FLUSH must not publish emptiness
     DIRTY       written to; published at FLUSH, FSYNC or the last RELEASE (mmap writes arrive after the last FLUSH)
-    PUBLISHING  a publish is under way; writers wait for it, readers do not
-    FAILED      the last publish failed: the staged bytes are kept, and every FLUSH and FSYNC tries again and reports again,
-                until they are rewritten, or dropped at the last RELEASE (which records the failure, since nobody hears it)
+    PUBLISHING  a publish is in progress; writers wait for it, readers do not
+    FAILED      the last publish failed: the staged bytes are kept, and every FLUSH and FSYNC retries and reports the result,
+                until they are rewritten, or dropped at the last RELEASE (which records the failure, since no program gets it)
 
-A file that loses its name while it is open (unlink, rename over) becomes an *orphan*: it keeps its bytes for its handles and publishes
-nothing any more. A file that is read while its value is replaced through another view is *superseded*: its handles go on with the old
-value, or learn that it is stale, and whoever opens it from then on has another `Staged`. What is staged is the business of a `Stage`.
+A file that loses its name while open (unlink, rename over) becomes an *orphan*: it keeps its bytes for its handles and publishes nothing
+any more. A file whose value is replaced through another view while it is read is *superseded*: its handles continue with the old value,
+or are stale, and a later open gets another `Staged`. A `Stage` holds the staged bytes.
 
-All this belongs to one event loop. Each `Staged` has a lock that its mutators (write, truncate, publish) hold across awaits, so that what
-is published is one state of the bytes.
+All this belongs to one event loop. Each `Staged` has a lock that its mutators (write, truncate, publish) hold across awaits, so that a
+publish stores one state of the bytes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = ["Failure", "Staged", "StagingArea"]
 log = logging.getLogger(__name__)
 
 Failure = Callable[[str, BaseException], None]
-"""Called with (ident, error) for what could not be published and whom nobody else will tell."""
+"""Called with (ident, error) of a failed publish whose error no program gets."""
 
 
 class StagingArea:
     """All staged files of a mount.
 
-    ``on_failure`` is told what a last RELEASE could not publish; ``save`` keeps it before that, where its array may come back, and gives
-    the error that says where. ``durable``: every publish is followed by a sync. Staged bytes above
-    ``spill_nbytes`` a file, or above ``budget`` together, go to ``directory``.
+    ``on_failure`` is called if the publish at a last RELEASE fails; ``save`` is called before that if the array may reappear: it saves
+    the bytes, and returns the error that names where. ``durable``: a sync follows every publish. Staged bytes above ``spill_nbytes`` a
+    file, or above ``budget`` together, go to ``directory``.
     """
 
     def __init__(
@@ -67,20 +67,20 @@ class StagingArea:
         self._save = save
         self.durable = durable
         self.tells = True
-        """Whether it is programs that are answered."""
+        """True if programs receive the answers."""
         self.room = StagingRoom(budget=budget, kept=kept, spill_nbytes=spill_nbytes, directory=directory)
 
     def get(self, ident: str) -> Staged | None:
-        """The staged file called ``ident``, if it is open or unpublished."""
+        """Return the staged file called ``ident``, if it is open or unpublished."""
         return self._staged.get(ident)
 
     def current(self, ident: str) -> Staged | None:
-        """The staged file that who opens the file called ``ident`` has in common with others who have it open."""
+        """Return the staged file that a new open of ``ident`` shares with existing handles."""
         staged = self._staged.get(ident)
         return staged if staged is None or not staged.content.is_outdated else None
 
     def acquire(self, content: Content) -> Staged:
-        """The staged file for ``content``, made when it is not there; one more handle counts on it."""
+        """Return the staged file for ``content``, created if missing, and add one handle to it."""
         staged = self.current(content.ident)
         if staged is None:
             if (outdated := self._staged.get(content.ident)) is not None:
@@ -91,31 +91,31 @@ class StagingArea:
         return staged
 
     def unpublished_below(self, prefix: str) -> Iterator[Staged]:
-        """Staged files whose ident begins with ``prefix`` and that have something to publish."""
+        """Return the staged files with unpublished bytes whose ident begins with ``prefix``."""
         return (staged for staged in self._all() if staged.unpublished and staged.content.ident.startswith(prefix))
 
     def open_below(self, ident: str) -> list[str]:
-        """What is open or unpublished and is called ``ident`` or lies below it (``""``: everything)."""
+        """Return the idents of open or unpublished files at or below ``ident`` (``""``: all)."""
         folder = ident.rstrip("/") + "/"
         return [each for each in self._staged if not ident or each == ident or each.startswith(folder)]
 
     def unpublished_in(self, folder: str) -> dict[str, Staged]:
-        """Those directly in a folder, by name; ``folder`` is what their idents begin with, with its trailing slash."""
+        """Return the unpublished files directly in a folder, by name; ``folder`` is the prefix of their idents, with its slash."""
         found = ((each.content.ident[len(folder) :], each) for each in self.unpublished_below(folder) if not each.is_lost)
         return {name: staged for name, staged in found if "/" not in name}
 
     @property
     def dirty_nbytes(self) -> int:
-        """Bytes that are staged and not yet published."""
+        """Bytes staged and not yet published."""
         return sum(staged.nbytes for staged in self._all() if staged.unpublished)
 
     @property
     def open_handles(self) -> int:
-        """Handles on staged files."""
+        """Number of handles on staged files."""
         return sum(staged.handles for staged in self._all())
 
     async def publish_below(self, prefix: str) -> None:
-        """Publish everything whose ident begins with ``prefix``; raises the first failure, after trying all."""
+        """Publish all files whose ident begins with ``prefix``; raise the first failure after trying all."""
         failed: list[ZarrfsError] = []
         for staged in [each for each in self.unpublished_below(prefix) if not each.is_lost]:
             try:
@@ -126,27 +126,28 @@ class StagingArea:
             raise failed[0]
 
     async def publish_all(self) -> list[tuple[Staged, Exception]]:
-        """Publish everything; what could not be, with its reason. Whoever wants it durable syncs the store, once."""
+        """Publish all files; return the failed ones with their errors. For durability the caller syncs the store once."""
         failed: list[tuple[Staged, Exception]] = []
         for staged in self._all():
             if staged.unpublished:
                 try:
                     await staged.publish_now()
-                except Exception as error:  # noqa: BLE001 (a defect that one file meets must not cost the others)
+                except Exception as error:  # noqa: BLE001 (a defect in one file must not affect the others)
                     failed.append((staged, error))
         return failed
 
     async def give_up(self) -> None:
-        """The mount ends: what could not be published takes back what of it is stored already."""
+        """Remove from the store, at the end of the mount, what failed publishes have already stored."""
         for staged in self._all():
             await staged.drop()
 
     @asynccontextmanager
     async def unnaming(self, ident: str) -> AsyncIterator[None]:
-        """Around what takes the name ``ident`` from a file: its open handles keep what they may still read. When the body fails the
-        file has not lost its name, and goes on as before."""
+        """Remove the name ``ident`` from a file, in the body; its open handles keep what they may still read.
+
+        If the body fails, the file has kept its name, and continues as before."""
         async with AsyncExitStack() as stack:
-            # Of those that have lost the name before, what they change is not to bring it back.
+            # Changes through files that lost the name earlier must not bring it back.
             others = [each for each in self._superseded if each.content.ident == ident and not each.is_lost]
             for each in others:
                 await stack.enter_async_context(each.lock)
@@ -170,58 +171,59 @@ class StagingArea:
                     await staged.stage.unnamed()
 
     def changed(self, ident: str) -> None:
-        """The published value of ``ident`` has another generation, or is staged here: open handles go on with what is there now."""
+        """Record that the published value of ``ident`` has another generation, or is staged here: open handles move on to it."""
         if (staged := self._staged.get(ident)) is not None:
             staged.epoch += 1
 
     def replaced(self, ident: str, *, gone: bool = False) -> bool:
-        """The published value of ``ident`` was replaced or erased (``gone``) through another view, or a part of it. Whether it is
-        superseded by that."""
+        """Record a replacement of (a part of) the published value through another view, or its removal (``gone``).
+
+        Return True if this supersedes the open file."""
         staged = self._staged.get(ident)
         if staged is None or staged.content.private or (staged.content.in_parts and not gone):
             return False
         if staged.state is not State.CLEAN or staged.lock.locked():
-            # Somebody is changing it here, or it is just losing or changing its name.
+            # It has a writer here, or is just losing or changing its name.
             staged.epoch += 1
             return False
         self.supersede(staged)
         return True
 
     def publishing(self, ident: str) -> Content | None:
-        """The content of ``ident``, if that is what is being published now."""
+        """Return the content of ``ident`` if it is being published now."""
         return staged.content if (staged := self._staged.get(ident)) and staged.state is State.PUBLISHING else None
 
     @asynccontextmanager
     async def renaming(self, ident: str, content: Content) -> AsyncIterator[None]:
-        """Around what gives the file called ``ident`` the name of ``content``: nothing is published under the old name meanwhile."""
+        """Rename the file called ``ident`` to that of ``content``, in the body; no publish under the old name runs meanwhile."""
         staged = self._staged.get(ident)
         async with staged.lock if staged is not None else nullcontext():
             yield
             self.rekey(ident, content)
 
     def follow(self) -> None:
-        """Something was moved: every file is called as what it stands for is called now (`Content.follow`)."""
+        """Update the idents of all files after a move, from their contents (`Content.follow`)."""
         for staged in self._all():
             staged.content.follow()
         for ident in [ident for ident, staged in self._staged.items() if staged.content.ident != ident]:
             self._put(self._staged.pop(ident))
 
     def lost_below(self, prefix: str) -> None:
-        """The folder in which these are was erased, through whatever view: there is no place any more where they could be published."""
+        """Mark the files below an erased folder as lost, through any view: they can no longer be published."""
         for staged in [staged for staged in self._all() if staged.content.ident.startswith(prefix)]:
             staged.lost = True
             self.supersede(staged)
 
     def rekey(self, ident: str, content: Content) -> None:
-        """The file called ``ident`` is now ``content``'s (after a rename; what was at the new name is detached already)."""
+        """Give the file called ``ident`` the content ``content`` (after a rename; a file at the new name is already detached)."""
         if (staged := self._staged.pop(ident, None)) is not None:
-            # Its handles read it where it is now.
+            # Its handles read it at its new position.
             staged.content, staged.lost = content, False
             staged.epoch += 1
             self._put(staged)
 
     def rekey_below(self, prefix: str, moved: Callable[[Content], Content]) -> None:
-        """Every file whose ident begins with ``prefix`` has ``moved(its content)`` now (after a folder was renamed)."""
+        """Give each file whose ident begins with ``prefix`` the content ``moved(its content)`` (after a folder was renamed)."""
         for ident, staged in [each for each in self._staged.items() if each[0].startswith(prefix)]:
             self.rekey(ident, moved(staged.content))
 
@@ -234,23 +236,23 @@ class StagingArea:
         self._staged[staged.content.ident] = staged
 
     def supersede(self, staged: Staged) -> None:
-        """Whoever opens the file from now on has another `Staged`."""
+        """Detach a file: later opens get another `Staged`."""
         staged.superseded = True
         self.forget(staged)
         self._superseded.add(staged)
 
     def forget(self, staged: Staged) -> None:
-        """It is not found by its name any more."""
+        """Remove a file from the index by name."""
         self._superseded.discard(staged)
         if self._staged.get(staged.content.ident) is staged:
             del self._staged[staged.content.ident]
 
     async def saved(self, staged: Staged, error: NodeInDoubt) -> Exception:
-        """Save the staged bytes elsewhere; returns the error that says where."""
+        """Save the staged bytes elsewhere; return the error that names where."""
         return await self._save(staged, error) if self._save is not None else error
 
     def failed(self, ident: str, error: BaseException) -> None:
-        """What was written could not be published, and nobody else will tell."""
+        """Record the failure of a publish whose error no program gets."""
         log.error("what was written to %r could not be stored and is lost: %s", ident, error)
         if self._on_failure is not None:
             self._on_failure(ident, error)

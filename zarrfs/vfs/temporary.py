@@ -1,15 +1,15 @@
-"""Temporary files: names that exist in this mount only, until a rename or a link makes a value of them.
+"""Temporary files: names that exist in this mount only, until a rename or a link turns them into values.
 
-Programs write a value under another name first, and then give it its own: zarr-python as ``<stem>.<32 hex>.partial`` (its
-``LocalStore``, with rename(2), or link(2) and unlink(2) where nothing may be replaced), tensorstore as ``<key>.__lock``, under a lock
-(its ``file`` driver). No such name may reach the store, and none may be there after a crash. So they are kept here, beside the
-staging area, and a view asks `Temporaries` before it asks its store.
+Programs write a value under another name first, and then rename it: zarr-python as ``<stem>.<32 hex>.partial`` (its ``LocalStore``,
+with rename(2), or link(2) and unlink(2) where nothing may be replaced), tensorstore as ``<key>.__lock``, under a lock (its ``file``
+driver). No such name may reach the store, and none may remain after a crash. They are therefore kept here, beside the staging area,
+and a view looks them up in `Temporaries` before the store.
 
-`is_temporary` knows the names that are temporary everywhere. Views that cannot hold every name treat more of them so
+`is_temporary` has the names that are temporary everywhere. Views that cannot hold every name treat more of them as temporary
 (`zarrfs.vfs.temporary_names`).
 
-A temporary file is an ordinary `StagedFile`, whose `Content` is published into this table. Its fsync is remembered, since there is
-nothing to sync yet: the rename that publishes makes it durable then, and tells the error.
+A temporary file is an ordinary `StagedFile`, whose `Content` is published into this table. Its fsync is recorded, since there is
+nothing to sync yet: the rename that publishes it then makes it durable, and returns the error.
 """
 
 from __future__ import annotations
@@ -36,35 +36,37 @@ _ZEROS = bytes(_PIECE_NBYTES)
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file of this name is temporary in every view."""
+    """Return True if a file of this name is temporary in every view."""
     return _EVERYWHERE.fullmatch(name) is not None
 
 
 def staged_in(staging: StagingArea, folder: str) -> dict[str, Staged]:
-    """What is written to files directly in a folder and not stored yet, by name, but for temporary ones; ``folder``: what their idents
-    begin with, with the trailing slash."""
+    """Return the unpublished files directly in a folder, by name, without temporary ones.
+
+    ``folder`` is the prefix of their idents, with the trailing slash."""
     found = staging.unpublished_in(folder)
     return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
 
 
 class Temporaries:
-    """The temporary files of a mount, by `File.ident`. Belongs to one event loop; what is in the table exists, whether or not it is
-    open or staged."""
+    """The temporary files of a mount, by `File.ident`. Belongs to one event loop.
+
+    An entry of the table exists, whether or not it is open or staged."""
 
     def __init__(self, staging: StagingArea) -> None:
         self._staging = staging
         self._files: dict[str, _Temporary] = {}
 
     def get(self, ident: str) -> TemporaryFile | None:
-        """The temporary file called ``ident``."""
+        """Return the temporary file called ``ident``; None if absent."""
         return TemporaryFile(self._staging, self.content(ident)) if ident in self._files else None
 
     def content(self, ident: str) -> TemporaryContent:
-        """What a temporary file called ``ident`` stands for, whether there is one or not."""
+        """Return the content of a temporary file called ``ident``, whether it exists or not."""
         return TemporaryContent(self, ident)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """Those directly below a folder: whose idents are ``prefix`` (with its trailing slash) and a name."""
+        """Return the entries directly below a folder: idents that consist of ``prefix`` (with its trailing slash) and a name."""
         for ident, found in list(self._files.items()):
             name = ident[len(prefix) :]
             if ident.startswith(prefix) and "/" not in name:
@@ -75,8 +77,9 @@ class Temporaries:
                 yield name, False, size, mtime_ns, True
 
     def left(self, prefix: str) -> list[str]:
-        """Those with idents that begin with ``prefix`` and that somebody may miss: not empty, and not of a kind that programs leave
-        behind anyway (`is_temporary`)."""
+        """Return the idents with ``prefix`` of files that may be missed.
+
+        Those are not empty, and not of a kind that programs leave behind anyway (`is_temporary`)."""
         return [
             ident
             for ident, found in self._files.items()
@@ -84,7 +87,7 @@ class Temporaries:
         ]
 
     async def create(self, ident: str, flags: OpenFlags) -> tuple[TemporaryFile, Handle]:
-        """A new, empty one, open. Raises `EntryExists`."""
+        """Create a new, empty file and open it. Raises `EntryExists`."""
         if ident in self._files:
             raise EntryExists(f"{ident!r} is there already", key=ident)
         self.put(ident, _Value(self._staging.room.bytes()))
@@ -92,15 +95,15 @@ class Temporaries:
         return file, await file.open(flags)
 
     async def unlink(self, file: TemporaryFile) -> None:
-        """It loses its name; whoever has it open keeps it."""
+        """Remove its name; open handles keep it."""
         async with self._staging.unnaming(file.ident):
             self.remove(file.ident)
 
     async def move(self, file: StagedFile, content: Content) -> None:
-        """rename(2), where ``file`` is temporary, or ``content`` (what the new name stands for) is, or both.
+        """Run rename(2) if ``file`` is temporary, or ``content`` (of the new name), or both.
 
-        A real value is published before the temporary name goes, and synced if the temporary file was: when that fails the file keeps
-        its temporary name. Raises `NoSuchEntry`, and what ``content`` raises.
+        A value is published before the temporary name is removed, and synced if the temporary file was: if that fails, the file keeps its
+        temporary name. Raises `NoSuchEntry`, and the errors of ``content``.
         """
         if file.ident == content.ident:
             return
@@ -118,49 +121,50 @@ class Temporaries:
             else:
                 await self._publish(file.ident, content, content.publish if isinstance(content, WholeContent) else None)
                 self.remove(file.ident)
-        # Its handles go on with the value that is at the new name.
+        # Its handles continue with the value at the new name.
         self._staging.changed(content.ident)
 
     async def link(self, file: TemporaryFile, content: Content, create: Callable[[Buffer], Awaitable[None]]) -> None:
-        """link(2) of a temporary file onto a name: ``create`` publishes its bytes as the value of ``content`` where there is none, in
-        one step, else raises `EntryExists`. The two names do not share what is written later."""
+        """Run link(2) of a temporary file; the two names do not share later writes.
+
+        ``create`` publishes its bytes as the value of ``content``, or raises `EntryExists`, in one step."""
         staged = self._staging.get(file.ident)
         if staged is not None:
             await staged.publish_now()
         await self._publish(file.ident, content, create)
 
     def move_below(self, old: str, new: str) -> None:
-        """The folder whose idents begin with ``old`` is called ``new`` now."""
+        """Rename the folder whose idents begin with ``old`` to ``new``."""
         for ident in [ident for ident in self._files if ident.startswith(old)]:
             self._files[new + ident[len(old) :]] = self._files.pop(ident)
 
     def remove_below(self, prefix: str) -> None:
-        """The folder whose idents begin with ``prefix`` is gone; whoever has one of its files open keeps it."""
+        """Remove the folder whose idents begin with ``prefix``; open handles keep its files."""
         for ident in [ident for ident in self._files if ident.startswith(prefix)]:
             self.remove(ident)
 
     def put(self, ident: str, value: _Value) -> None:
-        """There is a temporary file ``ident`` that holds ``value``, which is the table's from now on."""
+        """Set the value of the temporary file ``ident``, created if missing, to ``value``, which the table then owns."""
         self.remove(ident)
         staged = self._staging.get(ident)
-        # What is being published has told its time already: with another one it would be taken for another file.
+        # Its time was already returned to programs during the publish: with another one it would look like another file.
         mtime_ns = staged.mtime_ns if staged is not None else None
         self._files[ident] = _Temporary(value, mtime_ns if mtime_ns is not None else time.time_ns())
 
     def set_mtime(self, ident: str, mtime_ns: int) -> None:
-        """utimens(2); whoever has it open sees that, too."""
+        """Set the time, as utimens(2), also for open handles."""
         if (found := self._files.get(ident)) is not None:
             found.set_mtime(mtime_ns)
             self._staging.changed(ident)
 
     def remove(self, ident: str) -> None:
-        """There is none, whether or not there was one."""
+        """Remove the temporary file ``ident``, if it exists."""
         found = self._files.pop(ident, None)
         if found is not None:
             found.value.release()
 
     def find(self, ident: str) -> _Temporary | None:
-        """What is known of the temporary file ``ident``."""
+        """Return the entry of the temporary file ``ident``; None if absent."""
         return self._files.get(ident)
 
     def _demand(self, ident: str) -> _Temporary:
@@ -186,7 +190,7 @@ class Temporaries:
             await content.sync()
 
     async def _take(self, content: Content, ident: str) -> None:
-        """The value of ``content`` becomes the temporary file ``ident``."""
+        """Turn the value of ``content`` into the temporary file ``ident``."""
         snapshot = await content.snapshot()
         if snapshot is None:
             raise NoSuchEntry(f"{content.ident!r} is gone", key=content.ident)
@@ -194,7 +198,7 @@ class Temporaries:
         try:
             size = 0
             while piece := await snapshot.read(size, _PIECE_NBYTES):
-                # Holes stay holes.
+                # Keeps holes.
                 if piece != _ZEROS[: len(piece)]:
                     await data.put(size, piece)
                 size += len(piece)
@@ -218,7 +222,7 @@ class TemporaryFile(StagedFile):
 
 
 class TemporaryContent(Content):
-    """What a temporary file stands for: an entry of the table."""
+    """The content of a temporary file: an entry of the table."""
 
     private = True
 
@@ -245,12 +249,12 @@ class TemporaryContent(Content):
         self._table.set_mtime(self.ident, mtime_ns)
 
     def publish(self, value: _Value) -> None:
-        """``value`` is what the file holds now."""
+        """Set the value of the file."""
         self._table.put(self.ident, value)
 
 
 class _Value:
-    """Bytes that nobody changes any more. They are let go of by the last of those who hold them."""
+    """Immutable bytes with a count of holders; the last one releases them."""
 
     __slots__ = ("_holders", "data")
 
@@ -259,12 +263,12 @@ class _Value:
         self._holders = 1
 
     def held(self) -> _Value:
-        """The same, held by one more."""
+        """Return itself, with one more holder."""
         self._holders += 1
         return self
 
     def release(self) -> None:
-        """One holder less."""
+        """Remove one holder."""
         self._holders -= 1
         if not self._holders:
             self.data.close()
@@ -272,7 +276,7 @@ class _Value:
 
 @dataclass(slots=True)
 class _Temporary:
-    """``synced``: fsync was asked for since ``value`` was written. ``mtime_was_set``: by utimens(2), not by writing."""
+    """``synced``: fsync was called since ``value`` was written. ``mtime_was_set``: by utimens(2), not by writing."""
 
     value: _Value
     mtime_ns: int
@@ -297,7 +301,7 @@ class _TemporarySnapshot(Snapshot):
 
 
 class _TemporaryStage(Stage):
-    """Bytes of its own from the first change on; publishing hands them over, so that nothing is copied there."""
+    """A private copy of the bytes from the first change on; publishing hands it over without a copy."""
 
     def __init__(self, content: TemporaryContent, room: StagingRoom, value: _Value | None) -> None:
         self._content = content

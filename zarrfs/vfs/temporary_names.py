@@ -1,6 +1,6 @@
-"""Names of temporary files, where a view can hold some names only.
+"""Names of temporary files, for views that cannot hold arbitrary names.
 
-Programs write a value under another name and rename it. Each of these names is used by programs that were observed:
+Programs write a value under another name and rename it. Each of these patterns is used by programs that were observed:
 
     .*                  editors (vim ``.x.swp``, emacs ``.#x``), rsync ``.x.Ab12Cd``, GLib ``.goutputstream-...``
     *~                  backups of vim, nano, emacs and ``cp --backup``
@@ -11,9 +11,9 @@ Programs write a value under another name and rename it. Each of these names is 
     #*#                 emacs, auto-save
     *.__lock            tensorstore
     32 hex digits       ``uuid4().hex``
-    digits alone        vim's ``4913``, by which it tests whether a folder can be written
+    digits alone        vim's ``4913``, its test for a writable folder
 
-A name that the view can express (a chunk, a document, an array's file) is never temporary; the view asks for that first.
+A name that the view can represent (a chunk, a document, an array's file) is never temporary; the view checks that first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_PROGRAMS = re.compile(r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|sed.{
 
 
 class TemporaryNames:
-    """The table above, and ``more``: patterns as of fnmatch(3), with regard to case."""
+    """The table above, and ``more``: patterns as in fnmatch(3), case-sensitive."""
 
     def __init__(self, more: Iterable[str] = ()) -> None:
         self._more = [re.compile(fnmatch.translate(pattern)) for pattern in more]

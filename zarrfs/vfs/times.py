@@ -1,17 +1,18 @@
-"""Modification times that were set, where the store keeps none: those of folders, and of values in a store without times.
+"""Modification times that the store does not keep: those of folders, and of values in a store without times.
 
-``cp -a``, ``tar`` and ``rsync -a`` set the time of all that they copy, and rsync looks at it to tell what it need not copy again. What a
-store cannot keep is kept here for as long as the mount lasts and the file is not changed. So is when a name came to a folder, or went,
-of which the store does not know.
+``cp -a``, ``tar`` and ``rsync -a`` set the time of all that they copy, and rsync skips files by it. A time that a store cannot keep is
+kept here until unmount or until the file changes. So is the time at which a name in a folder appeared or disappeared, if the store does
+not record it.
 """
 
 from __future__ import annotations
 
 
 class KeptTimes:
-    """By `File.ident` (folders: with a slash at the end). A time holds for what it was set for: a size in bytes and the time that the
-    store tells of it, if any; when one of them is another, the store's counts. The time of a change in a folder holds until the store
-    tells a later one: its size is None."""
+    """Times by `File.ident` (folders: with a slash at the end).
+
+    A time is valid for the size in bytes and the stored time (if any) that it was set for; if one of them differs, the stored time
+    counts. The time of a change in a folder is valid until the store has a later one: its size is None."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[int, int | None, int | None]] = {}
@@ -20,15 +21,15 @@ class KeptTimes:
         return bool(self._kept)
 
     def keep(self, ident: str, mtime_ns: int, *, size: int, stored_ns: int | None) -> None:
-        """From now on ``mtime_ns`` is the time of ``ident``."""
+        """Set the time of ``ident`` to ``mtime_ns``."""
         self._kept[ident] = (mtime_ns, size, stored_ns)
 
     def touch(self, ident: str, now_ns: int) -> None:
-        """The names in a folder changed, perhaps in this mount only."""
+        """Record that the names in a folder changed, perhaps in this mount only."""
         self._kept[ident] = (now_ns, None, None)
 
     def mtime_ns_of(self, ident: str, *, size: int, stored_ns: int | None) -> int | None:
-        """The time to show for ``ident``."""
+        """Return the time of ``ident``."""
         kept = self._kept.get(ident)
         if kept is None:
             return stored_ns
@@ -40,16 +41,16 @@ class KeptTimes:
         return mtime_ns
 
     def forget(self, ident: str) -> None:
-        """It is gone."""
+        """Remove the time of a file that is gone."""
         self._kept.pop(ident, None)
 
     def forget_below(self, prefix: str) -> None:
-        """The folder whose idents begin so is gone."""
+        """Remove the times below a folder that is gone: of idents with this prefix."""
         for ident in [ident for ident in self._kept if ident.startswith(prefix)]:
             del self._kept[ident]
 
     def move(self, old: str, new: str) -> None:
-        """The file, or the folder and all below it, is called ``new`` now."""
+        """Move the times of a file, or of a folder and all below it, to ``new``."""
         self._kept.pop(new, None)
         if (kept := self._kept.pop(old, None)) is not None:
             self._kept[new] = kept
