@@ -25,11 +25,11 @@ UNUSABLE = {
     "view that makes nothing": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('a', 'about', None)", "callable"),
     "store of no kind": ("zarrfs.stores", "PLUGIN = object()", "a object is no StorePlugin"),
     "store with a number for a scheme": ("zarrfs.stores", f"{STORE}PLUGIN = StorePlugin('a', (1,), print)", "have to be strings"),
-    "store that nothing opens": ("zarrfs.stores", f"{STORE}PLUGIN = StorePlugin('a', ('a',), 'open')", "has to be callable"),
+    "store that nothing opens": ("zarrfs.stores", f"{STORE}PLUGIN = StorePlugin('a', ('a',), 'open')", "have to be callable"),
     "store whose claim is no function": (
         "zarrfs.stores",
         f"{STORE}PLUGIN = StorePlugin('a', ('a',), print, claims='.a')",
-        "has to be callable",
+        "have to be callable",
     ),
     "container of no kind": ("zarrfs.containers", "PLUGIN = object", "a type is no Container"),
     "container without a suffix": (

@@ -137,7 +137,7 @@ class ArchiveStore(Store):
         name = self._name(prefix)
         return name is not None and await self._wait(self._any_under, name)
 
-    # --- life ---------------------------------------------------------------------------------------------------------------
+    # --- lifetime -----------------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         await self._wait(self._archive.close)

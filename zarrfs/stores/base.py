@@ -270,7 +270,7 @@ class Store(abc.ABC):
             await self.set(new, value)
         return value is not None
 
-    # --- what a file system can do -------------------------------------------------------------------------------------------
+    # --- file system operations ----------------------------------------------------------------------------------------------
 
     async def rename(self, old: Key, new: Key) -> bool:
         """Move the value of ``old`` to ``new``, replacing any value there, in one step; its mtime stays.
@@ -369,7 +369,7 @@ class Store(abc.ABC):
         be distinguished. Returns, after a log message, if the backend does not report, or no longer; this fallback returns at once.
         """
 
-    # --- life ---------------------------------------------------------------------------------------------------------------
+    # --- lifetime -----------------------------------------------------------------------------------------------------------
 
     def set_owner(self, uid: int | None, gid: int | None) -> None:
         """Set the owner of what is created from now on (None: the process's own user or group).
@@ -411,7 +411,7 @@ def _resolved(byte_range: ByteRange, size: int) -> ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class StorePlugin:
-    """How a backend is recognised and opened.
+    """Describes how a backend is recognised and opened.
 
     ``schemes``: URL schemes of its own (``"memory"``, ``"s3"``). A plain path belongs to the first plug-in whose ``claims`` returns True,
     in order of ``priority`` (low first). ``open(location, read_only)``, where location is the path or what follows ``scheme:``, returns
@@ -439,7 +439,7 @@ def check_plugin(offered: object) -> None:
     if not all(isinstance(word, str) for word in words) or not isinstance(offered.priority, int):
         raise TypeError("its name, schemes and suffixes have to be strings, and its priority an integer")
     if not callable(offered.open) or not all(each is None or callable(each) for each in (offered.claims, offered.open_inside)):
-        raise TypeError("what opens stores, or claims them, has to be callable")
+        raise TypeError("its open, claims and open_inside have to be callable")
 
 
 def _locks_of(store: Store) -> LockTable:

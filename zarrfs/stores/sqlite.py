@@ -190,7 +190,7 @@ class SqliteArchive(Archive):
     def _demand_no_wal(self) -> None:
         if self._beside("-wal") is not None:
             raise StoreAccessDenied(
-                f"{self.path} is not read by root while there are changes in {self._real}-wal, since others may write to this folder: "
+                f"{self.path} is not read by root with changes in {self._real}-wal, since other users can write to this folder: "
                 "close it there, or `PRAGMA wal_checkpoint(TRUNCATE)`",
                 key=self.path,
             )

@@ -62,7 +62,7 @@ class StoreUrl:
 
 def parse(url: str) -> StoreUrl:
     if not url:
-        raise UsageError("no store is named: it is a path or a URL")
+        raise UsageError("no store given: expected a path or a URL")
     if os.path.lexists(url):
         return StoreUrl(None, url)
     first, *layers = url.split("|")
@@ -94,7 +94,7 @@ def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
         kinds = ", ".join(f"PATH|{each.schemes[0]}:PREFIX" for each in store_plugins() if each.open_inside is not None)
         raise UsageError(f"{url}: unsupported layers (joined by '|'); supported are {kinds}")
     if below.scheme is not None and below.scheme not in plugin.schemes:
-        raise UsageError(f"{url}: it cannot be both, {below.scheme} and {scheme}")
+        raise UsageError(f"{url}: conflicting kinds {below.scheme} and {scheme}")
     inside = f"|{plugin.schemes[0]}:".join((prefix, *(path for _, _, path in further)))
     return StoreUrl(below.scheme, below.location, plugin, inside)
 
@@ -104,9 +104,7 @@ def plugin_of_scheme(scheme: str, url: str) -> StorePlugin:
         if scheme in plugin.schemes:
             return plugin
     known = sorted({scheme for plugin in store_plugins() for scheme in plugin.schemes})
-    raise UsageError(
-        f"{url}: there is no kind of store {scheme!r}; a store is a path, or one of {', '.join(f'{s}:' for s in known)}"
-    )
+    raise UsageError(f"{url}: unknown kind of store {scheme!r}; expected a path, or one of {', '.join(f'{s}:' for s in known)}")
 
 
 def store_plugins() -> list[StorePlugin]:

@@ -74,7 +74,7 @@ class DeadlineStore(InterceptingStore):
     def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:
         return self._list(operation.doing, operation.places, entries)
 
-    # --- what is answered at once needs no deadline -------------------------------------------------------------------------
+    # --- answers without waiting need no deadline ---------------------------------------------------------------------------
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -235,7 +235,7 @@ class DeadlineStore(InterceptingStore):
             write.result = await operation()
             write.error = None
             self._health_of(write.places).answered(Subject.CHANGES, write.places)
-        except Exception as error:  # noqa: BLE001 (given to the caller)
+        except Exception as error:  # noqa: BLE001 (raised by the caller)
             write.error = error
             if isinstance(error, StoreTimeout):
                 self._health_of(write.places).given_up(Subject.CHANGES, write.places, write.began)

@@ -160,7 +160,7 @@ class StoreHealth:
         else:
             self.missed(kind, places, began)
 
-    # --- one key ------------------------------------------------------------------------------------------------------------
+    # --- deadlines of keys --------------------------------------------------------------------------------------------------
 
     def _patience(self, kind: Subject, places: tuple[Target, ...]) -> float | None:
         if not self._late or not places:
@@ -184,7 +184,7 @@ class StoreHealth:
         while len(self._late) > _MAX_LATE:
             del self._late[next(iter(self._late))]
 
-    # --- the store ----------------------------------------------------------------------------------------------------------
+    # --- state of the store -------------------------------------------------------------------------------------------------
 
     @property
     def _all_hung(self) -> bool:

@@ -141,7 +141,7 @@ class InterceptingStore(TransparentStore):
     async def sync_all(self) -> None:
         await self.intercept(Operation("sync_all", Kind.SYNC, ()), self.inner.sync_all)
 
-    # --- what a file system can do ------------------------------------------------------------------------------------------
+    # --- file system operations ---------------------------------------------------------------------------------------------
 
     async def rename(self, old: Key, new: Key) -> bool:
         return await self.intercept(Operation("rename", Kind.CHANGES, (old, new)), lambda: self.inner.rename(old, new))

@@ -335,7 +335,7 @@ class ShardingStore(ForwardingStore):
         if not self._grid.chunks.holds(coords):
             raise KeyUnusable(f"{key!r} is outside the grid of chunks, {self._grid.chunks.grid_shape}", key=key)
 
-    # --- what a file system can do ------------------------------------------------------------------------------------------
+    # --- file system operations ---------------------------------------------------------------------------------------------
 
     async def rename(self, old: Key, new: Key) -> bool:
         if self._grid.chunks.decode(old) is not None or self._grid.chunks.decode(new) is not None:

@@ -170,7 +170,7 @@ class FolderChanges:
         self._pending.clear()
         self._own.clear()
 
-    # --- what events mean ---------------------------------------------------------------------------------------------------
+    # --- event processing ---------------------------------------------------------------------------------------------------
 
     def _understood(self, watch: FolderWatch, pending: Iterable[Event | Own]) -> list[Change]:
         found: Found = {}

@@ -31,7 +31,7 @@ def parts_of(place: str) -> Parts:
         if nbytes > NAME_MAX:
             raise KeyTooLong(f"a folder cannot hold {place!r}: a name of {nbytes} bytes, where {NAME_MAX} are the most", key=place)
         if part[0] == "." and TEMPORARY.fullmatch(part):
-            raise KeyUnusable(f"a folder store needs names like {part!r} for itself", key=place)
+            raise KeyUnusable(f"{place!r}: names like {part!r} are reserved by the folder store", key=place)
     return parts
 
 

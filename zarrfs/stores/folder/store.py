@@ -196,7 +196,7 @@ class FolderStore(Store):
             finally:
                 await folder_lock.__aexit__(None, None, None)
 
-    # --- what a file system can do ------------------------------------------------------------------------------------------
+    # --- file system operations ---------------------------------------------------------------------------------------------
 
     async def rename(self, old: Key, new: Key) -> bool:
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
@@ -317,7 +317,7 @@ class FolderStore(Store):
         """Report changes through inotify, if the library is installed and the file system is of this machine."""
         await self._changes.watch(told)
 
-    # --- life ---------------------------------------------------------------------------------------------------------------
+    # --- lifetime -----------------------------------------------------------------------------------------------------------
 
     def set_owner(self, uid: int | None, gid: int | None) -> None:
         # Without root the kernel would refuse each file.
@@ -333,7 +333,7 @@ class FolderStore(Store):
         self._spare_anchors.close()
         self._tree.close()
 
-    # --- where to wait ------------------------------------------------------------------------------------------------------
+    # --- waiting ------------------------------------------------------------------------------------------------------------
 
     def _read(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], if_generation: Generation | None, at_once: int | None

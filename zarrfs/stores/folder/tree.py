@@ -165,7 +165,7 @@ class FolderTree:
         found = lstat(folder, parts[-1])
         if found is not None and not st.S_ISREG(found.st_mode):
             what = "a folder" if st.S_ISDIR(found.st_mode) else "a symbolic link or special file"
-            raise KeyConflict(f"{what} stands where the value of {path_of(parts)!r} has to be", key=path_of(parts))
+            raise KeyConflict(f"{path_of(parts)!r} is {what}, not a value", key=path_of(parts))
         return found
 
     def notice(self, folder: int, name: str) -> None:
