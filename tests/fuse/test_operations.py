@@ -445,7 +445,7 @@ def test_changes_are_told_to_the_other_views_and_to_the_own_one_as_far_as_needed
     on_failing_store(body, tmp_path)
 
 
-@pytest.mark.logs("is full|could not be stored")
+@pytest.mark.logs("is full|write failed, data lost")
 def test_pages_of_what_could_not_be_stored_are_forgotten(tmp_path: Path) -> None:
     async def body(driver: DirectDriver, store: FailingStore) -> None:
         for path in (f"{driver.raw}/a/0.0", f"{driver.chunks}/a/0.1"):

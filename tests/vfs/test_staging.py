@@ -608,7 +608,7 @@ async def test_a_failure_is_told_again_and_the_staged_bytes_are_kept() -> None:
 
 
 @in_trio
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 async def test_what_still_fails_at_the_last_release_is_dropped_and_recorded() -> None:
     bench = Bench(b"value")
     bench.content.refuses = error = StoreFull("full")
@@ -627,7 +627,7 @@ async def test_what_still_fails_at_the_last_release_is_dropped_and_recorded() ->
 
 
 @in_trio
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 async def test_a_defect_while_publishing_at_release_is_recorded_too() -> None:
     bench = Bench(b"value")
     bench.content.refuses = error = ZeroDivisionError("a defect")

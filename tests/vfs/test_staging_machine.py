@@ -181,4 +181,4 @@ class StagedFileMachine(RuleBasedStateMachine):
 
 
 StagedFileMachine.TestCase.settings = settings(unhurried, stateful_step_count=25)
-TestStagedFile = pytest.mark.logs("could not be stored and is lost")(StagedFileMachine.TestCase)
+TestStagedFile = pytest.mark.logs("write failed, data lost")(StagedFileMachine.TestCase)

@@ -100,7 +100,7 @@ def test_a_chunk_too_long() -> None:
     trio.run(main)
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 def test_no_space_on_the_way_and_after_freeing_some() -> None:
     async def main() -> None:
         content = FakeContent(b"old")

@@ -201,7 +201,7 @@ async def remove_tree(tree: MountTree, parent: Directory, name: str, *, backward
     await parent.rmdir(name)
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @pytest.mark.parametrize(
     ("dialect", "kind", "consolidated"),
     [(2, "memory", False), (3, "memory", False), (2, "folder", True), (3, "folder", True)],

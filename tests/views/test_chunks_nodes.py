@@ -34,7 +34,7 @@ from zarrfs.vfs.node import Directory, OpenFlags
 zarr = pytest.importorskip("zarr")
 
 NEW = OpenFlags(read=False, write=True, truncate=True)
-GIVEN_UP = pytest.mark.logs("could not be stored and is lost")
+GIVEN_UP = pytest.mark.logs("write failed, data lost")
 
 
 # --- attributes -----------------------------------------------------------------------------------------------------------------

@@ -304,7 +304,7 @@ async def agrees_in_chunks(tree: MountTree) -> None:
     assert await copy_in(tree, "chunks") == await documents(tree, "chunks")
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @trio_test
 async def test_one_that_is_no_copy_is_refused() -> None:
     async with over(written(2, example)) as s:

@@ -61,7 +61,7 @@ async def test_the_attributes_of_few_nodes_are_remembered_and_those_of_all_are_t
     assert NodeAttributes().of(None) is extended_attributes.BECOMING
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -28,7 +28,7 @@ from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
 from zarrfs.vfs.temporary import TemporaryFile
 
 WRITE = OpenFlags(write=True)
-LOST = pytest.mark.logs("could not be stored and is lost")
+LOST = pytest.mark.logs("write failed, data lost")
 VIEWS = pytest.mark.parametrize("view", ["chunks", "zarr3"])
 TEMPORARY = f"k.{'0' * 32}.partial"
 CODECS = {"compressor": {"id": "zlib", "level": 1}}

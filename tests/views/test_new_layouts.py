@@ -17,7 +17,7 @@ from zarrfs.errors import ContentInvalid, NotRepresentable, UsageError
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory
 
-REFUSED = pytest.mark.logs("could not be stored and is lost")
+REFUSED = pytest.mark.logs("write failed, data lost")
 ELEMENTS = np.arange(1, 17, dtype="<i4").reshape(4, 4)
 CHUNKS = {f"{y}.{x}": ELEMENTS[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].tobytes() for y in (0, 1) for x in (0, 1)}
 V3_ARRAY = {

@@ -43,7 +43,7 @@ WRITE = OpenFlags(write=True)
 ANEW = OpenFlags(write=True, truncate=True)
 Elements = np.ndarray[Any, Any]
 # Whoever did not hear of it finds it in the log, too.
-LOST = pytest.mark.logs("could not be stored and is lost")
+LOST = pytest.mark.logs("write failed, data lost")
 DIALECTS = pytest.mark.parametrize("dialect", ["v2", "v3"])
 
 

@@ -22,7 +22,7 @@ from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 
-pytestmark = [pytest.mark.logs("could not be stored and is lost"), pytest.mark.filterwarnings("ignore::UserWarning")]
+pytestmark = [pytest.mark.logs("write failed, data lost"), pytest.mark.filterwarnings("ignore::UserWarning")]
 
 GROUP = b'{"zarr_format":2}'
 ZLIB = {"id": "zlib", "level": 1}

@@ -21,7 +21,7 @@ from zarrfs.errors import ContentInvalid, NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 
-pytestmark = pytest.mark.logs("could not be stored and is lost")
+pytestmark = pytest.mark.logs("write failed, data lost")
 
 CHUNK, SHAPE = 2, 5
 JSON = json.loads(json.dumps(numcodecs.JSON().get_config()))

@@ -135,7 +135,7 @@ async def test_attributes_of_a_folder_wait_and_are_missed(dialect: str, kind: st
 
 
 @EVERYWHERE
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @trio_test
 async def test_a_group_with_members_has_no_attributes(dialect: str, kind: str, tmp_path: Path) -> None:
     async with empty(dialect, kind, tmp_path) as s:

@@ -114,7 +114,7 @@ async def test_new_arrays_have_its_chain_keys_and_grid() -> None:
         assert await store.get(Key("b/1/0")) == Brick().encode(ELEMENTS[:4, 4:])
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @trio_test
 async def test_chunks_that_it_cannot_have_are_refused_where_a_program_asks_for_them() -> None:
     async with tree_over(MemoryStore(), new_dialect="bricks") as tree:
@@ -130,7 +130,7 @@ async def test_chunks_that_it_cannot_have_are_refused_where_a_program_asks_for_t
         assert (await load(tree, "npy/b.npy")).tolist() == [0, 0, 0, 0, *ELEMENTS[0, :4]]
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @trio_test
 async def test_one_that_is_only_read_refuses_what_would_write() -> None:
     store = await store_of("walls")

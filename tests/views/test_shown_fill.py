@@ -21,7 +21,7 @@ from zarrfs.vfs.node import Directory
 
 zarr = pytest.importorskip("zarr")
 
-REFUSED = pytest.mark.logs(r"could not be stored and is lost: .*(differ|read as NaN)")
+REFUSED = pytest.mark.logs(r"write failed, data lost: .*(differ|read as NaN)")
 NAN64 = "AAAAAAAA+H8="
 
 

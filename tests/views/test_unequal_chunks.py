@@ -26,7 +26,7 @@ from zarrfs.vfs.node import Directory, File, OpenFlags
 
 EXAMPLE = UnequalExample((7, 6), ((3, 1, 4), (1, 2, 2, 2)), frozenset({(1, 0)}))
 WRITE = OpenFlags(write=True)
-LOST = pytest.mark.logs("could not be stored and is lost")
+LOST = pytest.mark.logs("write failed, data lost")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -151,7 +151,7 @@ async def test_arrays_and_groups_are_made_and_erased(inside: str, tmp_path: Path
         assert tree_below(folder) == before
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @trio_test
 async def test_types_that_the_draft_lacks_are_refused(tmp_path: Path) -> None:
     async with scene(tmp_path, "") as (tree, _, folder):
@@ -284,7 +284,7 @@ async def _erase_below(folder: Directory) -> None:
             await folder.unlink(name)
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @trio_test
 async def test_of_a_scalar_that_never_became_whole_nothing_is_left() -> None:
     class Failing(FailingStore):

@@ -449,7 +449,7 @@ async def test_texts_of_any_length_are_read_and_written() -> None:
     assert list(codec.decode(gzip.decode(stored))) == ["new", "x" * 99]
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @trio_test
 async def test_other_filters_are_refused_when_attributes_are_written() -> None:
     async with shown(filtered()) as scene:

@@ -40,7 +40,7 @@ from zarrfs.views.whole_array.view import WholeArrayRoot
 
 NEW = OpenFlags(read=True, write=True, truncate=True)
 WRITE = OpenFlags(write=True)
-LOST = pytest.mark.logs("could not be stored and is lost")
+LOST = pytest.mark.logs("write failed, data lost")
 ONE = Example((4,), (2,))
 
 

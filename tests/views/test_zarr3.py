@@ -18,7 +18,7 @@ from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 
 NEW = OpenFlags(read=False, write=True, truncate=True)
-GIVEN_UP = pytest.mark.logs("could not be stored and is lost")
+GIVEN_UP = pytest.mark.logs("write failed, data lost")
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
 

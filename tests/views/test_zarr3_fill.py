@@ -24,7 +24,7 @@ from zarrfs.stores.memory import MemoryStore
 
 pytest.importorskip("zarr")
 
-REFUSED = pytest.mark.logs("could not be stored and is lost: .*(differ|is none of type|cannot be changed)")
+REFUSED = pytest.mark.logs("write failed, data lost: .*(differ|is none of type|cannot be changed)")
 NONE = object()
 """No attribute."""
 STRING = "string"

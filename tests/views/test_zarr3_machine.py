@@ -173,7 +173,7 @@ class View:
         await (await self.folder(parent_of(path))).rmdir(path.rpartition("/")[2])
 
 
-@pytest.mark.logs("could not be stored and is lost")
+@pytest.mark.logs("write failed, data lost")
 @pytest.mark.parametrize(
     ("dialect", "kind", "consolidated"),
     [(2, "memory", False), (3, "memory", True), (2, "folder", True), (3, "folder", False)],

@@ -33,7 +33,7 @@ from zarrfs.vfs.node import File, OpenFlags
 zarr = pytest.importorskip("zarr")
 
 NEW = OpenFlags(read=False, write=True, truncate=True)
-GIVEN_UP = pytest.mark.logs("could not be stored and is lost")
+GIVEN_UP = pytest.mark.logs("write failed, data lost")
 GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 ARRAY: dict[str, Any] = {
     "zarr_format": 3,
@@ -146,7 +146,7 @@ async def test_resizing_erases_chunks_where_that_is_allowed(dialect: int, kind: 
         assert (elements[:, 3:] == 7).all()
 
 
-@pytest.mark.logs("could not be stored and is lost: .*dimension_names of an array")
+@pytest.mark.logs("write failed, data lost: .*dimension_names of an array")
 @trio_test
 async def test_names_of_dimensions_in_a_v2_store_are_those_of_the_attribute(tmp_path: Path) -> None:
     async with scene(2, "memory", tmp_path, view="zarr3") as s:

@@ -253,6 +253,6 @@ class StagingArea:
 
     def failed(self, ident: str, error: BaseException) -> None:
         """Record the failure of a publish whose error no program gets."""
-        log.error("what was written to %r could not be stored and is lost: %s", ident, error)
+        log.error("%r: write failed, data lost: %s", ident, error)
         if self._on_failure is not None:
             self._on_failure(ident, error)

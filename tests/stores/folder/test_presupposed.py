@@ -23,7 +23,7 @@ from zarrfs.vfs.node import OpenFlags
 zarr = pytest.importorskip("zarr")
 
 # Of the last release: the program was told at close.
-pytestmark = pytest.mark.logs(r"could not be stored and is lost", r"could not be stored and are lost")
+pytestmark = pytest.mark.logs(r"write failed, data lost", r"could not be stored and are lost")
 
 WRITING = OpenFlags(read=True, write=True)
 
