@@ -11,7 +11,7 @@ _is_moving: ContextVar[bool] = ContextVar("zarrfs_is_moving", default=False)
 
 @contextmanager
 def moving() -> Iterator[None]:
-    """Suppress the change reports of renames within the body; the caller reports the whole move at its end.
+    """Report renames in the body as parts of one move; the caller reports the move itself at its end.
 
     It applies to the task that renames, and to the tasks and threads that this task starts.
     """

@@ -142,7 +142,7 @@ class WholeContent(Content):
     async def stage_of(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
         """Return a stage as `stage_over`. Raises `StaleEntry` if the value is no longer that of ``seen``.
 
-        Not if all of it is written ``anew``: only parts of two values would be neither."""
+        A change that writes all of it ``anew`` is exempt, since it mixes no two values."""
         stage = await self.stage(room, empty=False)
         try:
             now = await self.snapshot()

@@ -176,7 +176,7 @@ class StagedHandle(Handle):
         if not self._flags.write:
             return await super().write(offset, data)
         self._require_current()
-        # A later refusal is not the result of publishing the bytes before it.
+        # If earlier writes are staged, a refusal of this one does not report the result of publishing them.
         with _telling(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
             done = await self._staged.write(offset, data, self._snapshot, self._epoch)
         await self._drop_snapshot()

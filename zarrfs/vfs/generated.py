@@ -14,7 +14,7 @@ Make = Callable[[], Awaitable[bytes]]
 class GeneratedFile(File):
     """A read-only file. ``make`` returns its bytes, anew for each open and each query of its size.
 
-    ``direct``: the bytes differ between any two calls, so the kernel must neither cache them nor rely on the size.
+    ``direct``: the bytes may differ between any two calls, so the kernel must neither cache them nor rely on the size.
     """
 
     def __init__(

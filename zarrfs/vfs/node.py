@@ -90,7 +90,7 @@ class Directory(Node):
         return await self.lookup(name)
 
     async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
-        """Return those of ``name``, without checking that it exists: a program that lists a folder may query each name in it."""
+        """Return the attributes of ``name``, without checking that it exists: a program that lists a folder may query each name in it."""
         return await (await self.lookup(name)).extended_attributes()
 
     @abc.abstractmethod
