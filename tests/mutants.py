@@ -36,8 +36,8 @@ MUTANTS = [
     Mutant(
         "padding: of a chunk at the edge of its array not filled",
         "arrays/array.py",
-        "            fill(metadata, padded)\n",
-        "",
+        "            fill(metadata, padded)\n            padded[inside] = elements[inside]\n            elements = padded\n",
+        "            padded[inside] = elements[inside]\n            elements = padded\n",
         "tests/arrays",
     ),
     Mutant(
