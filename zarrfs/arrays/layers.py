@@ -52,10 +52,7 @@ def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNod
     chunks: ChunkStore = StoredChunks(store, place, metadata.chunk_key_encoding, metadata.stored_grid_shape)
     if not metadata.shards:
         return chunks
-    for level, spec in enumerate(metadata.shards):
-        grid_shape = metadata.grid_shape
-        for inner in reversed(metadata.shards[level + 1 :]):
-            grid_shape = inner.grid_of_shards(grid_shape)
+    for level, (spec, grid_shape) in enumerate(metadata.bundles):
         if spec.codecs:
             chunks = CompressedShards(chunks, spec.codecs, _shard_limit(metadata, level), layers.decoded, layers.indexes.turns)
         chunks = ShardedChunks(chunks, spec, grid_shape, layers.indexes, layers.counters)

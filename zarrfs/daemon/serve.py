@@ -30,6 +30,8 @@ from zarrfs.fuse.session import Session
 from zarrfs.fuse.translation import Ownership
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.recovery import demand_known
+from zarrfs.hierarchy.roots import dialects
+from zarrfs.hierarchy.sharded_arrays import ShardedArrays
 from zarrfs.lifecycle import exit_report, mountpoint, openers
 from zarrfs.lifecycle.detaching import detach
 from zarrfs.lifecycle.mount_table import mount_at
@@ -40,6 +42,8 @@ from zarrfs.options.redact import public_url, redact
 from zarrfs.printable import printable
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.urls import parse
+from zarrfs.transformers.unsharded import UnshardedStore
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +78,9 @@ async def serve(
     sys.setswitchinterval(SWITCH_INTERVAL)
     store = await open_store(config.store, config.read_only)
     try:
+        if parse(config.store).unsharded:
+            layouts = dialects(config.dialect_choices)
+            store = UnshardedStore(store, ShardedArrays(store, ttl=config.metadata_ttl, dialects=layouts))
         store.set_owner(config.uid, config.gid)
         async with trio.open_nursery() as background:
             Tasks(background).keep(_tell_left_out)

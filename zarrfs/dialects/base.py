@@ -274,6 +274,20 @@ class Layout(abc.ABC):
         ``documents``: those found under `document_keys` and `consolidated_keys` of each path. A copy that cannot be read stays as it is.
         """
 
+    def unsharded(self, key: Key, document: bytes) -> bytes:
+        """``document``, the value of ``key``, as it would be if no chunk lay in a shard: that of an array, and copies of such in it.
+
+        What says nothing of shards, and what cannot be read, stays as it is.
+        """
+        return document
+
+    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+        """``document`` with the shards of ``stored``: `unsharded` of it is ``document`` again.
+
+        Raises `NotRepresentable` where there is no such: it says other chunks or codecs than ``stored``.
+        """
+        return document
+
     @abc.abstractmethod
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         """The consolidated copies (those found under `consolidated_keys`) that know the node at ``path``, or one below it, without

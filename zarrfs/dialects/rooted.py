@@ -99,6 +99,12 @@ class RootedLayout(Layout):
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
         return self.inner.copies_with(map(self._inside, paths), documents)
 
+    def unsharded(self, key: Key, document: bytes) -> bytes:
+        return self.inner.unsharded(key, document)
+
+    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+        return self.inner.resharded(key, document, stored)
+
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         return self.inner.copies_without(self._inside(path), documents)
 

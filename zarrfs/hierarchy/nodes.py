@@ -141,6 +141,10 @@ class Hierarchy:
         layout = self._roots.layout_of(node) if node is not None else None
         return layout.listing_prefix(path) if layout is not None else path.prefix
 
+    def chunk_prefixes(self, path: NodePath) -> set[Prefix]:
+        """Where, in the layouts that are known by now, the chunks of an array at ``path`` lie."""
+        return {layout.chunk_prefix(path) for layout in self._roots.known if layout.holds(path)}
+
     def new_layout(self, dialect: str) -> Layout | None:
         """A layout of a dialect with its root at that of the store, where there is none; None for a name that is not known."""
         return self._roots.new(dialect)

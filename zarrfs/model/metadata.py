@@ -7,7 +7,7 @@ extensions) stays in the documents, which `zarrfs.dialects` amends rather than r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,20 @@ class ArrayMetadata:
     def stored_grid_shape(self) -> Shape:
         """Along each dimension, what the keys of the store name: shards, or chunks where these are not bundled."""
         return tuple(-(-extent // count) for extent, count in zip(self.grid_shape, self.chunks_per_key, strict=True))
+
+    @property
+    def bundles(self) -> Iterator[tuple[ShardSpec, Shape]]:
+        """Each of ``shards``, outermost first, with the grid of what it bundles: chunks, or the shards of the next level."""
+        for level, spec in enumerate(self.shards):
+            grid_shape = self.grid_shape
+            for inner in reversed(self.shards[level + 1 :]):
+                grid_shape = inner.grid_of_shards(grid_shape)
+            yield spec, grid_shape
+
+    @property
+    def can_be_unsharded(self) -> bool:
+        """Whether chunks lie in shards, out of which they can be taken one by one: not where a shard as a whole is encoded."""
+        return bool(self.shards) and not any(spec.codecs for spec in self.shards)
 
     @property
     def nbytes(self) -> int:

@@ -16,6 +16,7 @@ from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.errors import NoSuchEntry, ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.roots import dialects
+from zarrfs.hierarchy.sharded_arrays import ShardedArrays
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import NodePath
 from zarrfs.memory.budget import MemoryBudget
@@ -24,7 +25,9 @@ from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.urls import parse
 from zarrfs.transformers.deadline import DeadlineStore
+from zarrfs.transformers.unsharded import UnshardedStore
 
 # Deeper hierarchies are some program's mistake, or somebody's trap.
 _MAX_DEPTH = 64
@@ -37,6 +40,8 @@ async def opened(config: MountConfig, *, read_only: bool = True) -> AsyncIterato
     """``config.store``. Raises whatever opening the store raises."""
     store = await open_store(config.store, read_only=read_only)
     try:
+        if parse(config.store).unsharded:
+            store = UnshardedStore(store, ShardedArrays(store, ttl=math.inf, dialects=dialects(config.dialect_choices)))
         async with trio.open_nursery() as nursery:
             yield DeadlineStore(store, config.timeout, nursery)
             nursery.cancel_scope.cancel()

@@ -11,7 +11,7 @@ from zarrfs.stores.urls import parse, plugin_of_scheme, store_plugins
 
 
 async def open_store(url: str, read_only: bool = False) -> Store:
-    """Open the store that ``url`` names; the caller closes it.
+    """Open the store that ``url`` names, without the layer `StoreUrl.unsharded`; the caller closes it.
 
     Raises `UsageError` for an invalid URL, `StoreNotFound`, `StoreAccessDenied`; each with a one-line message for users.
     """

@@ -3,6 +3,7 @@
 A plain path that exists is that path, whatever its name contains. Else a URL has a scheme, and layers are joined by ``|`` as in the URL
 pipelines that zarr-python is adopting (``x.zip|zip:path``). Supported are a path as the first layer and an archive at that path as the
 second; further layers are archives of the same kind inside it (``x.zip|zip:inner.zip|zip:path``).
+The last layer of any URL may be ``unsharded:``, which is no archive: `zarrfs.transformers.unsharded` over the store.
 
 Nothing is opened here, and no backend is imported for a path, so that locating a store is fast.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -20,6 +21,9 @@ from zarrfs.errors import UsageError
 
 if TYPE_CHECKING:
     from zarrfs.stores.base import StorePlugin
+
+UNSHARDED = "unsharded"
+"""The scheme of the layer that shows the chunks of sharded arrays under keys of their own."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -36,9 +40,10 @@ def absolute(url: str) -> str:
     if not parsed.is_local:
         return url
     path = os.path.abspath(parsed.location)
+    over = f"|{UNSHARDED}:" if parsed.unsharded else ""
     if parsed.layer is not None:
-        return f"{path}|{parsed.layer.schemes[0]}:{parsed.prefix}"
-    return path if parsed.scheme is None else f"{parsed.scheme}:{path}"
+        return f"{path}|{parsed.layer.schemes[0]}:{parsed.prefix}{over}"
+    return path + over if parsed.scheme is None else f"{parsed.scheme}:{path}{over}"
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,14 @@ class StoreUrl:
     """A parsed URL. ``scheme`` is None for a path; ``location`` is the path or what follows the scheme.
 
     ``layer`` is the kind of archive of which only the keys below ``prefix`` are used. Further layers are in ``prefix``:
-    ``inner.zip|zip:path``.
+    ``inner.zip|zip:path``. ``unsharded``: the caller of `open_store` puts that layer over the store.
     """
 
     scheme: str | None
     location: str
     layer: StorePlugin | None = None
     prefix: str = ""
+    unsharded: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -66,6 +72,14 @@ def parse(url: str) -> StoreUrl:
     if os.path.lexists(url):
         return StoreUrl(None, url)
     first, *layers = url.split("|")
+    if layers and layers[-1].partition(":")[:2] == (UNSHARDED, ":"):
+        below, _, last = url.rpartition("|")
+        if last != f"{UNSHARDED}:":
+            raise UsageError(f"{url}: the layer {UNSHARDED}: has no path")
+        store = parse(below)
+        if store.unsharded:
+            raise UsageError(f"{url}: one layer {UNSHARDED}: shows all that there is to show")
+        return replace(store, unsharded=True)
     if layers:
         return _layered(url, first, layers)
     match = _SCHEME.match(first)
@@ -92,7 +106,7 @@ def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
     is_same = all(each and plugin is not None and kind.lower() in plugin.schemes for kind, each, _ in further)
     if not is_same or not below.is_local or plugin is None or plugin.open_inside is None:
         kinds = ", ".join(f"PATH|{each.schemes[0]}:PREFIX" for each in store_plugins() if each.open_inside is not None)
-        raise UsageError(f"{url}: unsupported layers (joined by '|'); supported are {kinds}")
+        raise UsageError(f"{url}: unsupported layers (joined by '|'); supported are {kinds}, and {UNSHARDED}: as the last one")
     if below.scheme is not None and below.scheme not in plugin.schemes:
         raise UsageError(f"{url}: conflicting kinds {below.scheme} and {scheme}")
     inside = f"|{plugin.schemes[0]}:".join((prefix, *(path for _, _, path in further)))

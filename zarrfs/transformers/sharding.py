@@ -120,6 +120,7 @@ class ShardingStore(ForwardingStore):
             return await self._chunks.get_with_stat(coords, byte_range) if self._grid.chunks.holds(coords) else None
 
     get_many = Store.get_many
+    hold = Store.hold
 
     async def stat(self, key: Key) -> KeyStat | None:
         coords = self._grid.chunks.decode(key)

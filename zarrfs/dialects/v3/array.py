@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -123,6 +124,18 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
         "node_type": "array",
         "storage_transformers": [],
     }
+
+
+def plain_members(document: Mapping[str, Any], chosen: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """The members of an array's ``document`` that would be others if its chunks lay in no shards; none where they do not, or shards
+    cannot be taken apart. Raises `MetadataError`."""
+    if document.get("node_type") != "array":
+        return {}
+    metadata, _ = parse_array(document, chosen)
+    if not metadata.can_be_unsharded:
+        return {}
+    chunks = tuple(max(1, length) for length in metadata.chunk_grid.largest)
+    return {"chunk_grid": grid_to_json(metadata.chunk_grid), "codecs": codecs_to_json(replace(metadata, shards=()), chunks)}
 
 
 def _codecs(document: Mapping[str, Any], quirks: Quirks) -> Any:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -37,7 +38,9 @@ from zarrfs.dialects.documents import (
     shortened,
 )
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
-from zarrfs.dialects.v3.array import format_array, parse_array
+from zarrfs.dialects.unsharding import Unsharding
+from zarrfs.dialects.v3.array import format_array, parse_array, plain_members
+from zarrfs.dialects.v3.codecs import SHARDING
 from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, ConsolidatedCopy, copied_documents
 from zarrfs.dialects.v3.extension import check_members
 from zarrfs.dialects.v3.grid import grid_to_json
@@ -228,6 +231,17 @@ class V3Layout(Layout):
             if gone:
                 found[key] = merged(key, documents[key], [MEMBER, "metadata"], {}, gone)
         return found
+
+    def unsharded(self, key: Key, document: bytes) -> bytes:
+        return self._unsharding.unsharded(key, document)
+
+    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+        return self._unsharding.resharded(key, document, stored)
+
+    @property
+    def _unsharding(self) -> Unsharding:
+        plain = partial(plain_members, chosen=self.dialect.chosen)
+        return Unsharding(SHARDING.encode(), (MEMBER, "metadata"), LOOSE, plain)
 
     def check_name(self, name: str) -> None:
         check_name(name)

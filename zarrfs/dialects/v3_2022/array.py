@@ -161,6 +161,15 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: E
     return dict(sorted(document.items()))
 
 
+def plain_members(document: Mapping[str, Any], form: EntryPoint) -> dict[str, Any]:
+    """The members of an array's ``document`` that would be others if its chunks lay in no shards; none where they do not. Raises
+    `MetadataError`."""
+    if not document.get("storage_transformers"):
+        return {}
+    metadata = parse_array(document, form, fallbacks=True).metadata
+    return {"storage_transformers": []} if metadata.can_be_unsharded else {}
+
+
 def edited_attributes(document: Mapping[str, Any], attributes: Mapping[str, Any], form: EntryPoint) -> dict[str, Any]:
     """New attributes for an array with this ``document``, which keep its hidden filters.
 

@@ -24,7 +24,8 @@ from zarrfs.model.unparsed import Unparsed
 
 GROUP = NodePath("/consolidated")
 _KEY = "meta/root/consolidated/.zmetadata"
-_LOOSE = frozenset({("metadata",)})
+LOOSE = documents.ATTRIBUTES | {("metadata",)}
+"""For `documents.parse_object`: what may stay unparsed of a document of these hierarchies."""
 
 
 def copy_key(prefix: Prefix) -> Key:
@@ -46,7 +47,7 @@ class ConsolidatedCopy:
         Raises `MetadataError`; a bad member is left out.
         """
         with documents.naming(key):
-            document = documents.parse_object(key, data, _LOOSE)
+            document = documents.parse_object(key, data, LOOSE)
             version = document.get("zarr_consolidated_format")
             if version != 1:
                 raise MetadataError(f"zarr_consolidated_format is {documents.shortened(version)}, not 1")

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -31,8 +32,9 @@ from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import ATTRIBUTES, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.drafts import DraftKeys, attributes_of, check_extensions
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
-from zarrfs.dialects.v3_2022.array import SCALARS, chunk_keys, edited_attributes, format_array, parse_array
-from zarrfs.dialects.v3_2022.consolidated import GROUP, ConsolidatedCopy, copy_key
+from zarrfs.dialects.unsharding import Unsharding
+from zarrfs.dialects.v3_2022.array import SCALARS, chunk_keys, edited_attributes, format_array, parse_array, plain_members
+from zarrfs.dialects.v3_2022.consolidated import GROUP, LOOSE, ConsolidatedCopy, copy_key
 from zarrfs.dialects.v3_2022.entry_point import EntryPoint, entry_key, format_entry, parse_entry
 from zarrfs.dialects.v3_2022.names import check_name, is_name, is_path
 from zarrfs.errors import MetadataError, NotRepresentable
@@ -271,6 +273,16 @@ class V3Draft2022Layout(Layout):
         nodes = {name: keys.node_of_document(name) for name in copied.documents}
         gone = [name for name, at in nodes.items() if at is not None and (at == path or path in at.ancestors())]
         return {place: merged(place, documents[place], ["metadata"], {}, gone)} if gone else {}
+
+    def unsharded(self, key: Key, document: bytes) -> bytes:
+        return self._unsharding.unsharded(key, document)
+
+    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+        return self._unsharding.resharded(key, document, stored)
+
+    @property
+    def _unsharding(self) -> Unsharding:
+        return Unsharding(b"storage_transformers", ("metadata",), LOOSE, partial(plain_members, form=self.form))
 
     def check_name(self, name: str) -> None:
         check_name(name)

@@ -1,0 +1,95 @@
+"""Documents of sharded arrays, as those of the same arrays without shards; and back.
+
+Only the members that say how chunks are bundled become others; every other byte stays. Documents of others that lie in one (a
+consolidated copy) are changed in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zarrfs.dialects.documents import ATTRIBUTES, is_object, mapping, merged, parse_object, parsed, patched
+from zarrfs.errors import MetadataError, NotRepresentable
+from zarrfs.keys import Key
+
+Members = Mapping[str, Any]
+"""Members of an array's document by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sharded:
+    """What the document of a sharded array says, and which members would be others without shards."""
+
+    said: Members
+    plain: Members
+
+    @property
+    def bundled(self) -> Members:
+        """Those members as they are."""
+        return {name: self.said[name] for name in self.plain}
+
+
+@dataclass(frozen=True, slots=True)
+class Unsharding:
+    """How the documents of a dialect say shards.
+
+    ``word``: what is in each that does. ``copies``: where in a document those of others lie, by their names; ``loose``: what of it may
+    stay unparsed. ``plain`` returns the members of an array's document that would be others without shards; none where it has no
+    shards, or such as cannot be taken apart. It raises `MetadataError` for a document that is bad, or not that of an array.
+    """
+
+    word: bytes
+    copies: Sequence[str]
+    loose: Collection[tuple[str, ...]]
+    plain: Callable[[Members], Members]
+
+    def unsharded(self, key: Key, document: bytes) -> bytes:
+        """See `Layout.unsharded`."""
+        own, copied = self._sharded(key, document)
+        made = document
+        for name, value in own.plain.items() if own is not None else ():
+            made = patched(key, made, [name], value)
+        return (
+            merged(key, made, self.copies, {name: {**each.said, **each.plain} for name, each in copied.items()}) if copied else made
+        )
+
+    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+        """See `Layout.resharded`."""
+        own, copied = self._sharded(key, stored)
+        made = document
+        for name, value in own.bundled.items() if own is not None else ():
+            made = patched(key, made, [name], value)
+        now = self._copies(key, document) if copied else {}
+        again = {name: {**now[name], **each.bundled} for name, each in copied.items() if name in now}
+        if again:
+            made = merged(key, made, self.copies, again)
+        if self.unsharded(key, made) != document:
+            raise NotRepresentable(f"{key}: chunks, codecs and shards cannot be changed where shards are not shown", key=key)
+        return made
+
+    def _sharded(self, key: Key, document: bytes) -> tuple[_Sharded | None, dict[str, _Sharded]]:
+        """The document itself, where it is that of a sharded array, and copies of such in it."""
+        if self.word not in document:
+            return None, {}
+        try:
+            own = self._of(parse_object(key, document, self.loose))
+            copied = {name: self._of(each) for name, each in self._copies(key, document).items()}
+        except MetadataError:
+            return None, {}
+        return own, {name: each for name, each in copied.items() if each is not None}
+
+    def _copies(self, key: Key, document: bytes) -> dict[str, Members]:
+        value: Any = parse_object(key, document, self.loose)
+        for name in self.copies:
+            value = value.get(name) if isinstance(value, dict) else None
+        found = value.items() if isinstance(value, dict) else ()
+        return {name: mapping(parsed(key, each, ATTRIBUTES), name) for name, each in found if is_object(each)}
+
+    def _of(self, document: Members) -> _Sharded | None:
+        try:
+            plain = self.plain(document)
+        except MetadataError:
+            return None
+        return _Sharded(document, plain) if plain else None

@@ -1,0 +1,126 @@
+"""Which arrays of a store are sharded, where their chunks lie, and what their documents would say without shards.
+
+For `zarrfs.transformers.unsharded`, which knows keys and no hierarchies: from a folder of the store to the nodes that lie there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zarrfs import threads
+from zarrfs.arrays.chunk_cache import ChunkCache
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.reader import ReaderPool
+from zarrfs.arrays.slab_pool import SlabPool
+from zarrfs.dialects.base import Dialect, Layout
+from zarrfs.errors import NameInvalid, StoreAccessDenied
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.unforeseen import reason_of
+from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode
+from zarrfs.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Documents of a hierarchy of ``layout``, with shards and without."""
+
+    layout: Layout
+
+    async def unsharded(self, key: Key, document: bytes) -> bytes:
+        """See `Layout.unsharded`."""
+        try:
+            return await threads.cpu(len(document), self.layout.unsharded, key, document)
+        except Exception as error:  # noqa: BLE001 - what cannot be read is shown as it is
+            reason_of(key, error)
+            return document
+
+    async def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+        """See `Layout.resharded`."""
+        return await threads.cpu(len(document), self.layout.resharded, key, document, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What is known of a folder of the store. ``array``: the sharded array whose chunks lie there, or below, or above it."""
+
+    array: ArrayNode | None = None
+    layouts: tuple[tuple[Layout, NodePath | None], ...] = ()
+
+    def documents(self, key: Key) -> Documents | None:
+        """How the value of ``key``, directly in the folder, is a document; None where it is none of a hierarchy that has shards."""
+        for layout, path in self.layouts:
+            found = layout.node_of_document(key)
+            if found is not None and path in (None, found):
+                return Documents(layout)
+        return None
+
+
+class ShardedArrays:
+    """Those of ``store``. What was learnt counts for ``ttl`` seconds, or until `changed` is told."""
+
+    def __init__(self, store: Store, *, ttl: float, dialects: Sequence[Dialect] | None = None) -> None:
+        counters = HierarchyCounters()
+        readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
+        self._hierarchy = Hierarchy(store, readers, counters, ttl=ttl, dialects=dialects)
+        self._lists = store.capabilities.list
+        self._told: set[NodePath] = set()
+
+    async def folder(self, prefix: Prefix) -> Folder:
+        """What is known of the folder ``prefix``. What may not be read is no array; raises the store's other errors."""
+        if prefix.startswith(APART):
+            return Folder()
+        try:
+            return await self._folder(prefix, ROOT, Prefix(""))
+        except StoreAccessDenied as error:
+            log.debug("%s: taken for no sharded array: %s", prefix, error)
+            return Folder()
+
+    def changed(self, place: Key | Prefix) -> set[Prefix]:
+        """Forget what is no longer so, now that something else lies there; where chunks lie of which a document says something else now,
+        as far as there are any."""
+        changes = self._hierarchy.changed(place, is_prefix=isinstance(place, Prefix))
+        if isinstance(place, Prefix):
+            return set()
+        return {prefix for node in changes.nodes for prefix in self._hierarchy.chunk_prefixes(node.path)}
+
+    async def _folder(self, prefix: Prefix, top: NodePath, base: Prefix) -> Folder:
+        """``base``: where chunks of an array at ``top`` lie; those of nodes below it lie in folders called like them."""
+        path, here = top, base
+        layouts: list[tuple[Layout, NodePath | None]] = []
+        for name in [*prefix[len(base) :].split("/")[:-1], None]:
+            per_node: list[tuple[Layout, NodePath | None]] = []
+            for layout in await self._hierarchy.layouts(path):
+                if layout.dialect.new_index_codecs is None:
+                    continue
+                if layout.per_node:
+                    per_node.append((layout, path))
+                elif layout.prefix == path.prefix and not base:
+                    layouts.append((layout, None))
+                    chunks = layout.chunk_prefix(path)
+                    if prefix.startswith(chunks):
+                        return await self._folder(prefix, path, chunks)
+            if name is None:
+                layouts += per_node
+            node = await self._hierarchy.node(path)
+            if isinstance(node, ArrayNode):
+                array = node if node.chunk_prefix == here and self._can_be_unsharded(node) else None
+                return Folder(array, tuple(layouts))
+            if name is None or (node is None and self._lists):
+                break
+            here = here.child(name)
+            try:
+                path = path.child(name)
+            except NameInvalid:
+                break
+        return Folder(None, tuple(layouts))
+
+    def _can_be_unsharded(self, node: ArrayNode) -> bool:
+        if node.metadata.shards and not node.metadata.can_be_unsharded and node.path not in self._told:
+            self._told.add(node.path)
+            log.warning("%s is shown with its shards: codecs behind the sharding encode each as a whole", node.path)
+        return node.metadata.can_be_unsharded

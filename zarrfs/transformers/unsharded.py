@@ -1,0 +1,398 @@
+"""A store without shards: the chunks of its sharded arrays have the keys that they would have if the arrays were not sharded.
+
+Each sharded array gets a `ShardingStore` for each of its levels of shards; everything else is passed on. Documents say what is shown:
+arrays without shards, of the same chunks and codecs. Which arrays these are, and what their documents say, is told by `ShardedArrays`.
+See docs/design/029-unsharded.md.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.shard_index_cache import ShardIndexCache
+from zarrfs.errors import KeyConflict, NotRepresentable, StoreReadOnly
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
+from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.base import Store
+from zarrfs.stores.change import Change
+from zarrfs.stores.values import Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.transformers.sharded_grid import ShardedGrid
+from zarrfs.transformers.sharding import INDEXES_NBYTES, ShardingStore
+
+# Arrays whose stores are kept, and documents whose sizes are remembered.
+_ARRAYS, _SIZES = 1024, 4096
+
+
+class Documents(Protocol):
+    """Documents with shards and without: as `zarrfs.hierarchy.sharded_arrays.Documents`."""
+
+    async def unsharded(self, key: Key, document: bytes) -> bytes: ...
+    async def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes: ...
+
+
+class Folder(Protocol):
+    """What is known of a folder: as `zarrfs.hierarchy.sharded_arrays.Folder`."""
+
+    @property
+    def array(self) -> ArrayNode | None: ...
+    def documents(self, key: Key) -> Documents | None: ...
+
+
+class Arrays(Protocol):
+    """The sharded arrays of a store: as `zarrfs.hierarchy.sharded_arrays.ShardedArrays`."""
+
+    async def folder(self, prefix: Prefix) -> Folder: ...
+    def changed(self, place: Key | Prefix) -> set[Prefix]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The chunks of a sharded array. ``grids``: of each level of shards, outermost first."""
+
+    layout: tuple[object, ...]
+    store: ShardingStore
+    grids: tuple[ShardedGrid, ...]
+
+    @property
+    def grid(self) -> ShardedGrid:
+        """That of the chunks."""
+        return self.grids[-1]
+
+    def is_chunk(self, key: Key) -> bool:
+        """Whether it is one of a chunk, inside of the grid or not."""
+        return self.grid.chunks.decode(key) is not None
+
+    def lies_inside(self, prefix: Prefix) -> bool:
+        """Whether chunk keys begin with it, and with more than the array's own prefix."""
+        return prefix != self.grid.chunks.prefix and self.grid.chunks.lead(prefix) is not None
+
+    def seen(self, change: Change) -> list[Change]:
+        """What a change behind is in front."""
+        changes = [change]
+        for grid in self.grids:
+            changes = [each for one in changes for each in grid.seen(one)]
+        return changes
+
+
+class UnshardedStore(ForwardingStore):
+    """``inner``, in which ``arrays`` are sharded, as if none was."""
+
+    def __init__(self, inner: Store, arrays: Arrays) -> None:
+        super().__init__(inner)
+        # A chunk's key is no folder in ``inner``, whatever the shards' are.
+        self.capabilities = replace(inner.capabilities, hierarchical=False)
+        self._arrays = arrays
+        self._opened: OrderedDict[Prefix, _Opened] = OrderedDict()
+        self._sizes: OrderedDict[Key, tuple[Generation, int]] = OrderedDict()
+        self._indexes = ShardIndexCache(INDEXES_NBYTES)
+        self._counters = HierarchyCounters()
+
+    # --- which is which -----------------------------------------------------------------------------------------------------
+
+    async def _place(self, key: Key) -> tuple[Store, Documents | None]:
+        """Where the value of ``key`` lies, and how it is a document."""
+        folder = await self._arrays.folder(key.parent)
+        opened = self._open(folder.array)
+        if opened is not None and opened.is_chunk(key):
+            return opened.store, None
+        return self.inner, folder.documents(key)
+
+    async def _of_prefix(self, prefix: Prefix) -> _Opened | None:
+        """The array that ``prefix`` is the folder of, or lies in."""
+        return self._open((await self._arrays.folder(prefix)).array)
+
+    def _open(self, node: ArrayNode | None) -> _Opened | None:
+        if node is None:
+            return None
+        opened, metadata = self._opened.get(node.chunk_prefix), node.metadata
+        layout = (metadata.chunk_key_encoding, metadata.grid_shape, metadata.shards)
+        if opened is None or opened.layout != layout:
+            opened = self._opened[node.chunk_prefix] = self._made(node.chunk_prefix, metadata, layout)
+            if len(self._opened) > _ARRAYS:
+                self._opened.popitem(last=False)
+        self._opened.move_to_end(node.chunk_prefix)
+        return opened
+
+    def _made(self, prefix: Prefix, metadata: ArrayMetadata, layout: tuple[object, ...]) -> _Opened:
+        store, grids = self.inner, []
+        for spec, grid_shape in metadata.bundles:
+            keys = prefix, metadata.chunk_key_encoding, grid_shape, spec
+            store = ShardingStore(store, *keys, self._indexes, self._counters)
+            grids.append(ShardedGrid.of(*keys))
+        assert isinstance(store, ShardingStore)
+        return _Opened(layout, store, tuple(grids))
+
+    def _known_over(self, place: Key | Prefix) -> _Opened | None:
+        """The array, as far as it was met, whose prefix ``place`` begins with; of several the nearest."""
+        for end in (*(n + 1 for n in range(len(place) - 1, -1, -1) if place[n] == "/"), 0):
+            if (opened := self._opened.get(Prefix(place[:end]))) is not None:
+                return opened
+        return None
+
+    # --- readable -----------------------------------------------------------------------------------------------------------
+
+    async def get(self, key: Key) -> Buffer | None:
+        store, documents = await self._place(key)
+        value = await store.get(key)
+        return value if value is None or documents is None else await documents.unsharded(key, bytes(value))
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        """The chunks of one array are got together."""
+        at: dict[Store, list[int]] = {}
+        others: list[int] = []
+        for number, (key, _) in enumerate(key_ranges):
+            store, documents = await self._place(key)
+            (others if documents is not None else at.setdefault(store, [])).append(number)
+        values: list[Buffer | None] = [None] * len(key_ranges)
+        if others:
+            wanted = [key_ranges[number] for number in others]
+            found = await Store.get_partial_values(self, wanted, if_generation=if_generation)
+            for number, value in zip(others, found, strict=True):
+                values[number] = value
+        for store, numbers in at.items():
+            found = await store.get_partial_values([key_ranges[number] for number in numbers], if_generation=if_generation)
+            for number, value in zip(numbers, found, strict=True):
+                values[number] = value
+        return values
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        store, documents = await self._place(key)
+        if documents is None:
+            return await store.get_with_stat(key, byte_range)
+        found = await self._document(key, documents)
+        if found is None:
+            return None
+        start, stop = byte_range.resolve(found[1].size)
+        return memoryview(found[0])[start:stop], found[1]
+
+    get_many = Store.get_many
+
+    async def hold(self, key: Key) -> None:
+        """None: what is held below is a shard, or a document as it is stored."""
+
+    async def data_from(self, key: Key, offset: int) -> int:
+        store, documents = await self._place(key)
+        return offset if documents is not None else await store.data_from(key, offset)
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        store, documents = await self._place(key)
+        stat = await store.stat(key)
+        if stat is None or documents is None:
+            return stat
+        known = self._sizes.get(key)
+        if known is not None and known[0] == stat.generation:
+            return stat._replace(size=known[1])
+        found = await self._document(key, documents)
+        return found[1] if found is not None else None
+
+    async def _document(self, key: Key, documents: Documents) -> tuple[bytes, KeyStat] | None:
+        """A document as it is shown."""
+        found = await self.inner.get_with_stat(key, WHOLE)
+        if found is None:
+            return None
+        shown = await documents.unsharded(key, bytes(found[0]))
+        self._sizes[key] = found[1].generation, len(shown)
+        if len(self._sizes) > _SIZES:
+            self._sizes.popitem(last=False)
+        return shown, found[1]._replace(size=len(shown))
+
+    # --- writable -----------------------------------------------------------------------------------------------------------
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        """Of a document with shards: the shards stay. Raises `StoreReadOnly` where ``value`` leaves no room for them, or has some."""
+        store, documents = await self._place(key)
+        if documents is not None:
+            value = await self._stored(key, bytes(value), documents)
+        try:
+            return await store.set(key, value, expect=expect)
+        finally:
+            self._changed(key, store)
+
+    async def _stored(self, key: Key, value: bytes, documents: Documents) -> bytes:
+        """What is to be stored so that ``value`` is shown."""
+        if await documents.unsharded(key, value) != value:
+            raise StoreReadOnly(f"{key!r}: arrays are shown without their shards here: a sharded one cannot be written", key=key)
+        stored = await self.inner.get(key)
+        if stored is None or await documents.unsharded(key, bytes(stored)) == bytes(stored):
+            return value
+        try:
+            return await documents.resharded(key, value, bytes(stored))
+        except NotRepresentable as error:
+            raise StoreReadOnly(str(error), key=key) from error
+
+    async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
+        at: dict[Store, list[tuple[Key, int, Buffer]]] = {}
+        others: list[tuple[Key, int, Buffer]] = []
+        for each in key_start_values:
+            store, documents = await self._place(each[0])
+            (others if documents is not None else at.setdefault(store, [])).append(each)
+        if others:
+            await Store.set_partial_values(self, others)
+        for store, values in at.items():
+            try:
+                await store.set_partial_values(values)
+            finally:
+                for key in dict.fromkeys(key for key, _, _ in values):
+                    self._changed(key, store)
+
+    async def copy(self, old: Key, new: Key) -> bool:
+        if all([await self._is_passed_on(key) for key in (old, new)]):
+            try:
+                return await self.inner.copy(old, new)
+            finally:
+                self._changed(new, self.inner)
+        return await Store.copy(self, old, new)
+
+    async def erase(self, key: Key) -> None:
+        await self.erase_values([key])
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        at: dict[Store, list[Key]] = {}
+        for key in keys:
+            at.setdefault((await self._place(key))[0], []).append(key)
+        for store, those in at.items():
+            try:
+                if len(those) == 1:
+                    await store.erase(those[0])
+                else:
+                    await store.erase_values(those)
+            finally:
+                for key in those:
+                    self._changed(key, store)
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        opened = await self._of_prefix(prefix)
+        try:
+            await (opened.store if opened is not None else self.inner).erase_prefix(prefix)
+        finally:
+            self._arrays.changed(prefix)
+
+    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+        at: dict[Store, list[Key | Prefix]] = {}
+        for place in places:
+            if isinstance(place, Prefix):
+                opened = await self._of_prefix(place)
+                store = opened.store if opened is not None else self.inner
+            else:
+                store, _ = await self._place(place)
+            at.setdefault(store, []).append(place)
+        for store, those in at.items():
+            await store.sync(those)
+
+    @asynccontextmanager
+    async def exclusive(self, key: Key) -> AsyncIterator[None]:
+        store, _ = await self._place(key)
+        async with store.exclusive(key):
+            yield
+
+    async def _is_passed_on(self, key: Key) -> bool:
+        store, documents = await self._place(key)
+        return store is self.inner and documents is None
+
+    def _changed(self, key: Key, store: Store) -> None:
+        if store is self.inner:
+            self._arrays.changed(key)
+
+    # --- what a file system can do ------------------------------------------------------------------------------------------
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        if not all([await self._is_passed_on(key) for key in (old, new)]):
+            raise self._unsupported("rename chunks that lie in shards, and documents")
+        try:
+            return await self.inner.rename(old, new)
+        finally:
+            self._arrays.changed(old)
+            self._arrays.changed(new)
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        """Whole arrays, and what lies beside chunks: under other names chunks would not be chunks."""
+        if old != new and (new.startswith(old) or old.startswith(new)):
+            raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
+        await self._demand_outside(old, new)
+        try:
+            return await self.inner.rename_prefix(old, new)
+        finally:
+            self._arrays.changed(old)
+            self._arrays.changed(new)
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        await self._demand_outside(one, other)
+        try:
+            await self.inner.exchange_prefixes(one, other)
+        finally:
+            self._arrays.changed(one)
+            self._arrays.changed(other)
+
+    async def _demand_outside(self, *prefixes: Prefix) -> None:
+        for prefix in prefixes:
+            opened = await self._of_prefix(prefix)
+            if opened is not None and opened.lies_inside(prefix):
+                raise self._unsupported("rename chunks that lie in shards")
+
+    async def make_prefix(self, prefix: Prefix) -> None:
+        opened = await self._of_prefix(prefix)
+        await (opened.store if opened is not None else self.inner).make_prefix(prefix)
+        self._arrays.changed(prefix)
+
+    async def remove_prefix(self, prefix: Prefix) -> None:
+        opened = await self._of_prefix(prefix)
+        await (opened.store if opened is not None else self.inner).remove_prefix(prefix)
+        self._arrays.changed(prefix)
+
+    async def set_times(self, key: Key, mtime_ns: int) -> bool:
+        store, _ = await self._place(key)
+        return await store.set_times(key, mtime_ns)
+
+    # --- listable -----------------------------------------------------------------------------------------------------------
+
+    async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        """Sizes are those of what is shown."""
+        folder = await self._arrays.folder(prefix)
+        opened = self._open(folder.array)
+        async for name, is_prefix, size, mtime_ns in (opened.store if opened is not None else self.inner).list_dir(prefix):
+            if not is_prefix and folder.documents(key := prefix.key(name)) is not None:
+                stat = await self.stat(key)
+                size = stat.size if stat is not None else size
+            yield name, is_prefix, size, mtime_ns
+
+    list_prefix = Store.list_prefix
+    peek = Store.peek
+
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        opened = await self._of_prefix(prefix)
+        return await (opened.store if opened is not None else self.inner).prefix_exists(prefix)
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        opened = await self._of_prefix(prefix)
+        return await (opened.store if opened is not None else self.inner).prefix_mtime_ns(prefix)
+
+    def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
+        """None where chunks of shards lie: no folder behind is theirs."""
+        opened = self._known_over(prefix)
+        return None if opened is not None and opened.lies_inside(prefix) else self.inner.anchor(prefix, spare=spare)
+
+    # --- change -------------------------------------------------------------------------------------------------------------
+
+    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+        """A shard's change is one of each of its chunks (`ShardedGrid.seen`); that of a document is one of all chunks of its array."""
+
+        def tell(changes: Sequence[Change]) -> None:
+            seen: list[Change] = []
+            for change in changes:
+                opened = self._known_over(change.place)
+                seen += opened.seen(change) if opened is not None else [change]
+                of_arrays = self._arrays.changed(change.place)
+                seen += [replace(change, place=prefix, kind="unknown") for prefix in of_arrays if prefix or prefix in self._opened]
+            if seen or not changes:
+                told(seen)
+
+        await self.inner.watch(tell)
