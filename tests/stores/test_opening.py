@@ -48,8 +48,10 @@ async def test_file_urls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "file:relative", "file://server/share", "file://[::1", "nosuch:place", "a\0b", "memory:|zip:", "s3://b/x.zip|zip:y"]
-    + ["memory:|unsharded:x", "memory:|unsharded:|unsharded:", "unsharded:", "x|unsharded:|zip:y"],
+    [
+        *("", "file:relative", "file://server/share", "file://[::1", "nosuch:place", "a\0b", "memory:|zip:", "s3://b/x.zip|zip:y"),
+        *("memory:|unsharded:x", "memory:|unsharded:|unsharded:", "unsharded:", "x|unsharded:|zip:y"),
+    ],
 )
 @trio_test
 async def test_what_makes_no_sense(url: str) -> None:

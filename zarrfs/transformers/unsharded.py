@@ -15,7 +15,7 @@ from typing import Protocol
 
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
-from zarrfs.errors import KeyConflict, NotRepresentable, StoreReadOnly
+from zarrfs.errors import KeyConflict, MetadataError, NotPermitted
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.anchor import Anchor
@@ -208,7 +208,7 @@ class UnshardedStore(ForwardingStore):
     # --- writable -----------------------------------------------------------------------------------------------------------
 
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
-        """Of a document with shards: the shards stay. Raises `StoreReadOnly` where ``value`` leaves no room for them, or has some."""
+        """Of a document with shards: the shards stay. Raises `NotPermitted` where ``value`` leaves no room for them, or has some."""
         store, documents = await self._place(key)
         if documents is not None:
             value = await self._stored(key, bytes(value), documents)
@@ -220,14 +220,14 @@ class UnshardedStore(ForwardingStore):
     async def _stored(self, key: Key, value: bytes, documents: Documents) -> bytes:
         """What is to be stored so that ``value`` is shown."""
         if await documents.unsharded(key, value) != value:
-            raise StoreReadOnly(f"{key!r}: arrays are shown without their shards here: a sharded one cannot be written", key=key)
+            raise NotPermitted(f"{key!r}: arrays are shown without their shards here: a sharded one cannot be written", key=key)
         stored = await self.inner.get(key)
         if stored is None or await documents.unsharded(key, bytes(stored)) == bytes(stored):
             return value
         try:
             return await documents.resharded(key, value, bytes(stored))
-        except NotRepresentable as error:
-            raise StoreReadOnly(str(error), key=key) from error
+        except MetadataError as error:
+            raise NotPermitted(f"arrays are shown without their shards here: {error}", key=key) from error
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         at: dict[Store, list[tuple[Key, int, Buffer]]] = {}

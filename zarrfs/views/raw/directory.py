@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, StoreUnsupported
-from zarrfs.keys import Prefix
+from zarrfs.keys import Key, Prefix
 from zarrfs.stores.values import DirEntry
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
@@ -163,19 +163,15 @@ class RawDirectory(OverlayDirectory):
 
     async def make_folder(self, name: str) -> Directory:
         prefix = self.prefix.child(self._new_part(name))
-        if self._store.capabilities.empty_prefixes:
-            await self._store.make_prefix(prefix)
-        else:
+        if not await self._holds(self._store.make_prefix, prefix):
             self._context.made_prefixes.add(prefix)
         return self._at(prefix)
 
     async def remove_folder(self, folder: Directory) -> None:
         assert isinstance(folder, RawDirectory)
         await folder._require_empty()
-        if self._store.capabilities.empty_prefixes:
-            await self._store.remove_prefix(folder.prefix)
-        else:
-            self._context.made_prefixes.discard(folder.prefix)
+        await self._holds(self._store.remove_prefix, folder.prefix)
+        self._context.made_prefixes.discard(folder.prefix)
         self._context.times.forget(folder.here)
 
     async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
@@ -189,13 +185,20 @@ class RawDirectory(OverlayDirectory):
         assert isinstance(old, RawValue)
         async with staging.renaming(file.ident, content), staging.unnaming(content.ident):
             async with self._context.hierarchy.live.changing_document(old.key, content.key):
-                if self._store.capabilities.rename:
-                    moved = await self._store.rename(old.key, content.key)
-                elif moved := await self._store.copy(old.key, content.key):
-                    await self._store.erase(old.key)
+                moved = await self._moved(old.key, content.key)
             if not moved:
                 raise no_such_entry(old.key)
             self._context.times.move(file.ident, content.ident)
+
+    async def _moved(self, old: Key, new: Key) -> bool:
+        """Give a value another key, in one step where the store can, there; False where there is none."""
+        if self._store.capabilities.rename:
+            with suppress(StoreUnsupported):
+                return await self._store.rename(old, new)
+        moved = await self._store.copy(old, new)
+        if moved:
+            await self._store.erase(old)
+        return moved
 
     async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
         await self._context.temporaries.move(file, content)
@@ -231,6 +234,16 @@ class RawDirectory(OverlayDirectory):
         # Where prefixes exist only through keys, a folder that loses its last key stays in this mount: its user made it.
         if self.prefix and not self._store.capabilities.hierarchical:
             self._context.made_prefixes.add(self.prefix)
+
+    async def _holds(self, change: Callable[[Prefix], Awaitable[None]], prefix: Prefix) -> bool:
+        """Make or remove an empty prefix, where the store holds such; whether it does, there."""
+        if not self._store.capabilities.empty_prefixes:
+            return False
+        try:
+            await change(prefix)
+        except StoreUnsupported:
+            return False
+        return True
 
     async def _require_empty(self) -> None:
         async for name, *_ in self.entries():

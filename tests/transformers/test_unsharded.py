@@ -1,0 +1,214 @@
+"""Stores without shards: both forms of sharding, held against the same arrays that were never sharded, and what may be written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from trio.testing import trio_test
+from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+
+from tests.support import reader_v3_2022
+from tests.support.cases import Case, cases
+from tests.support.stores import contents, fill, names
+from zarrfs.errors import GenerationMismatch, KeyUnusable, NotPermitted, StoreUnsupported
+from zarrfs.hierarchy.sharded_arrays import ShardedArrays
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.stores.base import Store
+from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import ABSENT
+from zarrfs.transformers.unsharded import UnshardedStore
+
+SHAPE, CHUNKS = (20, 11), (2, 3)
+DOCUMENT = Key("a/zarr.json")
+
+
+def unsharded(inner: Store, ttl: float = 60) -> UnshardedStore:
+    return UnshardedStore(inner, ShardedArrays(inner, ttl=ttl))
+
+
+def write(folder: Path, *, sharded: bool, how: str = "end", **array: Any) -> None:
+    """A group with an array and its consolidated copy; ``how``: the form of its shards, if it has any."""
+    group = zarr.create_group(folder, attributes={"of": "the group"})
+    array = {"shape": SHAPE, "dtype": "i4", "fill_value": 7, "attributes": {"u": [1, 2.50]}, "dimension_names": ["y", "x"]} | array
+    inner: list[Any] = [BytesCodec(), ZstdCodec(level=3)]
+    match how:
+        case "end" | "start":
+            shards = {"shape": (8, 6), "index_location": how} if sharded else None
+            made = group.create_array("a", chunks=CHUNKS, shards=shards, compressors=inner[1:], **array)
+        case "nested":
+            nested: Any = ShardingCodec(chunk_shape=CHUNKS, codecs=inner)
+            nested = ShardingCodec(chunk_shape=(4, 6), codecs=[nested], index_location="start")
+            how_stored = {"chunks": (8, 12), "serializer": nested, "compressors": None}
+            made = group.create_array("a", **(how_stored if sharded else {"chunks": CHUNKS, "compressors": inner[1:]}), **array)
+        case "transposed":
+            order = TransposeCodec(order=(1, 0))
+            nested = ShardingCodec(chunk_shape=CHUNKS[::-1], codecs=inner)
+            how_stored = {"chunks": (6, 6), "serializer": nested} if sharded else {"chunks": CHUNKS, "serializer": BytesCodec()}
+            made = group.create_array("a", filters=[order], compressors=None if sharded else inner[1:], **how_stored, **array)
+    made[3:17, 1:8] = np.arange(14 * 7).reshape(14, 7)
+    group.create_array("beside", shape=4, chunks=2, dtype="u1")[...] = 5
+    with pytest.warns(match="Consolidated"):
+        zarr.consolidate_metadata(str(folder))
+
+
+@asynccontextmanager
+async def pair(tmp_path: Path, **how: Any) -> AsyncIterator[tuple[FolderStore, UnshardedStore, dict[str, bytes]]]:
+    """A store with shards, what is shown of it, and what zarr-python stores for the same arrays without."""
+    write(tmp_path / "sharded", sharded=True, **how)
+    write(tmp_path / "plain", sharded=False, **how)
+    inner = FolderStore(str(tmp_path / "sharded"))
+    yield inner, unsharded(inner), await contents(FolderStore(str(tmp_path / "plain")))
+
+
+@pytest.mark.parametrize("how", ["end", "start", "nested", "transposed"])
+@trio_test
+async def test_it_shows_what_zarr_python_stores_without_shards(tmp_path: Path, how: str) -> None:
+    async with pair(tmp_path, how=how) as (_, store, plain):
+        shown = await contents(store)
+        documents = {key for key in plain if key.endswith("zarr.json")}
+        assert {key: value for key, value in shown.items() if key not in documents} == {
+            key: value for key, value in plain.items() if key not in documents
+        }
+        # The order of the members of codecs in a copy is zarr-python's own.
+        assert {key: json.loads(shown[key]) for key in documents} == {key: json.loads(plain[key]) for key in documents}
+        for prefix in ("", "a/", "a/c/", "a/c/3/", "beside/"):
+            for (name, is_prefix), size in (await names(store, prefix)).items():
+                if not is_prefix:
+                    stat = await store.stat(Key(prefix + name))
+                    assert stat is not None and stat.size == size == len(shown[prefix + name])
+
+
+@pytest.mark.parametrize("keys", [{"name": "default", "separator": "."}, {"name": "v2", "separator": "/"}], ids=str)
+@trio_test
+async def test_other_chunk_keys(tmp_path: Path, keys: Any) -> None:
+    async with pair(tmp_path, chunk_key_encoding=keys) as (_, store, plain):
+        assert await contents(store) == plain
+
+
+@pytest.mark.parametrize("case", cases("v3_draft2022_zarrpython") + cases("v3_draft2022_seed"), ids=lambda each: each.name)
+@pytest.mark.logs("read as its fallback")
+@trio_test
+async def test_the_transformer_of_2022(case: Case) -> None:
+    inner = MemoryStore()
+    await fill(inner, case.values)
+    shown = await contents(unsharded(inner))
+    for key, value in shown.items():
+        if key.endswith((".array.json", ".zmetadata")):
+            assert b"chunks_per_shard" not in value, key
+    if case.name.endswith("sharded"):
+        assert shown != case.values
+        before, after = reader_v3_2022.everything(case.values), reader_v3_2022.everything(shown)
+        assert before.keys() == after.keys()
+        for path, (elements, attributes) in before.items():
+            np.testing.assert_array_equal(after[path][0], elements)
+            assert after[path][1] == attributes
+
+
+@trio_test
+async def test_chunks_are_written_and_erased(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (inner, store, plain):
+        chunk, other = Key("a/c/4/1"), Key("a/c/4/2")
+        await store.erase(chunk)
+        assert await contents(store) == {key: value for key, value in plain.items() if key != chunk}
+        array: Any = zarr.open_array(tmp_path / "sharded" / "a")
+        expected = array[...]
+        assert (expected[8:10, 3:6] == 7).all()
+        generation = await store.set(chunk, plain[other], expect=ABSENT)
+        with pytest.raises(GenerationMismatch):
+            await store.set(chunk, b"", expect=ABSENT)
+        stat = await store.stat(chunk)
+        assert stat is not None and stat.generation == generation
+        expected[8:10, 3:6] = expected[8:10, 6:9]
+        np.testing.assert_array_equal(array[...], expected)
+        await store.set_partial_values([(Key("note"), 0, b"beside"), (chunk, 0, plain[chunk])])
+        assert await store.get(Key("note")) == b"beside"
+        parts = await store.get_partial_values([(chunk, WHOLE), (Key("note"), ByteRange(1, 2)), (DOCUMENT, ByteRange(0, 1))])
+        assert [bytes(part or b"") for part in parts] == [plain[chunk][: len(parts[0] or b"")], b"es", b"{"]
+        with pytest.raises(KeyUnusable, match="outside of the grid"):
+            await store.set(Key("a/c/10/0"), b"")
+        await store.erase_prefix(Prefix("a/c/"))
+        assert {key for key in await contents(inner) if key.startswith("a/")} == {DOCUMENT}
+        await store.erase_prefix(Prefix("a/"))
+        assert {key.partition("/")[0] for key in await contents(store)} == {"zarr.json", "beside", "note"}
+
+
+@trio_test
+async def test_a_document_is_edited_around_the_shards(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (inner, store, plain):
+        for key in (DOCUMENT, Key("zarr.json")):
+            before = (await contents(inner))[key]
+            edited = plain[key].replace(b"2.50", b"2.75").replace(b"2.5", b"2.75").replace(b"the group", b"others")
+            assert edited != plain[key]
+            await store.set(key, edited)
+            assert await store.get(key) == edited
+            after = (await contents(inner))[key]
+            assert after == before.replace(b"2.5", b"2.75").replace(b"the group", b"others")
+        assert zarr.open_array(tmp_path / "sharded" / "a").shards == (8, 6)
+
+
+@trio_test
+async def test_what_a_document_cannot_say_without_shards_is_refused(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (inner, store, plain):
+        before = await contents(inner)
+        for value in (
+            before[DOCUMENT],
+            plain[DOCUMENT].replace(b'"level": 3', b'"level": 4'),
+            json.dumps(
+                json.loads(plain[DOCUMENT]) | {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 1]}}}
+            ).encode(),
+            b"no document",
+        ):
+            assert value != plain[DOCUMENT]
+            with pytest.raises(NotPermitted, match=r"shards"):
+                await store.set(DOCUMENT, value)
+        with pytest.raises(NotPermitted, match="sharded one cannot be written"):
+            await store.set(Key("new/zarr.json"), before[DOCUMENT])
+        for old, new in ((DOCUMENT, Key("b/zarr.json")), (Key("a/c/2/1"), Key("b/c/0/0"))):
+            with pytest.raises(StoreUnsupported):
+                await store.rename(old, new)
+        with pytest.raises(StoreUnsupported):
+            await store.rename_prefix(Prefix("a/c/"), Prefix("b/c/"))
+        assert await contents(inner) == before
+
+
+@trio_test
+async def test_arrays_are_moved_with_their_shards(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (_, store, plain):
+        assert await store.rename_prefix(Prefix("a/"), Prefix("g/b/"))
+        moved = {key.replace("a/", "g/b/", 1) if key.startswith("a/") else key for key in plain}
+        assert set(await contents(store)) == moved
+        assert await store.get(Key("g/b/c/4/1")) == plain["a/c/4/1"]
+
+
+@trio_test
+async def test_arrays_that_others_make_and_change_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "sharded").mkdir()
+    store = unsharded(FolderStore(str(tmp_path / "sharded")), ttl=0)
+    assert await contents(store) == {}
+    write(tmp_path / "sharded", sharded=True)
+    write(tmp_path / "plain", sharded=False)
+    assert await contents(store) == await contents(FolderStore(str(tmp_path / "plain")))
+    for folder in ("sharded", "plain"):
+        array: Any = zarr.open_array(tmp_path / folder / "a")
+        array.resize((8, 6))
+        array[...] = 3
+    assert await contents(store) == await contents(FolderStore(str(tmp_path / "plain")))
+
+
+@pytest.mark.logs("shown with its shards")
+@trio_test
+async def test_shards_that_are_encoded_as_a_whole_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    codec = ShardingCodec(chunk_shape=CHUNKS, codecs=[BytesCodec()])
+    array: Any = zarr.create_array(tmp_path, shape=SHAPE, chunks=(8, 6), dtype="i4", serializer=codec, compressors=[GzipCodec()])
+    array[...] = 1
+    inner = FolderStore(str(tmp_path))
+    assert await contents(unsharded(inner)) == await contents(inner)
+    assert "shown with its shards" in caplog.text
