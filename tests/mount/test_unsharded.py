@@ -102,6 +102,21 @@ def test_attributes_are_edited_and_chunks_are_not_cut_otherwise(store: Path) -> 
     assert json.loads((store / "a" / "zarr.json").read_bytes()) == before | {"attributes": {"unit": "km"}}
 
 
+def test_arrays_are_moved_copied_and_removed(store: Path, tmp_path: Path) -> None:
+    with mounted(f"{store}|unsharded:") as mount:
+        raw = mount.path / "raw"
+        (raw / "a").rename(raw / "b")
+        assert zarr.open_array(store / "b").shards == (4, 6)
+        run("cp", "-r", raw / "b", raw / "copy")
+        for name in ("b", "copy"):
+            array: Any = zarr.open_array(store / name)
+            np.testing.assert_array_equal(array[:14], ELEMENTS[:14])
+        assert array.shards is None
+        shutil.rmtree(raw / "b")
+        run("rm", "-r", raw / "copy")
+    assert os.listdir(store) == ["zarr.json"]
+
+
 def test_arrays_that_another_program_makes_and_changes(store: Path, plain: Path) -> None:
     with mounted(f"{store}|unsharded:", "--metadata-ttl", "0") as mount:
         raw = mount.path / "raw"

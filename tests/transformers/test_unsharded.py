@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import trio
 import zarr
 from trio.testing import trio_test
 from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
@@ -21,9 +22,11 @@ from zarrfs.errors import GenerationMismatch, KeyUnusable, NotPermitted, StoreUn
 from zarrfs.hierarchy.sharded_arrays import ShardedArrays
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
+from zarrfs.stores.change import Change
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.values import ABSENT
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.unsharded import UnshardedStore
 
 SHAPE, CHUNKS = (20, 11), (2, 3)
@@ -212,3 +215,39 @@ async def test_shards_that_are_encoded_as_a_whole_stay(tmp_path: Path, caplog: p
     inner = FolderStore(str(tmp_path))
     assert await contents(unsharded(inner)) == await contents(inner)
     assert "shown with its shards" in caplog.text
+
+
+@trio_test
+async def test_what_others_change_is_told_of_what_is_shown(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (inner, _, plain):
+        told: list[Change] = []
+
+        class Telling(ForwardingStore):
+            async def watch(self, tell: Callable[[Sequence[Change]], None]) -> None:
+                tell([])
+                tell([Change(Key("a/c/1/0"), "set", behind=True), Change(Key("zarr.json"), "set", behind=True)])
+                tell([Change(Key("beside/c/1"), "erase", behind=True), Change(DOCUMENT, "set", behind=True)])
+                tell([Change(Key("a/c/9/9"), "set", behind=True), Change(Prefix("a/c/1/"), "unknown", behind=True)])
+
+        store = unsharded(Telling(inner))
+        assert await contents(store) == plain
+        await store.watch(told.extend)
+        chunks = [Key(f"a/c/{row}/{column}") for row in range(4, 8) for column in range(2)]
+        below = sorted({Prefix("a/c/1/"), *(Prefix(f"a/c/{row}/") for row in range(4, 8))})
+        places: list[tuple[str, str]] = [*((chunk, "unknown") for chunk in chunks), ("zarr.json", "set")]
+        places += [("beside/c/1", "erase"), (DOCUMENT, "set"), ("a/", "unknown"), *((prefix, "unknown") for prefix in below)]
+        assert [(change.place, change.kind) for change in told] == places
+        assert all(change.behind for change in told)
+
+
+@trio_test
+async def test_whoever_holds_a_chunk_sets_it_when_its_array_was_resized_meanwhile(tmp_path: Path) -> None:
+    write(tmp_path, sharded=True, how="nested")
+    store, chunk = unsharded(FolderStore(str(tmp_path)), ttl=0), Key("a/c/4/1")
+    async with store.exclusive(chunk):
+        value = await store.get(chunk)
+        assert value is not None
+        zarr.open_array(tmp_path / "a").resize((40, 11))
+        with trio.fail_after(30):
+            await store.set(chunk, value)
+    assert (await contents(store))[chunk] == value

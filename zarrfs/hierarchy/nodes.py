@@ -141,9 +141,10 @@ class Hierarchy:
         layout = self._roots.layout_of(node) if node is not None else None
         return layout.listing_prefix(path) if layout is not None else path.prefix
 
-    def chunk_prefixes(self, path: NodePath) -> set[Prefix]:
-        """Where, in the layouts that are known by now, the chunks of an array at ``path`` lie."""
-        return {layout.chunk_prefix(path) for layout in self._roots.known if layout.holds(path)}
+    def shard_prefixes(self, path: NodePath) -> set[Prefix]:
+        """Where shards of an array at ``path`` would lie, in each layout that has shards and is known by now."""
+        layouts = (layout for layout in self._roots.known if layout.dialect.new_index_codecs is not None)
+        return {layout.chunk_prefix(path) for layout in layouts if layout.holds(path)}
 
     def new_layout(self, dialect: str) -> Layout | None:
         """A layout of a dialect with its root at that of the store, where there is none; None for a name that is not known."""

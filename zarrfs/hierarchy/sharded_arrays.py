@@ -86,7 +86,7 @@ class ShardedArrays:
         changes = self._hierarchy.changed(place, is_prefix=isinstance(place, Prefix))
         if isinstance(place, Prefix):
             return set()
-        return {prefix for node in changes.nodes for prefix in self._hierarchy.chunk_prefixes(node.path)}
+        return {prefix for node in changes.nodes for prefix in self._hierarchy.shard_prefixes(node.path)}
 
     async def _folder(self, prefix: Prefix, top: NodePath, base: Prefix) -> Folder:
         """``base``: where chunks of an array at ``top`` lie; those of nodes below it lie in folders called like them."""

@@ -41,16 +41,15 @@ from zarrfs.transformers.shard_listing import ShardListing
 from zarrfs.transformers.sharded_grid import ShardedGrid
 
 INDEXES_NBYTES = 16 * 1024 * 1024
-# Shards that one operation handles concurrently.
-_WIDTH = 16
+_WIDTH = 16  # Shards that one operation handles concurrently.
 
 
 @dataclass(slots=True, eq=False)
 class _Hold:
-    """A lock on a shard. ``lasts`` is False once released: a context that inherited this may outlive the lock."""
+    """A lock on a shard, whatever store its chunks are seen in. ``lasts`` is False once released: a context may outlive the lock."""
 
-    store: ShardingStore
-    shard: Coords
+    inner: Store
+    key: Key
     lasts: bool = True
 
 
@@ -262,11 +261,12 @@ class ShardingStore(ForwardingStore):
     @asynccontextmanager
     async def _held(self, shard: Coords) -> AsyncIterator[None]:
         """Lock a shard: only this context, and tasks started in it, can change it."""
-        if any(hold.lasts and hold.store is self and hold.shard == shard for hold in _holds.get()):
+        key = self._grid.shards.key(shard)
+        if any(hold.lasts and hold.inner is self.inner and hold.key == key for hold in _holds.get()):
             yield
             return
-        async with self.inner.exclusive(self._grid.shards.key(shard)):
-            hold = _Hold(self, shard)
+        async with self.inner.exclusive(key):
+            hold = _Hold(self.inner, key)
             _holds.set((*_holds.get(), hold))
             try:
                 yield

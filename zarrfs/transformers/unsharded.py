@@ -15,7 +15,7 @@ from typing import Protocol
 
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
-from zarrfs.errors import KeyConflict, MetadataError, NotPermitted
+from zarrfs.errors import KeyConflict, MetadataError, NotPermitted, PrefixNotEmpty
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.anchor import Anchor
@@ -344,9 +344,26 @@ class UnshardedStore(ForwardingStore):
         self._arrays.changed(prefix)
 
     async def remove_prefix(self, prefix: Prefix) -> None:
+        """With the empty ones that shards have left behind below it, which nobody sees."""
         opened = await self._of_prefix(prefix)
-        await (opened.store if opened is not None else self.inner).remove_prefix(prefix)
-        self._arrays.changed(prefix)
+        lead = opened.grid.chunks.lead(prefix) if opened is not None else None
+        try:
+            if opened is None or lead is None:
+                await self.inner.remove_prefix(prefix)
+            elif lead:
+                await opened.store.remove_prefix(prefix)
+            elif await self.peek(prefix, 1):
+                raise PrefixNotEmpty(f"{prefix!r} is not empty", key=prefix)
+            else:
+                await self._remove_empty(prefix)
+        finally:
+            self._arrays.changed(prefix)
+
+    async def _remove_empty(self, prefix: Prefix) -> None:
+        for name, is_prefix, _, _ in [entry async for entry in self.inner.list_dir(prefix)]:
+            if is_prefix:
+                await self._remove_empty(prefix.child(name))
+        await self.inner.remove_prefix(prefix)
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:
         store, _ = await self._place(key)
@@ -390,8 +407,9 @@ class UnshardedStore(ForwardingStore):
             for change in changes:
                 opened = self._known_over(change.place)
                 seen += opened.seen(change) if opened is not None else [change]
-                of_arrays = self._arrays.changed(change.place)
-                seen += [replace(change, place=prefix, kind="unknown") for prefix in of_arrays if prefix or prefix in self._opened]
+                for prefix in self._arrays.changed(change.place):
+                    if self._opened.pop(prefix, None) is not None or prefix:
+                        seen.append(replace(change, place=prefix, kind="unknown"))
             if seen or not changes:
                 told(seen)
 
