@@ -226,8 +226,8 @@ async def test_what_others_change_is_told_of_what_is_shown(tmp_path: Path) -> No
             async def watch(self, tell: Callable[[Sequence[Change]], None]) -> None:
                 tell([])
                 tell([Change(Key("a/c/1/0"), "set", behind=True), Change(Key("zarr.json"), "set", behind=True)])
-                tell([Change(Key("beside/c/1"), "erase", behind=True), Change(DOCUMENT, "set", behind=True)])
                 tell([Change(Key("a/c/9/9"), "set", behind=True), Change(Prefix("a/c/1/"), "unknown", behind=True)])
+                tell([Change(Key("beside/c/1"), "erase", behind=True), Change(DOCUMENT, "set", behind=True)])
 
         store = unsharded(Telling(inner))
         assert await contents(store) == plain
@@ -235,7 +235,7 @@ async def test_what_others_change_is_told_of_what_is_shown(tmp_path: Path) -> No
         chunks = [Key(f"a/c/{row}/{column}") for row in range(4, 8) for column in range(2)]
         below = sorted({Prefix("a/c/1/"), *(Prefix(f"a/c/{row}/") for row in range(4, 8))})
         places: list[tuple[str, str]] = [*((chunk, "unknown") for chunk in chunks), ("zarr.json", "set")]
-        places += [("beside/c/1", "erase"), (DOCUMENT, "set"), ("a/", "unknown"), *((prefix, "unknown") for prefix in below)]
+        places += [*((prefix, "unknown") for prefix in below), ("beside/c/1", "erase"), (DOCUMENT, "set"), ("a/", "unknown")]
         assert [(change.place, change.kind) for change in told] == places
         assert all(change.behind for change in told)
 
