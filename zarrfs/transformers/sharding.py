@@ -1,7 +1,6 @@
 """The sharding storage transformer: chunk keys in front, shard keys in the inner store.
 
-Source: v3 core 2022, "Sharding storage transformer (version 1.0)", built on `zarrfs.arrays.sharded`, which implements shards.
-docs/design/008-shards.md decides what the text leaves open or states wrongly:
+Source: v3 core 2022, "Sharding storage transformer (version 1.0)". docs/design/008-shards.md decides what it leaves open:
 
 * Keys below the grid's prefix that match its chunk key encoding are translated. Those outside the grid read as absent, cannot be set,
   and hide the keys of the same name in the inner store. All other keys pass through.
@@ -46,10 +45,9 @@ _WIDTH = 16  # Shards that one operation handles concurrently.
 
 @dataclass(slots=True, eq=False)
 class _Hold:
-    """A lock on a shard, whatever store its chunks are seen in. ``lasts`` is False once released: a context may outlive the lock."""
+    """A lock on the shard ``of`` (owner, store, key). ``lasts`` is False once released: a context may outlive the lock."""
 
-    inner: Store
-    key: Key
+    of: tuple[object, Store, Key]
     lasts: bool = True
 
 
@@ -60,7 +58,7 @@ class ShardingStore(ForwardingStore):
     """Chunks of a grid of ``grid_shape``, each under its own key, stored in the shards of ``inner`` that ``spec`` describes.
 
     A key is ``prefix`` followed by the ``encoding`` of coordinates: of a chunk here, of a shard in ``inner``, which may be another
-    transformer. A caller must not hold `Store.exclusive` of a shard's key in ``inner`` while it writes a chunk of it through this store.
+    transformer. Only ``owner`` (default: this store) may hold `Store.exclusive` of a shard's key while it writes a chunk of it.
     """
 
     def __init__(
@@ -72,8 +70,10 @@ class ShardingStore(ForwardingStore):
         spec: ShardSpec,
         indexes: ShardIndexCache | None = None,
         counters: HierarchyCounters | None = None,
+        owner: object = None,
     ) -> None:
         super().__init__(inner)
+        self._owner = owner or self
         # A chunk's key is never a directory in ``inner``, even if shards have directories.
         self.capabilities = replace(self.capabilities, hierarchical=False)
         self._grid = ShardedGrid.of(prefix, encoding, grid_shape, spec)
@@ -261,12 +261,12 @@ class ShardingStore(ForwardingStore):
     @asynccontextmanager
     async def _held(self, shard: Coords) -> AsyncIterator[None]:
         """Lock a shard: only this context, and tasks started in it, can change it."""
-        key = self._grid.shards.key(shard)
-        if any(hold.lasts and hold.inner is self.inner and hold.key == key for hold in _holds.get()):
+        of = (self._owner, self.inner, self._grid.shards.key(shard))
+        if any(hold.lasts and hold.of == of for hold in _holds.get()):
             yield
             return
-        async with self.inner.exclusive(key):
-            hold = _Hold(self.inner, key)
+        async with self.inner.exclusive(of[2]):
+            hold = _Hold(of)
             _holds.set((*_holds.get(), hold))
             try:
                 yield

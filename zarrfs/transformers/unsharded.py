@@ -124,7 +124,7 @@ class UnshardedStore(ForwardingStore):
         store, grids = self.inner, []
         for spec, grid_shape in metadata.bundles:
             keys = prefix, metadata.chunk_key_encoding, grid_shape, spec
-            store = ShardingStore(store, *keys, self._indexes, self._counters)
+            store = ShardingStore(store, *keys, self._indexes, self._counters, owner=self)
             grids.append(ShardedGrid.of(*keys))
         assert isinstance(store, ShardingStore)
         return _Opened(layout, store, tuple(grids))
