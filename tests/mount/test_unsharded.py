@@ -135,3 +135,19 @@ def test_info_and_check(store: Path) -> None:
     assert told.returncode == 0 and "chunks (2, 3)" in told.stdout and "shards (" not in told.stdout
     refused = zarrfs("info", f"{store}|unsharded:a")
     assert refused.returncode != 0 and "the layer unsharded: has no path" in refused.stderr
+
+
+def test_edits_in_other_views_keep_shards_in_every_copy_of_the_document(store: Path) -> None:
+    with pytest.warns(match="Consolidated"):
+        zarr.consolidate_metadata(str(store))
+    with mounted(f"{store}|unsharded:") as mount:
+        (mount.path / "chunks" / "a" / ".zattrs").write_text('{"unit": "km"}')
+        array = np.load(mount.path / "npy" / "a.npy", mmap_mode="r+")
+        array[5:9] = 3
+        array.flush()
+        del array
+    for consolidated in (True, False):
+        stored: Any = zarr.open_group(store, mode="r", use_consolidated=consolidated)["a"]
+        assert stored.shards == (4, 6) and dict(stored.attrs) == {"unit": "km"}
+        assert (stored[5:9] == 3).all()
+        np.testing.assert_array_equal(stored[9:14], ELEMENTS[9:14])

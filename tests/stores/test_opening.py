@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from zarrfs.errors import StoreNotFound, UsageError
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import open_store
-from zarrfs.stores.urls import local_path
+from zarrfs.stores.urls import absolute, local_path, parse
 
 
 @trio_test
@@ -74,3 +75,13 @@ async def test_what_is_not_there(tmp_path: Path) -> None:
 def test_local_path_follows_links(tmp_path: Path) -> None:
     os.symlink("real", tmp_path / "link")
     assert local_path(f"{tmp_path}/link/x.zarr") == str(tmp_path / "real" / "x.zarr")
+
+
+@pytest.mark.parametrize("url", ["x.zarr", "x.zip|zip:a/b", "zip:x.zip", "x.zip|zip:y.zip|zip:a", "memory:"])
+def test_the_layer_without_shards_is_the_last_one(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    over = parse(f"{url}|unsharded:")
+    assert over == replace(parse(url), unsharded=True) and not parse(url).unsharded
+    assert absolute(f"{url}|unsharded:") == f"{absolute(url)}|unsharded:"
+    (tmp_path / "x|unsharded:").mkdir()
+    assert not parse("x|unsharded:").unsharded

@@ -499,3 +499,11 @@ async def test_two_levels_of_shards() -> None:
     inner.counters.set = 0
     await store.set_partial_values([(chunk(0, 0), 0, b"-"), (chunk(1, 0), 0, b"-")])
     assert inner.counters.set == 1
+
+
+@trio_test
+async def test_no_shard_is_held_in_place_of_a_chunk(tmp_path: Path) -> None:
+    inner = FolderStore(str(tmp_path))
+    store = sharded(inner)
+    await store.set(chunk(0, 0), b"chunk")
+    assert await store.hold(chunk(0, 0)) is None
