@@ -251,3 +251,12 @@ async def test_whoever_holds_a_chunk_sets_it_when_its_array_was_resized_meanwhil
         with trio.fail_after(30):
             await store.set(chunk, value)
     assert (await contents(store))[chunk] == value
+
+
+@trio_test
+async def test_times_of_folders_are_told_alike_by_listing_and_looking_up(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (_, store, _):
+        for prefix in map(Prefix, ("", "a/", "a/c/", "beside/", "beside/c/")):
+            async for name, is_prefix, _, mtime_ns in store.list_dir(prefix):
+                if is_prefix:
+                    assert await store.prefix_mtime_ns(prefix.child(name)) == mtime_ns

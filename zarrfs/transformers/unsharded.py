@@ -389,8 +389,10 @@ class UnshardedStore(ForwardingStore):
         return await (opened.store if opened is not None else self.inner).prefix_exists(prefix)
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        """Of an array's own prefix that of the folder behind, as listings above it tell."""
         opened = await self._of_prefix(prefix)
-        return await (opened.store if opened is not None else self.inner).prefix_mtime_ns(prefix)
+        is_beside = opened is None or not opened.lies_inside(prefix)
+        return await self.inner.prefix_mtime_ns(prefix) if is_beside else None
 
     def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
         """None where chunks of shards lie: no folder behind is theirs."""
