@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from tests.support.arrays import reading
 from tests.support.length import tries
 from tests.support.plugged import offer, plugged
-from tests.support.stores import fill
-from tests.support.unequal_chunks import GRIDS, UnequalExample, unequal_examples
+from tests.support.stores import contents
+from tests.support.unequal_chunks import GRIDS, UnequalExample, store_with, unequal_examples
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.stores.memory import MemoryStore
 
 LIMITS = st.sampled_from([0, 4096, 3 * 4096, 1 << 20])
 
@@ -29,21 +28,6 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     offer(folder, GRIDS)
     with plugged(folder):
         yield
-
-
-async def store_with(example: UnequalExample) -> MemoryStore:
-    store = MemoryStore()
-    await fill(store, dict(example.values("a")))
-    return store
-
-
-async def values_of(store: MemoryStore) -> dict[str, bytes]:
-    found = {}
-    for key in [key async for key in store.list()]:
-        value = await store.get(key)
-        assert value is not None
-        found[str(key)] = bytes(value)
-    return found
 
 
 @tries(100)
@@ -121,7 +105,7 @@ def test_any_writes_are_stored(example: UnequalExample, budget: int, fortran: bo
                 assert bytes(await writer.read(0, size)) == expected
         await (writer.publish_whole() if is_new else writer.publish())
         await writer.aclose()
-        stored = example.stored_in(await values_of(store), "a")
+        stored = example.stored_in(await contents(store), "a")
         assert stored.tolist() == np.frombuffer(expected, "<i4").reshape(example.shape, order=order).tolist()
 
     trio.run(main)
@@ -141,7 +125,7 @@ def test_equal_neighbours_become_dirty_together() -> None:
         assert len({id(chunk.run) for coords in writer.dirty if (chunk := writer._dirty.get(coords)) is not None}) == 2
         await writer.publish()
         await writer.aclose()
-        assert (example.stored_in(await values_of(store), "a") == new).all()
+        assert (example.stored_in(await contents(store), "a") == new).all()
         assert r.counters.chunks_decoded == 0
 
     trio.run(main)

@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, trio_test
 
+from tests.hierarchy.test_amending import ARRAY3
 from tests.support.arrays import Reading, reading
 from tests.support.stores import fill
 from tests.support.trees import read, tree_over, write
@@ -19,17 +20,6 @@ from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.observed import ObservedStore
 
-ARRAY: dict[str, Any] = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [4],
-    "data_type": "uint8",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-    "fill_value": 0,
-    "codecs": [{"name": "bytes"}],
-    "attributes": {"units": "old"},
-}
 NAMES = [f"a{number:03}" for number in range(300)]
 PATHS = [ROOT, *(NodePath(f"/{name}") for name in NAMES)]
 
@@ -41,7 +31,7 @@ def group(members: dict[str, Any], **attributes: Any) -> bytes:
     ).encode()
 
 
-VALUES = {"zarr.json": group(dict.fromkeys(NAMES, ARRAY)), **{f"{name}/zarr.json": json.dumps(ARRAY).encode() for name in NAMES}}
+VALUES = {"zarr.json": group(dict.fromkeys(NAMES, ARRAY3)), **{f"{name}/zarr.json": json.dumps(ARRAY3).encode() for name in NAMES}}
 
 
 async def made(values: dict[str, bytes]) -> tuple[Reading, ObservedStore]:
@@ -83,7 +73,7 @@ def test_an_edit_of_the_root_forgets_no_node_that_has_its_own_document(measured:
     async def test() -> None:
         r, store = await made(VALUES)
         measured.clear()
-        await store.set(Key("zarr.json"), group(dict.fromkeys(NAMES, ARRAY), title="new"))
+        await store.set(Key("zarr.json"), group(dict.fromkeys(NAMES, ARRAY3), title="new"))
         parsed, requests = await look(r)
         assert parsed == 1
         # The root is read as what tells the layouts, and as a node.
@@ -119,14 +109,14 @@ def test_a_large_root_is_measured_once_for_all_dialects(measured: list[int]) -> 
     trio.run(test)
 
 
-LOST = {"zarr.json": group(dict.fromkeys(NAMES, ARRAY)), **{f"{name}/c/0": bytes(2) for name in NAMES}}
+LOST = {"zarr.json": group(dict.fromkeys(NAMES, ARRAY3)), **{f"{name}/c/0": bytes(2) for name in NAMES}}
 
 
 @trio_test
 async def test_of_nodes_that_are_read_from_the_copy_those_are_forgotten_of_which_it_says_something_else() -> None:
     r, store = await made(LOST)
-    other = ARRAY | {"shape": [6]}
-    await store.set(Key("zarr.json"), group({**dict.fromkeys(NAMES, ARRAY), "a007": other}))
+    other = ARRAY3 | {"shape": [6]}
+    await store.set(Key("zarr.json"), group({**dict.fromkeys(NAMES, ARRAY3), "a007": other}))
     parsed, _ = await look(r)
     assert parsed == 2
     node = await r.hierarchy.node(NodePath("/a007"))
@@ -139,8 +129,8 @@ async def test_a_node_comes_with_the_copy_and_goes_with_it() -> None:
     path = NodePath("/late")
     await store.set(Key("late/c/0"), bytes(2))
     assert await r.hierarchy.node(path) is None
-    members = dict.fromkeys(NAMES, ARRAY)
-    await store.set(Key("zarr.json"), group({**members, "late": ARRAY}))
+    members = dict.fromkeys(NAMES, ARRAY3)
+    await store.set(Key("zarr.json"), group({**members, "late": ARRAY3}))
     assert isinstance(await r.hierarchy.node(path), ArrayNode)
     await store.set(Key("zarr.json"), group(members))
     assert await r.hierarchy.node(path) is None

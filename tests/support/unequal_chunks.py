@@ -20,10 +20,12 @@ from typing import Any, ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.support.stores import fill
 from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v3.grids.base import GridForm
 from zarrfs.errors import MetadataError
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
+from zarrfs.stores.memory import MemoryStore
 
 GRIDS = {"zarrfs.dialects.v3.grids": "tests.support.unequal_chunks:PLUGIN"}
 """For `tests.support.plugged.offer`."""
@@ -176,3 +178,10 @@ def unequal_examples(draw: st.DrawFn, max_ndim: int = 3, max_extent: int = 9) ->
     example = UnequalExample(shape, tuple(draw(unequal_edges(extent)) for extent in shape))
     missing = draw(st.frozensets(st.sampled_from(example.coords), max_size=4)) if example.coords else frozenset()
     return UnequalExample(shape, example.edges, missing)
+
+
+async def store_with(example: UnequalExample) -> MemoryStore:
+    """A store that holds ``example`` as its array ``a``."""
+    store = MemoryStore()
+    await fill(store, dict(example.values("a")))
+    return store

@@ -16,9 +16,9 @@ from trio.testing import trio_test
 
 from tests.support.length import tries
 from tests.support.plugged import offer, plugged
-from tests.support.stores import fill
+from tests.support.stores import contents
 from tests.support.trees import listing, load, names, read, tree_over, walk, write
-from tests.support.unequal_chunks import GRIDS, UnequalExample, unequal_examples
+from tests.support.unequal_chunks import GRIDS, UnequalExample, store_with, unequal_examples
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ContentInvalid, FileTooLarge, NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
@@ -37,16 +37,6 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-async def store_with(example: UnequalExample) -> MemoryStore:
-    store = MemoryStore()
-    await fill(store, dict(example.values("a")))
-    return store
-
-
-async def values_of(store: MemoryStore) -> dict[str, bytes]:
-    return {str(key): bytes(await store.get(key) or b"") for key in [key async for key in store.list()]}
-
-
 def chunk_name(coords: tuple[int, ...]) -> str:
     return "/".join(["zarr3/a/c", *map(str, coords)])
 
@@ -57,7 +47,7 @@ async def test_every_view_shows_it() -> None:
         assert (await load(tree, "npy/a.npy")).tolist() == EXAMPLE.elements.tolist()
         document = json.loads(await read(tree, "zarr3/a/zarr.json"))
         assert document["chunk_grid"] == EXAMPLE.document["chunk_grid"]
-        values = await values_of(store)
+        values = await contents(store)
         for row in ("0", "1", "2"):
             sizes = {name: entry[2] for name, entry in (await listing(tree, f"zarr3/a/c/{row}")).items()}
             assert sizes == {key.rpartition("/")[2]: len(values[key]) for key in values if key.startswith(f"a/c/{row}/")}
@@ -85,7 +75,7 @@ async def test_a_chunk_file_has_the_size_of_its_own_chunk() -> None:
             await write(tree, name, chunk.tobytes())
             elements[EXAMPLE.box(coords)] = 100 + sum(coords)
         assert (await load(tree, "npy/a.npy")).tolist() == elements.tolist()
-        assert EXAMPLE.stored_in(await values_of(store), "a").tolist() == elements.tolist()
+        assert EXAMPLE.stored_in(await contents(store), "a").tolist() == elements.tolist()
         for outside in ((3, 0), (0, 4)):
             with pytest.raises(NoSuchEntry):
                 await walk(tree, chunk_name(outside))
@@ -97,13 +87,13 @@ async def test_saving_over_it_keeps_the_grid() -> None:
         new = (np.arange(42) * 3).astype("<i4").reshape(7, 6)
         await write(tree, "npy/a.npy", npy(new))
         assert (await load(tree, "npy/a.npy")).tolist() == new.tolist()
-        values = await values_of(store)
+        values = await contents(store)
         assert json.loads(values["a/zarr.json"])["chunk_grid"] == EXAMPLE.document["chunk_grid"]
         assert EXAMPLE.stored_in(values, "a").tolist() == new.tolist()
         # Of another shape it is an array like any new one.
         await write(tree, "npy/a.npy", npy(other := np.ones((3, 5), "<i4")))
         assert (await load(tree, "npy/a.npy")).tolist() == other.tolist()
-        assert json.loads((await values_of(store))["a/zarr.json"])["chunk_grid"]["name"] == "regular"
+        assert json.loads((await contents(store))["a/zarr.json"])["chunk_grid"]["name"] == "regular"
 
 
 @tries(60)
@@ -136,7 +126,7 @@ def test_any_writes_through_npy_and_chunk_files_are_seen_everywhere(example: Une
                     elements[example.box(coords)] = chunk.flat[0]
                     await write(tree, chunk_name(coords), chunk.tobytes())
                 assert (await read(tree, "npy/a.npy"))[header:] == expected
-            stored = example.stored_in(await values_of(store), "a")
+            stored = example.stored_in(await contents(store), "a")
             assert stored.tobytes() == expected
 
     trio.run(main)
@@ -156,7 +146,7 @@ async def test_it_grows_and_shrinks_by_its_document() -> None:
         expected[7:8] = -1
         expected[:7] = EXAMPLE.elements
         assert (await load(tree, "npy/a.npy")).tolist() == expected.tolist()
-        assert json.loads((await values_of(store))["a/zarr.json"])["chunk_grid"]["configuration"]["edges"] == [
+        assert json.loads((await contents(store))["a/zarr.json"])["chunk_grid"]["configuration"]["edges"] == [
             [3, 1, 4, 4],
             [1, 2, 2, 2],
         ]
@@ -165,7 +155,7 @@ async def test_it_grows_and_shrinks_by_its_document() -> None:
         assert (await load(tree, "npy/a.npy")).tolist() == expected.tolist()
         await write(tree, "zarr3/a/zarr.json", json.dumps(grown | {"shape": [4, 5]}).encode())
         assert (await load(tree, "npy/a.npy")).tolist() == expected[:4, :5].tolist()
-        values = await values_of(store)
+        values = await contents(store)
         assert json.loads(values["a/zarr.json"])["chunk_grid"] == grown["chunk_grid"]
         assert {key for key in values if key.startswith(("a/c/2", "a/c/3"))} == set()
 
@@ -174,14 +164,14 @@ async def test_it_grows_and_shrinks_by_its_document() -> None:
 @trio_test
 async def test_another_grid_is_refused() -> None:
     async with tree_over(store := await store_with(EXAMPLE)) as tree:
-        before = await values_of(store)
+        before = await contents(store)
         document = json.loads(await read(tree, "zarr3/a/zarr.json"))
         other = json.loads(json.dumps(document))
         other["chunk_grid"]["configuration"]["edges"][0] = [4, 4]
         for wrong in (other, document | {"shape": [9, 6]}):
             with pytest.raises(ContentInvalid):
                 await write(tree, "zarr3/a/zarr.json", json.dumps(wrong).encode())
-        assert await values_of(store) == before
+        assert await contents(store) == before
 
 
 @trio_test
@@ -192,7 +182,7 @@ async def test_an_array_is_made_with_it() -> None:
         await mkdir(tree, "zarr3/a", "c")
         await mkdir(tree, "zarr3/a/c", "2")
         await write(tree, chunk_name((2, 1)), np.full((4, 2), 5, "<i4").tobytes())
-        values = await values_of(store)
+        values = await contents(store)
         assert json.loads(values["a/zarr.json"])["chunk_grid"] == EXAMPLE.document["chunk_grid"]
         assert len(values["a/c/2/1"]) == 32
         assert (await load(tree, "npy/a.npy"))[4:, 1:3].tolist() == [[5, 5]] * 3

@@ -10,9 +10,10 @@ from zarrfs.dialects.base import Layout
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.revising import Change, put_each, revise
 from zarrfs.hierarchy.stored_documents import weight
-from zarrfs.keys import Key, NodePath
+from zarrfs.keys import ByteRange, Key, NodePath
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
+from zarrfs.stores.values import MISSING
 
 
 class ConsolidatedCopies:
@@ -29,13 +30,13 @@ class ConsolidatedCopies:
 
     async def put_in(self, layout: Layout, path: NodePath) -> None:
         """Let them have the node at ``path`` and all below it."""
-        if await self._hierarchy.documents(layout.consolidated_keys(path)):
+        if await self._is_any_stored(layout.consolidated_keys(path)):
             await self.follow(layout, [each async for each in self._explicit_from(path)])
 
     async def follow(self, layout: Layout, paths: Sequence[NodePath]) -> None:
         """Let them have the documents of the nodes at ``paths`` as they are stored."""
         copies = list(dict.fromkeys(key for path in paths for key in layout.consolidated_keys(path)))
-        if await self._hierarchy.documents(copies):
+        if await self._is_any_stored(copies):
             keys = (*copies, *(key for path in paths for key in layout.document_keys(path)))
             await self._revise(keys, partial(layout.copies_with, paths))
 
@@ -45,7 +46,7 @@ class ConsolidatedCopies:
             return True
         layouts = await self._hierarchy.layouts(group.path)
         keys = [layout.copy_key(group.path) for layout in layouts if layout.dialect.name == group.dialect]
-        return any([key is not None and await self._store.stat(key) is not None for key in keys])
+        return await self._is_any_stored([key for key in keys if key is not None])
 
     async def make(self, layout: Layout, path: NodePath) -> bool:
         """Let the group at ``path`` have one, of itself and all below it; False where its layout has no such thing."""
@@ -59,6 +60,11 @@ class ConsolidatedCopies:
         for key, value in made.items():
             await self._store.set(key, value)
         return bool(made)
+
+    async def _is_any_stored(self, keys: Sequence[Key]) -> bool:
+        """Return True if a key holds a value, or may not be read. No value is read: a copy may be large."""
+        answers = await self._store.get_many([(key, ByteRange(0, 0)) for key in keys])
+        return any(answer is not MISSING for answer in answers)
 
     async def _revise(self, keys: Iterable[Key], change: Change) -> None:
         await revise(self._hierarchy.stored, keys, change, partial(put_each, self._store))
