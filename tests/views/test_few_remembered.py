@@ -13,7 +13,7 @@ from tests.support.trees import load, names, read, tree_over, walk, write
 from zarrfs.errors import AcrossViews, ContentInvalid, IsADirectory, NotADirectory, NotPermitted, OperationUnsupported
 from zarrfs.keys import Key
 from zarrfs.vfs.node import Directory, File, OpenFlags, lookup_file
-from zarrfs.views import extended_attributes, zarr3
+from zarrfs.views import extended_attributes, zarr3_array
 from zarrfs.views.extended_attributes import NodeAttributes
 
 NEW = OpenFlags(read=False, write=True, truncate=True)
@@ -26,7 +26,7 @@ MANY = [Example((extent,), (2,)) for extent in range(2, 8)]
 @trio_test
 async def test_an_array_that_was_forgotten_is_shown_as_before(limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, limit in limits.items():
-        monkeypatch.setattr(zarr3, name, limit)
+        monkeypatch.setattr(zarr3_array, name, limit)
     store = await store_of(*MANY)
     # Its chunk grid is written out, which takes memory.
     for name, example in zip("abcdef", MANY, strict=True):

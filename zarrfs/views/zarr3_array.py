@@ -1,0 +1,149 @@
+"""An array of any dialect in the words of the final v3, as the views show it: the metadata that its ``zarr.json`` has, and the document.
+
+Chunks are shown as they are stored where the final v3 can say the array's codecs, else decoded (`zarr3_array`); or decoded always
+(`decoded_array`). Shards are never shown.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zarrfs.dialects.v3.chain import final_codecs, plain_codecs
+from zarrfs.dialects.v3.dialect import PLUGIN as V3
+from zarrfs.errors import NotRepresentable
+from zarrfs.keys import ROOT, NodePath, Prefix
+from zarrfs.model import chunk_key
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
+from zarrfs.model.unparsed import are_large
+from zarrfs.views.shown_dimensions import DIMENSIONS
+from zarrfs.views.zarr3_fill import shown_attributes
+
+KEYS = chunk_key.default("/")
+"""Keys of chunks where the array's own are not shown."""
+DECODED_KEYS = chunk_key.v2(".")
+"""Keys of chunks that are decoded always."""
+
+_LAYOUT = V3.create(Prefix(""))
+# As many as the hierarchy remembers nodes.
+_REMEMBERED = 50_000
+_LARGE_NBYTES = 8 << 10
+_REMEMBERED_NBYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Zarr3Array:
+    """How the view shows an array: the metadata that its document says, and whether its chunks are the stored bytes (else they are
+    decoded)."""
+
+    metadata: ArrayMetadata
+    encoded: bool
+    document: bytes
+
+
+def zarr3_array(node: ArrayNode) -> Zarr3Array:
+    """Return ``node`` with its chunks as they are stored, where possible. Raises `NotRepresentable`."""
+    # Other layouts have words for keys that the final v3 lacks, and their programs do not come here. What most v3 programs ask for when
+    # they make an array is shown, so that they can.
+    keys = node.metadata.chunk_key_encoding if node.dialect == V3.name else KEYS
+    try:
+        codecs = final_codecs(node.metadata.codecs, node.metadata.data_type)
+    except NotRepresentable:
+        return _shown(node, plain_codecs(node.metadata.data_type), keys, encoded=False)
+    return _shown(node, codecs, keys, encoded=True)
+
+
+def decoded_array(node: ArrayNode) -> Zarr3Array:
+    """Return ``node`` with decoded chunks under keys of Zarr v2: C order, little-endian. Raises `NotRepresentable`."""
+    return _shown(node, plain_codecs(node.metadata.data_type), DECODED_KEYS, encoded=False)
+
+
+def dimension_names(node: ArrayNode) -> tuple[str | None, ...] | None:
+    """Return the names of the dimensions; of a dialect without them, those in the attribute. None for none."""
+    metadata, names = node.metadata, node.attributes.get(DIMENSIONS)
+    if node.dialect == V3.name or metadata.dimension_names is not None:
+        return metadata.dimension_names
+    if not isinstance(names, list) or len(names) != metadata.ndim or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names)
+
+
+def is_named(shown: ArrayMetadata) -> bool:
+    """True if all dimensions have names, which CF readers demand."""
+    return shown.dimension_names is not None and None not in shown.dimension_names
+
+
+def formatted(node: ArrayNode | GroupNode) -> bytes:
+    """Return the ``zarr.json`` of a node whose metadata is that of final v3. Raises `NotRepresentable`."""
+    (document,) = _LAYOUT.format(replace(node, path=ROOT)).values()
+    return document
+
+
+def _shown(node: ArrayNode, codecs: tuple[CodecSpec, ...], keys: ChunkKeyEncoding, *, encoded: bool) -> Zarr3Array:
+    shown = replace(
+        node.metadata,
+        codecs=codecs,
+        chunk_key_encoding=keys,
+        fill_value=node.metadata.fill_bytes,
+        dimension_names=dimension_names(node),
+        shards=(),
+    )
+    attributes: Mapping[str, Any] = shown_attributes(node, named=is_named(shown))
+    if shown.dimension_names is not None and node.dialect != V3.name:
+        # The names say it.
+        attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
+    return Zarr3Array(shown, encoded, formatted(replace(node, metadata=shown, attributes=attributes)))
+
+
+class ShownArrays:
+    """What ``show`` returns for arrays, remembered: of each array that was looked at last as it is now."""
+
+    def __init__(self, show: Callable[[ArrayNode], Zarr3Array]) -> None:
+        self._show = show
+        self._shown: OrderedDict[NodePath, tuple[ArrayNode, Zarr3Array]] = OrderedDict()
+        self._keys: OrderedDict[NodePath, ChunkKeyEncoding] = OrderedDict()
+        # Bytes of those that are large, the attributes left out.
+        self._nbytes: OrderedDict[NodePath, int] = OrderedDict()
+        self._all_nbytes = 0
+
+    def document(self, node: ArrayNode) -> bytes:
+        """Return the document of ``node``. Raises `NotRepresentable`."""
+        known = self._shown.get(node.path)
+        return (known[1] if known is not None and known[0] is node else self._look(node)).document
+
+    def known_keys(self, path: NodePath) -> ChunkKeyEncoding | None:
+        """Return the key encoding of the array at ``path``; None if it was never looked at."""
+        return self._keys.get(path)
+
+    def of(self, node: ArrayNode) -> Zarr3Array:
+        """How the chunks of ``node`` are shown. An array that is open may have other attributes by now, which do not matter here."""
+        known = self._shown.get(node.path)
+        if known is not None and (known[0] is node or (known[0].metadata, known[0].dialect) == (node.metadata, node.dialect)):
+            return known[1]
+        return self._look(node)
+
+    def _look(self, node: ArrayNode) -> Zarr3Array:
+        shown = self._show(node)
+        # Of a large document everything else is worth remembering.
+        large = are_large(node.attributes) or len(shown.document) > _LARGE_NBYTES
+        self._forget(node.path)
+        self._keys[node.path] = shown.metadata.chunk_key_encoding
+        if len(self._keys) > _REMEMBERED:
+            self._keys.popitem(last=False)
+        self._shown[node.path] = (replace(node, attributes={}), replace(shown, document=b"")) if large else (node, shown)
+        if (nbytes := node.metadata.held_nbytes) > _LARGE_NBYTES:
+            self._nbytes[node.path] = nbytes
+            self._all_nbytes += nbytes
+        while len(self._shown) > _REMEMBERED:
+            self._forget(next(iter(self._shown)))
+        while self._all_nbytes > _REMEMBERED_NBYTES:
+            self._forget(next(iter(self._nbytes)))
+        return shown
+
+    def _forget(self, path: NodePath) -> None:
+        self._shown.pop(path, None)
+        self._all_nbytes -= self._nbytes.pop(path, 0)
