@@ -41,6 +41,20 @@ def chunk_name(coords: tuple[int, ...]) -> str:
     return "/".join(["zarr3/a/c", *map(str, coords)])
 
 
+def decoded_name(coords: tuple[int, ...]) -> str:
+    return f"chunks/a/{'.'.join(map(str, coords))}"
+
+
+def padded(example: UnequalExample, coords: tuple[int, ...], chunk: np.ndarray[Any, Any], *, whole: bool) -> bytes:
+    """What becomes of ``chunk``: in zarr3/ it is stored whole, in chunks/ what hangs over the edge is the fill value."""
+    if whole:
+        return chunk.tobytes()
+    stored = np.full_like(chunk, example.fill)
+    inside = tuple(slice(0, each.stop - each.start) for each in example.box(coords))
+    stored[inside] = chunk[inside]
+    return stored.tobytes()
+
+
 @trio_test
 async def test_every_view_shows_it() -> None:
     async with tree_over(store := await store_with(EXAMPLE)) as tree:
@@ -55,9 +69,11 @@ async def test_every_view_shows_it() -> None:
             if coords not in EXAMPLE.missing:
                 assert await read(tree, chunk_name(coords)) == values["/".join(["a/c", *map(str, coords)])]
         assert await names(tree, "raw/a/c") == {"0", "1", "2"}
-        # Zarr v2 cannot say it.
-        assert await names(tree, "chunks") == {".zgroup", "a.unsupported.txt"}
-        assert b"chunk grid" in await read(tree, "chunks/a.unsupported.txt")
+        assert await names(tree, "chunks") == {".zgroup", "a"}
+        assert await names(tree, "chunks/a") == {
+            "zarr.json",
+            *(".".join(map(str, coords)) for coords in EXAMPLE.coords if coords not in EXAMPLE.missing),
+        }
 
 
 @LOST
@@ -124,7 +140,11 @@ def test_any_writes_through_npy_and_chunk_files_are_seen_everywhere(example: Une
                     chunk = np.full(example.grid.chunk_shape(coords), data.draw(st.integers(-9, 9)), "<i4")
                     elements = np.frombuffer(expected, "<i4").reshape(example.shape)
                     elements[example.box(coords)] = chunk.flat[0]
-                    await write(tree, chunk_name(coords), chunk.tobytes())
+                    name = data.draw(st.sampled_from([chunk_name(coords), decoded_name(coords)]))
+                    await write(tree, name, chunk.tobytes())
+                    assert await read(tree, decoded_name(coords)) == padded(
+                        example, coords, chunk, whole=name == chunk_name(coords)
+                    )
                 assert (await read(tree, "npy/a.npy"))[header:] == expected
             stored = example.stored_in(await contents(store), "a")
             assert stored.tobytes() == expected

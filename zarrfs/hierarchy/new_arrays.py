@@ -71,12 +71,9 @@ class NewArrays:
         if order not in ("C", "F"):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
         layout.require_writable()
-        codecs = layout.dialect.new_codecs if self._codecs is None else self._codecs
         chunk_shape = self._chunk_shape(shape, data_type.itemsize) if chunk_shape is None else chunk_shape
         check_chunk_nbytes(chunk_shape, data_type)
         zeros = empty(data_type) if data_type.is_variable else bytes(data_type.itemsize)
-        # What makes bytes of elements without a fixed size follows from their type.
-        serializer = () if data_type.is_variable else _serializer(codecs)
         fills = (fill_value,) if fill_value is not None else (zeros, None)
         transpose = order_codecs(order, len(shape))
         grid = layout.dialect.chunk_grid(chunk_shape, shape)
@@ -88,9 +85,9 @@ class NewArrays:
                 shape=shape,
                 data_type=data_type,
                 chunk_grid=grid,
-                chunk_key_encoding=self._chunk_keys(layout, separator),
+                chunk_key_encoding=self.chunk_keys(layout, separator),
                 fill_value=fill,
-                codecs=CodecChain.build((*first, *serializer, *codecs), data_type).specs,
+                codecs=self.codecs(layout, data_type, first),
                 shards=shards,
             )
             node = ArrayNode(path=path, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
@@ -119,7 +116,15 @@ class NewArrays:
             raise NotRepresentable(f"{layout.dialect.name} has no shards: new_shards asks for some")
         return (ShardSpec(counts, index_codecs=index_codecs),)
 
-    def _chunk_keys(self, layout: Layout, separator: str | None) -> ChunkKeyEncoding:
+    def codecs(self, layout: Layout, data_type: DataType, first: Sequence[CodecSpec] = ()) -> tuple[CodecSpec, ...]:
+        """The chain of a new array of ``data_type``, behind the codecs ``first``. Raises `MetadataError`, `MetadataUnsupported`."""
+        codecs = layout.dialect.new_codecs if self._codecs is None else self._codecs
+        # What makes bytes of elements without a fixed size follows from their type.
+        serializer = () if data_type.is_variable else _serializer(codecs)
+        return CodecChain.build((*first, *serializer, *codecs), data_type).specs
+
+    def chunk_keys(self, layout: Layout, separator: str | None = None) -> ChunkKeyEncoding:
+        """The chunk key encoding of a new array; ``separator`` where its maker chose one."""
         separator = separator or self._separator
         return layout.dialect.chunk_key_encoding if separator is None else layout.dialect.chunk_keys(separator)
 

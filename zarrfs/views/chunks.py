@@ -5,6 +5,9 @@ Chunks that are not stored are not listed (with ``fill`` they can be read as fil
 them (``.zgroup``, ``.zarray``, ``.zattrs``) say just this, so that Zarr v2 readers open the folder whatever the store's own layout; what
 is written to them changes the nodes of that layout. Folders that are made are groups; one that gets a ``.zarray`` is an array.
 
+An array on a grid that v2 cannot represent has ``zarr.json``, of the final v3, instead of ``.zarray`` and ``.zattrs``, beside the same
+chunk files (`zarrfs.views.unequal_document`).
+
 Source: Zarr v2 "Arrays" and "Attributes". The documents are those of an uncompressed hierarchy in C order, little-endian, with dots in
 the names of chunks; a document that asks for something else asks for what the view cannot show, and is refused with the reason.
 
@@ -27,19 +30,19 @@ from zarrfs.dialects.v2.consolidated import ConsolidatedCopy
 from zarrfs.dialects.v2.dialect import PLUGIN as V2
 from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP, ZMETADATA
 from zarrfs.dialects.v3.chain import plain_codecs
+from zarrfs.dialects.v3.names import DOCUMENT
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import NodePath, Prefix
-from zarrfs.model import chunk_key
 from zarrfs.model import fill_value as fills
 from zarrfs.model.chunk_grid import Coords, RegularGrid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
-from zarrfs.views.base import ViewPlugin
+from zarrfs.views.base import ViewContext, ViewPlugin
 from zarrfs.views.nodes.chunk import DecodedChunk, decoded_size
 from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_only_shape_differs, parsed
-from zarrfs.views.nodes.shown_copies import named_nodes
+from zarrfs.views.nodes.shown_copies import Shown, named_nodes
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
 from zarrfs.views.shown_dimensions import DIMENSIONS, has_names, names_from, shown_names
@@ -52,9 +55,11 @@ from zarrfs.views.shown_fill import (
     shown_attributes,
     shown_fill,
 )
+from zarrfs.views.unequal_document import UnequalDocument, is_unequal
+from zarrfs.views.zarr3_array import DECODED_KEYS, ShownArrays, decoded_array
 
-DOCUMENTS = (ZARRAY, ZATTRS, ZGROUP)
-KEYS = chunk_key.v2(".")
+DOCUMENTS = (ZARRAY, ZATTRS, ZGROUP, DOCUMENT)
+KEYS = DECODED_KEYS
 
 _LAYOUT = V2.create(Prefix(""))
 _MEMBERS = frozenset(
@@ -69,19 +74,36 @@ class ChunksFormat(ViewFormat):
 
     view = "chunks"
     documents = DOCUMENTS
-    array_document = ZARRAY
+    array_documents = (ZARRAY, DOCUMENT)
     group_document = ZGROUP
     copy_document = ZMETADATA
     ignored = frozenset({ZMETADATA})
 
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
+        self._unequal = ShownArrays(decoded_array)
+
     def fills(self, node: ArrayNode) -> bool:
-        return self.context.fill or not says_what_is_missing(node)
+        return self.context.fill or self.lists_missing(node)
 
     def lists_missing(self, node: ArrayNode) -> bool:
-        return not says_what_is_missing(node)
+        # zarr.json says what missing chunks read as.
+        return not is_unequal(node) and not says_what_is_missing(node)
 
     def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
+        if isinstance(node, ArrayNode) and is_unequal(node):
+            return {DOCUMENT: self._unequal.document(node)}
         return documents_of(node)
+
+    def why_no_document(self, node: ArrayNode, name: str) -> str | None:
+        if (name == DOCUMENT) == is_unequal(node):
+            return super().why_no_document(node, name)
+        return f"the document of {node.path} is {DOCUMENT if is_unequal(node) else ZARRAY} here"
+
+    async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
+        if is_unequal(node):
+            raise NotRepresentable(f"the chunk grid of {node.path} has no Zarr v2 form")
+        return await super().documents_in_copy(node)
 
     def member_of_copy(self, place: str, document: str) -> str:
         return place + document
@@ -99,7 +121,13 @@ class ChunksFormat(ViewFormat):
         return _NUMBERS.fullmatch(key) is not None
 
     def document(self, path: NodePath, name: str) -> NodeDocument:
-        return (CopyDocument if name == ZMETADATA else ChunksDocument)(self, path, name)
+        match name:
+            case "zarr.json":
+                return UnequalDocument(self, path, name)
+            case ".zmetadata":
+                return CopyDocument(self, path, name)
+            case _:
+                return ChunksDocument(self, path, name)
 
     def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> DecodedChunk:
         return DecodedChunk(self, opened, coords, path)
@@ -117,6 +145,7 @@ PLUGIN = ViewPlugin(
     notes=(
         "In chunks/, chunks that are not stored are listed where .zarray does not say what they read as, up to 65,536 of an array.",
         "Where there are more, .zattrs says it (zarrfs: missing_chunks_read_as), and each of them can be read by its name.",
+        "An array on a grid that Zarr v2 cannot represent has a zarr.json of Zarr v3 there, instead of .zarray and .zattrs.",
     ),
 )
 
@@ -125,6 +154,8 @@ class ChunksDocument(NodeDocument):
     """``.zgroup``, ``.zarray`` or ``.zattrs``."""
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
+        if is_unequal(node):
+            raise ContentInvalid(f"{self.ident}: the document of {self.path} is {DOCUMENT} here", key=self.ident)
         if self.name == ZATTRS:
             await self._change_attributes(node, await threads.cpu(len(data), edit_written, node, self.ident, data))
         elif self.name == ZARRAY:

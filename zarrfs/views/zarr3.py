@@ -43,7 +43,7 @@ class Zarr3Format(ViewFormat):
 
     view = "zarr3"
     documents = (DOCUMENT,)
-    array_document = DOCUMENT
+    array_documents = (DOCUMENT,)
     group_document = DOCUMENT
     copy_document = DOCUMENT
     folders = True

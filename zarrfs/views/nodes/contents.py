@@ -220,8 +220,8 @@ class ArrayContents(FolderContents):
     async def content(self, name: str) -> Content | None:
         form, key = self._form, self.inside + name
         if not self.inside and name in form.documents:
-            if name == form.group_document != form.array_document:
-                raise NameInvalid(f"{self._path} is an array, and cannot be a group as well", key=self._ident(name))
+            if (reason := form.why_no_document(self._node, name)) is not None:
+                raise NameInvalid(reason, key=self._ident(name))
             return form.document(self._path, name)
         coords = self._keys.decode(key, self._node.metadata.ndim)
         if coords is not None and self._opened.array.has(coords):

@@ -77,7 +77,7 @@ class NodeDocument(DocumentContent):
             made = await self._made()
             if await threads.cpu(len(written), self.says_the_same, made, written):
                 self._state.wrote(self.ident, made, written)
-        if self.name == self._form.array_document:
+        if self.name in self._form.array_documents:
             await chunks_from_undecided(self._form, self.path)
         await self._form.copies.came(self.path)
         if self.name == self._form.copy_document and b"consolidated" in written and isinstance(node, GroupNode):

@@ -204,7 +204,7 @@ class NodeFolder(OverlayDirectory):
         if name in self.form.documents:
             await node_from_undecided(self.form, self.path)
         kind = await self._kind()
-        if name == self.form.array_document != self.form.group_document and isinstance(kind, GroupContents):
+        if name in self.form.array_documents and name != self.form.group_document and isinstance(kind, GroupContents):
             await self._require_no_nodes(name)
         content = await kind.content(name)
         if content is not None:

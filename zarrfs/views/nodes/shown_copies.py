@@ -64,6 +64,10 @@ class DocumentsForm(abc.ABC):
     async def shown_documents(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
         """All documents of ``node`` by name, without a consolidated copy. Raises `ZarrfsError` where the view cannot show it."""
 
+    async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
+        """`shown_documents`, as a consolidated copy can hold them. Raises `ZarrfsError` where it cannot hold the node."""
+        return await self.shown_documents(node)
+
     @abc.abstractmethod
     def member_of_copy(self, place: str, document: str) -> str | None:
         """The name of a document in a consolidated copy; None where it has no place there. ``place``: the folder of its node from that of
@@ -271,7 +275,7 @@ class ShownCopies:
                     node = await self._hierarchy.node(path.child(name))
                     if node is None or isinstance(node, UnsupportedNode):
                         return None
-                    return isinstance(node, GroupNode), await self._form.shown_documents(node)
+                    return isinstance(node, GroupNode), await self._form.documents_in_copy(node)
                 except StoreTimeout:
                     # Says nothing of what is there.
                     raise

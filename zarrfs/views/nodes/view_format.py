@@ -43,13 +43,13 @@ class DocumentContent(NodeContent):
 class ViewFormat(DocumentsForm):
     """See the module's text. One for each view of a mount.
 
-    ``view``: the view's name. ``documents``: names of documents; ``array_document`` makes a group an array, ``group_document`` comes
-    with the folder of a group and goes with it; ``copy_document`` holds its consolidated copy. ``ignored``: names of documents that are
-    kept as temporary files, where they are no documents, and never missed. ``folders``: whether chunk keys may have slashes.
+    ``view``: the view's name. ``documents``: names of documents; each of ``array_documents`` makes a group an array, ``group_document``
+    comes with the folder of a group and goes with it; ``copy_document`` holds its consolidated copy. ``ignored``: names of documents that
+    are kept as temporary files, where they are no documents, and never missed. ``folders``: whether chunk keys may have slashes.
     """
 
     view: ClassVar[str]
-    array_document: ClassVar[str]
+    array_documents: ClassVar[tuple[str, ...]]
     group_document: ClassVar[str]
     ignored: ClassVar[frozenset[str]] = frozenset()
     folders: ClassVar[bool] = False
@@ -89,6 +89,11 @@ class ViewFormat(DocumentsForm):
     @abc.abstractmethod
     async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
         """Bytes of the file of a chunk that is stored in ``stored_nbytes``."""
+
+    def why_no_document(self, node: ArrayNode, name: str) -> str | None:
+        """Why the array ``node`` can have no document called ``name``, one of ``documents``; None where it can."""
+        is_of_group = name == self.group_document and name not in self.array_documents
+        return f"{node.path} is an array, and cannot be a group as well" if is_of_group else None
 
     def fills(self, node: ArrayNode) -> bool:
         """True if missing chunks of the array can be read."""
