@@ -21,6 +21,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.support.stores import fill
+from zarrfs.dialects import documents
 from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v3.grids.base import GridForm
 from zarrfs.errors import MetadataError
@@ -81,7 +82,10 @@ class Unequal(GridForm):
     name: ClassVar[str] = "test.unequal"
 
     def parse(self, configuration: Mapping[str, Any], shape: Shape, quirks: Quirks) -> UnequalGrid:
-        edges = tuple(map(tuple, configuration["edges"]))
+        said = documents.array(documents.member(configuration, "edges"), "edges")
+        edges = tuple(documents.integers(lengths, "edges") for lengths in said)
+        if any(0 in lengths for lengths in edges):
+            raise MetadataError("test.unequal: a chunk has at least one element")
         if len(edges) != len(shape) or any(sum(lengths) < extent for lengths, extent in zip(edges, shape, strict=True)):
             raise MetadataError("test.unequal: the edges do not fit the shape")
         return UnequalGrid(edges)

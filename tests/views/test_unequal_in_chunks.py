@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -297,3 +298,99 @@ async def test_consolidated_copies_leave_it_out(caplog: pytest.LogCaptureFixture
             assert "b/.zarray" in shown and not [name for name in shown if name.startswith("a/") or name.endswith("zarr.json")]
             assert set(json.loads(await read(tree, "zarr3/zarr.json"))["consolidated_metadata"]["metadata"]) == {"a", "b"}
     assert "/a: left out of the consolidated copy of /: the chunk grid of /a has no Zarr v2 form" in caplog.text
+
+
+def on_edges(edges: Any, shape: tuple[int, ...] = (8, 6)) -> dict[str, Any]:
+    return EXAMPLE.document | {"shape": list(shape), "chunk_grid": {"name": "test.unequal", "configuration": {"edges": edges}}}
+
+
+@LOST
+@trio_test
+async def test_a_grid_of_very_many_chunks_is_read_back_and_edited() -> None:
+    """Its document is about as long as the stored one: a line for each chunk would make it longer than one may be."""
+    count = 90_000
+    store = await store_of(on_edges([[1] * count, [6]], (count, 6)))
+    async with tree_over(store, new_codecs="none") as tree:
+        text = await read(tree, "chunks/a/zarr.json")
+        assert len(text) < 4 * count
+        await write(tree, "chunks/a/zarr.json", text)
+        document = json.loads(text) | {"attributes": {"x": 1}, "shape": [count + 2, 6]}
+        document["chunk_grid"]["configuration"]["edges"][0].append(2)
+        await write(tree, "chunks/a/zarr.json", json.dumps(document, indent=None).encode())
+        assert len((await contents(store))["a/zarr.json"]) < 4 * count
+        await write(tree, f"chunks/a/{count}.0", bytes(2 * 6 * 4))
+        assert (await read(tree, "npy/a.npy"))[-48:] == bytes(48)
+        await mkdir(tree, "chunks", "b")
+        await write(tree, "chunks/b/zarr.json", await read(tree, "chunks/a/zarr.json"))
+        assert json.loads((await contents(store))["b/zarr.json"])["shape"] == [count + 2, 6]
+    async with tree_over(store) as tree:
+        assert await names(tree, "chunks") == {".zgroup", "a", "b"}
+
+
+SHARDED = [
+    {
+        "name": "sharding_indexed",
+        "configuration": {
+            "chunk_shape": [2, 2],
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        },
+    }
+]
+UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "too short": (on_edges([[2, 2], [6]]), "do not fit"),
+    "zero": (on_edges([[2, 0, 6], [6]]), "at least one"),
+    "negative": (on_edges([[10, -2], [6]]), "-2"),
+    "fraction": (on_edges([[2.5, 6], [6]]), "2.5"),
+    "text": (on_edges([["2", 6], [6]]), '"2"'),
+    "too few": (on_edges([[8]]), "do not fit"),
+    "null": (on_edges(None), "is a list"),
+    "too large": (on_edges([[2**40], [2**40]], (2**40, 2**40)), "larger than zarrfs decodes"),
+    "no configuration": (EXAMPLE.document | {"chunk_grid": {"name": "test.unequal"}}, "edges"),
+    "rectilinear": (EXAMPLE.document | {"chunk_grid": {"name": "rectilinear", "configuration": {}}}, "rectilinear"),
+    "shards": (on_edges([[2, 4, 2], [2, 4]]) | {"codecs": SHARDED}, "test.unequal.*: shards of unequal shapes are not supported"),
+    "indivisible shards": (on_edges([[2, 3, 3], [6]]) | {"codecs": SHARDED}, r"does not divide|shards of unequal"),
+    "a grid in shards": (
+        on_edges([[8], [6]])
+        | {
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 6]}},
+            "codecs": [SHARDED[0] | {"configuration": SHARDED[0]["configuration"] | {"chunk_grid": GRID}}],  # type: ignore[operator]
+        },
+        "chunk_grid",
+    ),
+}
+
+
+@LOST
+@pytest.mark.parametrize(("document", "reason"), UNREADABLE.values(), ids=UNREADABLE.keys())
+@trio_test
+async def test_what_cannot_be_read_is_told_in_its_place_and_named_when_written(document: dict[str, Any], reason: str) -> None:
+    """No element of such an array is shown, and none is written: raw/ has its keys."""
+    store = await store_of(document, {"c/0/0": bytes(range(48))})
+    async with tree_over(store) as tree:
+        before = await contents(store)
+        for view in ("chunks", "zarr3", "npy"):
+            assert {"a.unsupported.txt"} == {name for name in await names(tree, view) if name.startswith("a")}
+            told = (await read(tree, f"{view}/a.unsupported.txt")).decode()
+            assert "a/zarr.json" in told
+            assert re.search(reason, told)
+        assert await read(tree, "raw/a/c/0/0") == bytes(range(48))
+        for view in ("chunks", "zarr3"):
+            await mkdir(tree, view, f"of_{view}")
+            plain = document | {"chunk_key_encoding": {"name": "v2"}}
+            with pytest.raises(ContentInvalid, match=rf"{view}/of_{view}/zarr\.json"):
+                await write(tree, f"{view}/of_{view}/zarr.json", json.dumps(plain).encode())
+        after = await contents(store)
+        assert {key: after[key] for key in before} == before and not any("/c/" in key for key in after.keys() - before.keys())
+
+
+@LOST
+@trio_test
+async def test_new_shards_are_none_of_unequal_chunks() -> None:
+    async with tree_over(store := await store_with(EXAMPLE), new_shards="2x2") as tree:
+        document = await read(tree, "chunks/a/zarr.json")
+        for view in ("chunks", "zarr3"):
+            await mkdir(tree, view, f"of_{view}")
+            with pytest.raises(ContentInvalid, match=rf"{view}/of_{view}/zarr\.json: shards of chunks of unequal shapes"):
+                await write(tree, f"{view}/of_{view}/zarr.json", document)
+        assert not any("of_" in key and "test.unequal" in value.decode("latin-1") for key, value in (await contents(store)).items())

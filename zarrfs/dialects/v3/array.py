@@ -73,10 +73,13 @@ def parse_array(
     _check_storage_transformers(document.get("storage_transformers"))
     shape = documents.shape(documents.member(document, "shape"), "shape")
     element = _data_type(extension(documents.member(document, "data_type"), "data_type"))
-    grid = parse_grid(extension(documents.member(document, "chunk_grid"), "chunk_grid"), shape, quirks)
+    grid_said = extension(documents.member(document, "chunk_grid"), "chunk_grid")
+    grid = parse_grid(grid_said, shape, quirks)
     bundled = parse_codecs(_codecs(document, quirks), element, grid.largest, quirks)
     if bundled.shards and not isinstance(grid, RegularGrid):
-        raise MetadataUnsupported("shards of unequal shapes are not supported")
+        raise MetadataUnsupported(
+            f"sharding_indexed on chunk grid {documents.shortened(grid_said.name)}: shards of unequal shapes are not supported"
+        )
     check_chunk_nbytes(bundled.chunks, element)
     CodecChain.build(bundled.codecs, element).check(bundled.chunks)
     metadata = ArrayMetadata(

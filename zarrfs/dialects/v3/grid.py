@@ -9,12 +9,13 @@ from functools import cache
 from typing import Any
 
 from zarrfs import registry
-from zarrfs.dialects.documents import shortened
+from zarrfs.dialects.documents import dump, shortened
 from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v3.extension import Extension, extension_to_json
 from zarrfs.dialects.v3.grids.base import GridForm
 from zarrfs.errors import MetadataUnsupported, NotRepresentable
-from zarrfs.model.chunk_grid import ChunkGrid, Shape
+from zarrfs.model.chunk_grid import ChunkGrid, RegularGrid, Shape
+from zarrfs.model.unparsed import Unparsed
 
 
 def parse_grid(named: Extension, shape: Shape, quirks: Quirks) -> ChunkGrid:
@@ -26,11 +27,13 @@ def parse_grid(named: Extension, shape: Shape, quirks: Quirks) -> ChunkGrid:
     raise MetadataUnsupported(f"chunk grid {shortened(named.name)} is not known")
 
 
-def grid_to_json(grid: ChunkGrid) -> dict[str, Any]:
+def grid_to_json(grid: ChunkGrid) -> dict[str, Any] | Unparsed:
     """The member ``chunk_grid`` for ``grid``. Raises `NotRepresentable`."""
     for form in _forms().values():
         if (configuration := form.configuration(grid)) is not None:
-            return extension_to_json(form.name, configuration)
+            member = extension_to_json(form.name, configuration)
+            # A line for each length of a chunk would make a document longer than one may be.
+            return member if isinstance(grid, RegularGrid) else Unparsed(dump(member))
     raise NotRepresentable(f"Zarr v3 has no chunk grid like this {type(grid).__name__}")
 
 
