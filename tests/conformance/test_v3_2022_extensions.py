@@ -294,7 +294,7 @@ TEXT.row(
     "an entry of which one number alone is 2^64-1",
     raises(
         ShardIndexInvalid,
-        "no chunk of it",
+        "outside the chunk area",
         lambda: elements({**sharded(), "data/a/c0/0": struct.pack("<8Q", 0, EMPTY, *[EMPTY] * 6)}, "/a"),
     ),
     "damage: EIO for that chunk",

@@ -589,7 +589,7 @@ TEXT.row(
     "an entry of which one number alone is 2^64-1",
     raises(
         ShardIndexInvalid,
-        "no chunk of it",
+        "outside the chunk area",
         lambda: elements({**SHARDED, "c/0/0": checked(struct.pack("<8Q", 99, EMPTY, *[EMPTY] * 6))}),
     ),
     "damage: EIO for that chunk",
@@ -641,7 +641,7 @@ TEXT.row(
 TEXT.row(
     "an entry that leads outside of the shard",
     raises(
-        ShardIndexInvalid, "no chunk of it", lambda: elements({**SHARDED, "c/0/0": checked(struct.pack("<8Q", 0, 8, *[EMPTY] * 6))})
+        ShardIndexInvalid, "the chunk area", lambda: elements({**SHARDED, "c/0/0": checked(struct.pack("<8Q", 0, 8, *[EMPTY] * 6))})
     ),
     "EIO for that chunk",
 )

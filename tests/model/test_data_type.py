@@ -140,7 +140,7 @@ def test_a_type_that_is_not_known_is_unsupported(name: str, configuration: Any) 
     ("fields", "why"),
     [
         ([["a", "int8"], ["text", "string"]], "field 'text' has no fixed size"),
-        ([[f"f{number}", "int8"] for number in range(data_type.MAX_FIELDS + 1)], "fields are more than zarrfs reads"),
+        ([[f"f{number}", "int8"] for number in range(data_type.MAX_FIELDS + 1)], "fields exceed the limit"),
     ],
     ids=["text", "many"],
 )

@@ -1,4 +1,4 @@
-"""The CF attribute ``_FillValue`` of arrays in final Zarr v3: between its JSON forms and one element.
+"""The CF attribute ``_FillValue`` of arrays in final Zarr v3: conversion between its JSON forms and one element.
 
 Source: CF conventions 2.5.1; the forms are those that xarray writes into v3 attributes (`FillValueCoder`), and plain numbers, which other
 software writes. In v3 the member ``fill_value`` is what missing chunks read as; elements that equal ``_FillValue`` are missing data.
@@ -56,7 +56,7 @@ def is_nan(data_type: DataType, element: bytes) -> bool:
 
 
 def are_equal(data_type: DataType, one: bytes | None, other: bytes | None) -> bool:
-    """True for equal bytes, and for two NaNs: only v3 documents tell NaNs apart."""
+    """True for equal bytes, and for two NaNs: only v3 documents distinguish NaNs."""
     if one == other:
         return True
     return one is not None and other is not None and is_nan(data_type, one) and is_nan(data_type, other)
@@ -99,9 +99,11 @@ def plain(data_type: DataType, element: bytes) -> int | float:
 
 
 def from_v2(data_type: DataType, value: Any) -> Any:
-    """Return what the attribute ``value`` beside a ``fill_value`` of null in Zarr v2 is in v3, of a type that `is_read_back`; None where
-    readers of v2 find no element in it: they compare elements with JSON numbers as they are (and with bare ``NaN`` and ``Infinity``,
-    which old documents have), and xarray of v3 fails on the rest."""
+    """Return the v3 form of the attribute ``value`` of a Zarr v2 array whose ``fill_value`` is null; None if v2 readers find no element.
+
+    The type is one that `is_read_back`. Readers of v2 compare elements with JSON numbers (and with bare ``NaN`` and ``Infinity``, as in
+    old documents); xarray fails on anything else in v3.
+    """
     is_plain = type(value) in (int, float)
     match data_type.dtype.kind:
         case "f" if value == "NaN" or (is_plain and _is_double(value)):
@@ -116,8 +118,10 @@ def from_v2(data_type: DataType, value: Any) -> Any:
 
 
 def to_v2(data_type: DataType, value: Any) -> Any:
-    """Return the attribute ``value`` of v3 as readers of v2 take it beside a ``fill_value`` of null; None where it has no such form. A
-    number that the type cannot hold stays."""
+    """Return the v2 form of the v3 attribute ``value``, for an array whose ``fill_value`` is null; None if it has no such form.
+
+    A number that the type cannot hold is kept.
+    """
     match data_type.dtype.kind:
         case "f":
             number = value

@@ -1,10 +1,10 @@
-"""Chunk grids: how an array is cut into chunks.
+"""Chunk grids: the division of an array into chunks.
 
-Source: v2 "Chunks"; v3 final "Chunk grids". Chunk coordinates are tuples of Python integers, one a dimension; a 0-dimensional array
-has one chunk, with coordinates ``()``. A chunk is always encoded at its full shape, also where it hangs over the array's edge.
+Source: v2 "Chunks"; v3 final "Chunk grids". Chunk coordinates are tuples of Python integers, one for each dimension; a 0-dimensional
+array has one chunk, with coordinates ``()``. A chunk is always encoded at its full shape, also where it exceeds the array's edge.
 
-Only `RegularGrid` is here. Code that works on chunks calls the methods of `ChunkGrid` and assumes no equal lengths; a dialect puts the
-grid into `ArrayMetadata`. Grids that final v3 documents name are in ``dialects/v3/grids/``.
+This module has only `RegularGrid`. Code that works on chunks calls the methods of `ChunkGrid` and assumes no equal lengths; a dialect
+puts the grid into `ArrayMetadata`. Grids named in final v3 documents are in ``dialects/v3/grids/``.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ Shape = tuple[int, ...]
 
 
 class ChunkGrid(abc.ABC):
-    """What readers and writers need to know of a grid; axis by axis, so that no grid is ever enumerated as a whole.
+    """The interface of a grid for readers and writers; axis by axis, so that no grid is ever enumerated as a whole.
 
-    A grid is a value: immutable, hashable, equal to one that cuts the same way. A chunk is at least one element long along each dimension
-    that has elements.
+    A grid is a value: immutable, hashable, equal to one that divides the same way. A chunk is at least one element long along each
+    dimension that has elements.
     """
 
     __slots__ = ()
 
     @abc.abstractmethod
     def grid_shape(self, shape: Shape) -> Shape:
-        """Chunks along each dimension of an array of ``shape``, which the grid fits (`resized`); 0 along a dimension of length 0."""
+        """Return the number of chunks along each dimension of an array of ``shape``, which fits the grid; 0 for a length of 0."""
 
     @abc.abstractmethod
     def chunk_shape(self, coords: Coords) -> Shape:
-        """Elements of chunk ``coords`` along each dimension, as it is encoded (not cut at the array's edge)."""
+        """Return the shape of chunk ``coords`` in elements, as encoded (not cut at the array's edge)."""
 
     @abc.abstractmethod
     def span(self, axis: int, index: int) -> tuple[int, int]:
-        """First element of chunks with ``index`` along ``axis``, and the first element after them (not cut at the edge)."""
+        """Return the first element of chunks with ``index`` along ``axis``, and the first one after them (not cut at the edge)."""
 
     @abc.abstractmethod
     def indices(self, axis: int, start: int, stop: int) -> range:
-        """Indices along ``axis`` of the chunks that hold any of the elements ``start`` to ``stop`` (exclusive)."""
+        """Return the indices along ``axis`` of the chunks that hold any of the elements ``start`` to ``stop`` (exclusive)."""
 
     @property
     @abc.abstractmethod
     def largest(self) -> Shape:
-        """Along each dimension, elements of the longest chunk: no chunk is larger than one of this shape. Cheap."""
+        """Length of the longest chunk along each dimension, in elements: no chunk is larger than this shape. Cheap."""
 
     @property
     def is_uniform(self) -> bool:
@@ -55,15 +55,17 @@ class ChunkGrid(abc.ABC):
 
     @abc.abstractmethod
     def reversed(self) -> ChunkGrid:
-        """The grid of the transposed array: the dimensions in the opposite order."""
+        """Return the grid of the transposed array: the dimensions in the opposite order."""
 
     def alike(self, axis: int, index: int, stop: int) -> int:
-        """How many chunks along ``axis`` with indices from ``index`` on, below ``stop``, are as long as the first of them: 1 or more, and
-        fewer than there are where counting them costs."""
+        """Return how many chunks along ``axis``, from ``index`` and below ``stop``, have the length of the first one.
+
+        The result is at least 1, and may be too low if counting is costly.
+        """
         return 1
 
     def resized(self, shape: Shape) -> ChunkGrid:
-        """The grid that the array has when its shape becomes ``shape``. Chunks that are in both are the same."""
+        """Return the grid of the array after a resize to ``shape``. Chunks that are in both grids are the same."""
         return self
 
 
@@ -71,19 +73,19 @@ class ChunkGrid(abc.ABC):
 class RegularGrid(ChunkGrid):
     """Every chunk has the same shape. Source: v3 final "Regular grids".
 
-    A chunk length of 0 is allowed only where the dimension has length 0 (zarr-python writes it there); `checked` sees to that.
+    A chunk length of 0 is allowed only if the dimension has length 0 (zarr-python writes it then); `checked` enforces this.
     """
 
     chunks: Shape
 
     @classmethod
     def checked(cls, chunks: Shape, shape: Shape) -> RegularGrid:
-        """The grid for an array of ``shape``. Raises `MetadataError` when the two do not fit."""
+        """Return the grid for an array of ``shape``. Raises `MetadataError` if the two do not fit."""
         if len(chunks) != len(shape):
-            raise MetadataError(f"the chunk shape has {len(chunks)} dimensions, the array {len(shape)}")
+            raise MetadataError(f"chunk shape has {len(chunks)} dimensions, array has {len(shape)}")
         for chunk, extent in zip(chunks, shape, strict=True):
             if chunk < 0 or (chunk == 0 and extent != 0):
-                raise MetadataError(f"chunk shape {chunks}: every chunk length is at least 1 (the array's shape is {shape})")
+                raise MetadataError(f"chunk shape {chunks}: each length must be at least 1 (array shape {shape})")
         return cls(chunks)
 
     def grid_shape(self, shape: Shape) -> Shape:
@@ -116,5 +118,5 @@ class RegularGrid(ChunkGrid):
 
 
 def in_grid(coords: Coords, grid_shape: Shape) -> bool:
-    """Whether ``coords`` name a chunk of a grid of ``grid_shape``."""
+    """Return True if ``coords`` name a chunk of a grid of ``grid_shape``."""
     return len(coords) == len(grid_shape) and all(0 <= index < extent for index, extent in zip(coords, grid_shape, strict=True))

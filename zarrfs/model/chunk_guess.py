@@ -1,4 +1,4 @@
-"""A chunk shape for an array that nobody chose one for, as zarr-python chooses it.
+"""The default chunk shape of an array, as zarr-python chooses it.
 
 Source: h5py's ``guess_chunk``, which zarr-python adapted (``_guess_chunks``): halve one dimension after the other until a chunk is near a
 target that grows with the array.
@@ -16,7 +16,7 @@ _MAX_NBYTES = 64 * 1024 * 1024
 
 
 def guess_chunks(shape: Shape, itemsize: int) -> Shape:
-    """A chunk shape for an array of ``shape`` whose elements have ``itemsize`` bytes; every length is at least 1."""
+    """Return a chunk shape for an array of ``shape`` whose elements have ``itemsize`` bytes; every length is at least 1."""
     chunks = [float(max(extent, 1)) for extent in shape]
     if not itemsize or not chunks:
         return tuple(int(length) for length in chunks)

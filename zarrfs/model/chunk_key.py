@@ -1,10 +1,10 @@
-"""Chunk key encodings: from chunk coordinates to the part of a store key that follows the array's data prefix, and back.
+"""Chunk key encodings: chunk coordinates to the part of a store key after the array's data prefix, and back.
 
 Sources: v2 "Chunks" (``1.2``, ``1/2``); v3 final "Chunk key encoding" (``c/1/2``, ``c.1.2``, and its ``v2``); v3 core 2022
-"Chunk keys" (``c1/2``); the layout before 1.0 (``1.2.blosc``). One form covers them all, so that a dialect only names the parts.
+"Chunk keys" (``c1/2``); the layout before 1.0 (``1.2.blosc``). One form covers them all, so that a dialect only supplies the parts.
 
 In the protocol draft of 2019 the only chunk of a 0-dimensional array has an empty identifier: its key is the data prefix itself, which
-no key can be; in real stores (folders, object stores through fsspec) it is the prefix without its slash.
+cannot be a key; in real stores (folders, object stores through fsspec) it is the prefix without its slash.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from zarrfs.model.chunk_grid import Coords
 
 @dataclass(frozen=True, slots=True)
 class ChunkKeyEncoding:
-    """``prefix`` + coordinates joined by ``separator`` + ``suffix``; a 0-dimensional array's only chunk is ``scalar``. ``backwards``: the
-    last coordinate comes first (N5, whose dimensions are in the opposite order)."""
+    """``prefix`` + coordinates joined by ``separator`` + ``suffix``; ``scalar`` for the only chunk of a 0-dimensional array.
+
+    ``backwards``: the last coordinate comes first (N5, whose dimensions are in the opposite order).
+    """
 
     prefix: str
     separator: str
@@ -27,20 +29,20 @@ class ChunkKeyEncoding:
     backwards: bool = False
 
     def key(self, prefix: Prefix, coords: Coords) -> Key:
-        """The store key of chunk ``coords`` of an array with this data prefix."""
+        """Return the store key of chunk ``coords`` of an array with this data prefix."""
         encoded = self.encode(coords)
         return prefix.key(encoded) if encoded else Key(prefix[:-1])
 
     def encode(self, coords: Coords) -> str:
-        """The key of chunk ``coords``, relative to the array's data prefix."""
+        """Return the key of chunk ``coords``, relative to the array's data prefix."""
         if not coords:
             return self.scalar
         return f"{self.prefix}{self.separator.join(map(str, coords[::-1] if self.backwards else coords))}{self.suffix}"
 
     def decode(self, key: str, ndim: int) -> Coords | None:
-        """The coordinates that ``key`` encodes for an array of ``ndim`` dimensions, or None when it is no chunk key.
+        """Return the coordinates that ``key`` encodes for an array of ``ndim`` dimensions; None if it is no chunk key.
 
-        Exact: only the very string that `encode` gives is accepted (``01`` and ``+1`` are not chunk keys).
+        Only the exact string that `encode` returns is accepted (``01`` and ``+1`` are not chunk keys).
         """
         if ndim == 0:
             return () if key == self.scalar else None
@@ -52,7 +54,7 @@ class ChunkKeyEncoding:
         return tuple(map(int, reversed(parts) if self.backwards else parts))
 
     def may_begin(self, part: str) -> bool:
-        """Whether a chunk key may begin with ``part`` and a slash."""
+        """Return True if a chunk key may begin with ``part`` and a slash."""
         if self.prefix.startswith(f"{part}/"):
             return True
         return self.separator == "/" and part.startswith(self.prefix) and all(map(_is_index, part[len(self.prefix) :].split("/")))
@@ -63,10 +65,10 @@ def _is_index(part: str) -> bool:
 
 
 def default(separator: str = "/") -> ChunkKeyEncoding:
-    """v3 final ``default``: ``c/1/2``; ``c`` for a 0-dimensional array."""
+    """Return v3 final ``default``: ``c/1/2``; ``c`` for a 0-dimensional array."""
     return ChunkKeyEncoding(prefix=f"c{separator}", separator=separator, scalar="c")
 
 
 def v2(separator: str = ".") -> ChunkKeyEncoding:
-    """v2, and v3 final ``v2``: ``1.2``; ``0`` for a 0-dimensional array."""
+    """Return the encoding of v2, and v3 final ``v2``: ``1.2``; ``0`` for a 0-dimensional array."""
     return ChunkKeyEncoding(prefix="", separator=separator, scalar="0")

@@ -1,8 +1,8 @@
-"""From a byte range of an array's elements in C order to the parts of chunks that hold them.
+"""Conversion of a range of an array's elements in C order to the parts of chunks that hold them.
 
-A whole-array file shows elements in C order, so a read is a range of elements. Such a range is a handful of boxes (at most
-``2 * ndim - 1``): part of a first row, whole rows, part of a last row, dimension by dimension. Each box is cut along the chunk grid.
-Nothing here is proportional to the size of the grid, only to the size of the range.
+A whole-array file has its elements in C order, so a read is a range of elements. Such a range is at most ``2 * ndim - 1`` boxes: part of
+a first row, whole rows, part of a last row, dimension by dimension. Each box is cut along the chunk grid. The cost is proportional to the
+size of the range, never to that of the grid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Selection = tuple[slice, ...]
 class Box:
     """A hyperrectangle of elements that is contiguous in C order.
 
-    ``origin`` and ``shape`` in elements; ``offset``: elements between the start of the range and the box's first element.
+    ``origin`` and ``shape`` are in elements; ``offset`` is the number of elements between the start of the range and the box.
     """
 
     origin: Coords
@@ -35,13 +35,13 @@ class Box:
         return math.prod(self.shape)
 
     def is_within(self, shape: Shape) -> bool:
-        """Whether an array of ``shape`` has all of them."""
+        """Return True if all elements of the box are within an array of ``shape``."""
         return all(start + extent <= length for start, extent, length in zip(self.origin, self.shape, shape, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkProjection:
-    """The part of one chunk that lies in a box: ``chunk_selection`` within the chunk, ``box_selection`` within the box."""
+    """The part of one chunk within a box: ``chunk_selection`` within the chunk, ``box_selection`` within the box."""
 
     coords: Coords
     chunk_selection: Selection
@@ -58,12 +58,12 @@ class ChunkPlan:
     stop: int
 
     def boxes(self) -> Iterator[Box]:
-        """The boxes, in C order; together they are the range."""
+        """Yield the boxes, in C order; together they are the range."""
         if self.stop > self.start:
             yield from _boxes(self.shape, self.start, self.stop, (), 0)
 
     def projections(self, box: Box) -> Iterator[ChunkProjection]:
-        """Every chunk that a box touches, in C order of the grid, with the selections that copy between the two."""
+        """Yield every chunk that a box touches, in C order of the grid, with the selections that copy between the two."""
         axes = [self._cuts(axis, box) for axis in range(len(self.shape))]
         for parts in itertools.product(*axes):
             yield ChunkProjection(
@@ -71,7 +71,7 @@ class ChunkPlan:
             )
 
     def coords(self) -> Iterator[Coords]:
-        """Each chunk that the range touches, once; made one by one, since there may be as many as elements."""
+        """Yield each chunk that the range touches, once; generated one by one, as there may be as many as elements."""
         before: list[list[range]] = []
         for box in self.boxes():
             ranges = [self.grid.indices(axis, o, o + n) for axis, (o, n) in enumerate(zip(box.origin, box.shape, strict=True))]
@@ -91,7 +91,7 @@ class ChunkPlan:
 
 
 def _product(ranges: list[range]) -> Iterator[Coords]:
-    """As `itertools.product`, which makes tuples of all the indices first."""
+    """Yield what `itertools.product` yields, without its tuples of all the indices."""
     if not ranges:
         yield ()
         return
@@ -101,7 +101,7 @@ def _product(ranges: list[range]) -> Iterator[Coords]:
 
 
 def _boxes(shape: Shape, start: int, stop: int, outer: Coords, offset: int) -> Iterator[Box]:
-    """Boxes of elements ``start`` to ``stop`` of the sub-array below the fixed indices ``outer``; ``offset`` is that of ``start``."""
+    """Yield the boxes of elements ``start`` to ``stop`` of the sub-array at fixed indices ``outer``; ``offset`` is that of ``start``."""
     padding = (1,) * len(outer)
     if not shape:
         yield Box(outer, padding, offset)

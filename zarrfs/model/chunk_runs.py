@@ -1,7 +1,7 @@
-"""From a box of elements to runs of chunks: chunks one after the other along the last axis, of which the same part is concerned.
+"""Conversion of a box of elements to runs of chunks: consecutive along the last axis, with the same selection in each.
 
-A box of a few whole rows touches as many chunks as there are in a row, of each of them the same few rows. Where chunks are small, naming
-each of them (`ChunkPlan.projections`) costs more than moving their elements.
+A box of a few whole rows touches all chunks of a row, each in the same few rows. Where chunks are small, one object for each of them
+(`ChunkPlan.projections`) costs more than copying their elements.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from zarrfs.model.chunk_plan import Box, Selection
 
 @dataclass(frozen=True, slots=True)
 class ChunkRun:
-    """``count`` chunks from ``coords`` on along the last axis. ``chunk_selection``: within each of them, along the last axis all of it
-    where they are several; ``box_selection``: within the box, of all of them together."""
+    """``count`` chunks from ``coords`` along the last axis.
+
+    ``chunk_selection`` applies to each of them, and covers the last axis if they are several; ``box_selection`` is the part of the box
+    for all of them together.
+    """
 
     coords: Coords
     count: int
@@ -26,7 +29,7 @@ class ChunkRun:
 
 
 def runs(grid: ChunkGrid, box: Box) -> Iterator[ChunkRun]:
-    """The runs of chunks that make up a box, in C order of the grid."""
+    """Yield the runs of chunks in a box, in C order of the grid."""
     axes = [list(_cuts(grid, axis, box)) for axis in range(len(box.origin))]
     if axes:
         axes[-1] = list(_joined(grid, box))
@@ -40,7 +43,7 @@ def runs(grid: ChunkGrid, box: Box) -> Iterator[ChunkRun]:
 
 
 _Cut = tuple[int, int, slice, slice]
-"""First index, how many, part of the chunk, part of the box."""
+"""First index, count, part of the chunk, part of the box."""
 
 
 def _cuts(grid: ChunkGrid, axis: int, box: Box) -> Iterator[_Cut]:
@@ -52,13 +55,13 @@ def _cuts(grid: ChunkGrid, axis: int, box: Box) -> Iterator[_Cut]:
 
 
 def _joined(grid: ChunkGrid, box: Box) -> Iterator[_Cut]:
-    """The cuts along the last axis, chunks of the same length that lie whole in the box together."""
+    """Yield the cuts along the last axis, with chunks of the same length that are wholly in the box joined."""
     axis = len(box.origin) - 1
     first, stop = box.origin[axis], box.origin[axis] + box.shape[axis]
     indices = grid.indices(axis, first, stop)
     if not indices:
         return
-    # Behind the last chunk that does not lead out of the box.
+    # End of the chunks that do not exceed the box.
     whole = indices.stop if grid.span(axis, indices[-1])[1] <= stop else indices.stop - 1
     index = indices.start
     while index < indices.stop:

@@ -1,4 +1,4 @@
-"""One codec, as a document names it."""
+"""One codec of a chain, as named in a document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CodecSpec:
-    """One codec of a chain, in the final v3's words: ``name`` and ``configuration``."""
+    """One codec of a chain, in the terms of the final v3: ``name`` and ``configuration``."""
 
     name: str
     configuration: Mapping[str, Any] = field(default_factory=dict)

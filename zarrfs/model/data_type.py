@@ -1,17 +1,17 @@
-"""Data types: what an element of an array is.
+"""Data types: the elements of an array.
 
-A `DataType` joins the name that the final v3 and its extensions give a type with the NumPy type that holds it in memory. In memory
-every type is **little-endian**: the byte order of stored bytes is a matter of the codecs (`bytes`), not of the type.
+A `DataType` pairs the name of a type in the final v3 and its extensions with the NumPy type that holds it in memory. In memory every
+type is **little-endian**: the byte order of stored bytes belongs to the codecs (`bytes`), not to the type.
 
 Sources: v3 final "Data types"; zarr-extensions ``data-types/``; v2 "Data type encoding" (through `from_numpy`).
 
     core        bool int8..int64 uint8..uint64 float16 float32 float64 complex64 complex128 r<N>
     extensions  bfloat16 float8_* float6_* float4_* int2 int4 uint2 uint4 (ml_dtypes: a byte each, at least),
                 raw_bytes null_terminated_bytes fixed_length_utf32 numpy.datetime64 numpy.timedelta64 structured (also: struct)
-    variable    string (str), variable_length_bytes (also: bytes), and `OBJECT`, what JSON has, which v2 and its kin alone can say
+    variable    string (str), variable_length_bytes (also: bytes), and `OBJECT`, any JSON value, only in v2 and related layouts
 
-Elements of variable length are Python objects in NumPy's object arrays. Their ``itemsize`` is that of a reference, and says nothing of
-the bytes that are stored.
+Elements of variable length are Python objects in NumPy's object arrays. Their ``itemsize`` is that of a reference, and unrelated to the
+stored bytes.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _NAME_OF_ML = {dtype: name for name, dtype in SMALL_TYPES.items()}
 
 _VARIABLE = ("string", "variable_length_bytes", "bytes")
 
-# A hostile document may declare an element of 2^40 bytes; NumPy's own limit is a C int.
+# A malicious document may declare an element of 2^40 bytes; NumPy's own limit is a C int.
 MAX_ITEMSIZE = 1 << 24
 MAX_FIELDS = 1000
-"""Of a structured type: NumPy takes a quarter of a second, in one piece, for some thousands."""
-# The most bytes of a chunk of elements without a fixed size, decoded. Nothing in a document says how many there will be.
+"""Limit of a structured type: for some thousands of fields NumPy takes a quarter of a second, uninterrupted."""
+# Limit of a decoded chunk of variable-length elements, in bytes: no document states its size.
 MAX_VARIABLE_NBYTES = 256 * 1024 * 1024
 _MAX_NESTING = 16
 
@@ -59,8 +59,8 @@ _MAX_NESTING = 16
 class DataType:
     """One element of an array.
 
-    ``name`` and ``configuration`` are the final v3's words; ``dtype`` holds the element in memory, little-endian. Types are equal that
-    have the same elements: what zarr-python up to 3.1 calls ``structured``, later ones, and zarr-extensions, call ``struct``.
+    ``name`` and ``configuration`` are those of the final v3; ``dtype`` holds the element in memory, little-endian. Types with the same
+    elements are equal: ``structured`` of zarr-python up to 3.1 is ``struct`` in later versions and in zarr-extensions.
     """
 
     name: str
@@ -79,17 +79,17 @@ class DataType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element in memory; of a reference to it, where elements have no fixed size."""
+        """Size of one element in memory, in bytes; of a reference to it, if it is of variable size."""
         return self.dtype.itemsize
 
     @property
     def is_variable(self) -> bool:
-        """Whether elements are objects, of no fixed size."""
+        """True if elements are objects of variable size."""
         return bool(self.dtype.hasobject)
 
     @property
     def npy_dtype(self) -> np.dtype[Any]:
-        """The type as ``.npy`` files and Zarr v2 can say it: what NumPy itself lacks becomes void of the same width."""
+        """The type as in ``.npy`` files and Zarr v2: types that NumPy lacks become void of the same width."""
         return _plain(self.dtype)
 
     @property
@@ -103,18 +103,18 @@ STRING = DataType("string", np.dtype(object))
 VARIABLE_LENGTH_BYTES = DataType("variable_length_bytes", np.dtype(object))
 """Elements are ``bytes``."""
 OBJECT = DataType("object", np.dtype(object))
-"""Elements are what JSON has: None, bool, int, float, str, and lists and dicts of them. The final v3 has no such type."""
+"""Elements are JSON values: None, bool, int, float, str, and lists and dicts of them. The final v3 has no such type."""
 
 
 def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> DataType:
-    """The type that the final v3 calls ``name``.
+    """Return the type with the final v3's ``name``.
 
-    Raises `MetadataUnsupported` for a name that is not known, `MetadataError` for a configuration that is wrong.
+    Raises `MetadataUnsupported` for an unknown name, `MetadataError` for an invalid configuration.
     """
     if not isinstance(name, str):
-        raise MetadataError(f"a data type's name is a string, not {_short(name)}")
+        raise MetadataError(f"data type: name must be a string, not {_short(name)}")
     if configuration is not None and not isinstance(configuration, Mapping):
-        raise MetadataError(f"data type {_short(name)}: the configuration is an object, not {_short(configuration)}")
+        raise MetadataError(f"data type {_short(name)}: configuration must be an object, not {_short(configuration)}")
     name, config = _ALIASES.get(name, name), dict(configuration or {})
     if name in _CORE or name in SMALL_TYPES:
         _only(name, config, ())
@@ -125,7 +125,7 @@ def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> D
     if re.fullmatch(r"r[0-9]+", name):
         bits = int(name[1:]) if len(name) < 12 and name[1] != "0" else -1
         if bits <= 0 or bits % 8:
-            raise MetadataError(f"raw type {_short(name)}: the number of bits is a positive multiple of 8")
+            raise MetadataError(f"raw type {_short(name)}: number of bits must be a positive multiple of 8")
         _only(name, config, ())
         return DataType(name, np.dtype(f"|V{_checked_itemsize(bits // 8)}"))
     match name:
@@ -135,17 +135,17 @@ def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> D
         case "fixed_length_utf32":
             length = _length_bytes(name, config)
             if length % 4:
-                raise MetadataError(f"fixed_length_utf32: length_bytes is a multiple of 4, not {length}")
+                raise MetadataError(f"fixed_length_utf32: length_bytes must be a multiple of 4, not {length}")
             return DataType(name, np.dtype(f"<U{length // 4}"), {"length_bytes": length})
         case "numpy.datetime64" | "numpy.timedelta64":
             return _time_type(name, config)
         case "structured" | "struct":
             return _structured(name, config, 0)
-    raise MetadataUnsupported(f"data type {_short(name)} is not known")
+    raise MetadataUnsupported(f"data type {_short(name)}: unknown")
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DataType:
-    """The type of elements that NumPy calls ``dtype``, whatever its byte order.
+    """Return the type of elements of NumPy's ``dtype``, in any byte order.
 
     Raises `MetadataUnsupported` for object types and for types that no Zarr layout has.
     """
@@ -174,12 +174,12 @@ def from_numpy(dtype: np.dtype[Any]) -> DataType:
 
 
 def little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """``dtype`` with every number in it little-endian; fields, subarrays and padding stay as they are."""
+    """Return ``dtype`` with every number in it little-endian; fields, subarrays and padding are unchanged."""
     return dtype.newbyteorder("<")
 
 
 def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """``dtype`` with void in place of what only ml_dtypes has, also in fields."""
+    """Return ``dtype`` with void in place of types that only ml_dtypes has, also in fields."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return np.dtype((_plain(base), shape))
@@ -193,14 +193,14 @@ def _structured_from_numpy(dtype: np.dtype[Any]) -> DataType:
     assert dtype.names is not None and dtype.fields is not None
     fields = [_field_of(name, dtype.fields[name][0]) for name in dtype.names]
     if dtype != np.dtype([(name, dtype.fields[name][0]) for name in dtype.names]):
-        raise MetadataUnsupported(f"elements of type {dtype} have gaps between their fields; no Zarr layout has words for them")
+        raise MetadataUnsupported(f"elements of type {dtype} have gaps between their fields, which no Zarr layout can represent")
     return DataType("structured", dtype, {"fields": fields})
 
 
 def _field_of(name: str, dtype: np.dtype[Any]) -> list[Any]:
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        # No v3 data type has subarrays; the extra member keeps the type whole for the layouts that do.
+        # No v3 data type has subarrays; the extra member preserves the type for the layouts that have them.
         return [*_field_of(name, base), list(shape)]
     return [name, from_numpy(dtype).v3_name]
 
@@ -209,20 +209,20 @@ def _structured(name: str, config: Any, depth: int) -> DataType:
     if depth > _MAX_NESTING:
         raise MetadataError("structured type: nested too deeply")
     if not isinstance(config, Mapping):
-        raise MetadataError(f"{name}: the configuration is an object, not {_short(config)}")
+        raise MetadataError(f"{name}: configuration must be an object, not {_short(config)}")
     _only(name, config, ("fields",))
     fields = config.get("fields")
     if not isinstance(fields, list) or not fields:
-        raise MetadataError(f"{name}: 'fields' is a list of at least one field")
+        raise MetadataError(f"{name}: 'fields' must be a list of at least one field")
     if len(fields) > MAX_FIELDS:
-        raise MetadataUnsupported(f"{name}: {len(fields)} fields are more than zarrfs reads ({MAX_FIELDS})")
+        raise MetadataUnsupported(f"{name}: {len(fields)} fields exceed the limit of {MAX_FIELDS}")
     pairs = []
     for item in fields:
         # `structured` (zarr-python) lists [name, type]; `struct` (zarr-extensions) lists {"name":, "data_type":}.
         if isinstance(item, Mapping):
             item = [item.get("name"), item.get("data_type")]
         if not isinstance(item, list) or len(item) not in (2, 3) or not isinstance(item[0], str) or not item[0]:
-            raise MetadataError(f"{name}: a field is a name and a type, not {_short(item)}")
+            raise MetadataError(f"{name}: a field must be a name and a type, not {_short(item)}")
         inner = item[1]
         if isinstance(inner, Mapping) and inner.get("name") in ("structured", "struct"):
             field_type = _structured(inner["name"], inner.get("configuration"), depth + 1)
@@ -234,7 +234,9 @@ def _structured(name: str, config: Any, depth: int) -> DataType:
             raise MetadataUnsupported(f"{name}: field {_short(item[0])} has no fixed size")
         shape = item[2] if len(item) == 3 else None
         if shape is not None and not (isinstance(shape, list) and all(type(n) is int and 0 < n <= MAX_ITEMSIZE for n in shape)):
-            raise MetadataError(f"{name}: the shape of field {_short(item[0])} is a list of positive integers, not {_short(shape)}")
+            raise MetadataError(
+                f"{name}: shape of field {_short(item[0])} must be a list of positive integers, not {_short(shape)}"
+            )
         pairs.append((item[0], field_type.dtype) if shape is None else (item[0], field_type.dtype, tuple(shape)))
     try:
         dtype = np.dtype(pairs)
@@ -250,7 +252,7 @@ def _time_type(name: str, config: dict[str, Any]) -> DataType:
     if not isinstance(unit, str) or not re.fullmatch(r"generic|[YMWDhms]|[munpfaμµ]s", unit):
         raise MetadataError(f"{name}: unknown unit {_short(unit)}")
     if type(scale) is not int or not 0 < scale < 2**31:
-        raise MetadataError(f"{name}: scale_factor is a positive 32-bit integer, not {_short(scale)}")
+        raise MetadataError(f"{name}: scale_factor must be a positive 32-bit integer, not {_short(scale)}")
     code = "M8" if name == "numpy.datetime64" else "m8"
     text = f"<{code}" if unit == "generic" else f"<{code}[{scale}{'us' if unit in ('μs', 'µs') else unit}]"
     return DataType(name, np.dtype(text), {"unit": unit, "scale_factor": scale})
@@ -260,13 +262,13 @@ def _length_bytes(name: str, config: dict[str, Any]) -> int:
     _only(name, config, ("length_bytes",))
     length = config.get("length_bytes")
     if type(length) is not int or length <= 0:
-        raise MetadataError(f"{name}: length_bytes is a positive integer, not {_short(length)}")
+        raise MetadataError(f"{name}: length_bytes must be a positive integer, not {_short(length)}")
     return _checked_itemsize(length)
 
 
 def _checked_itemsize(itemsize: int) -> int:
     if itemsize > MAX_ITEMSIZE:
-        raise MetadataError(f"an element of {itemsize} bytes is larger than zarrfs allows ({MAX_ITEMSIZE})")
+        raise MetadataError(f"element size of {itemsize} bytes exceeds the limit of {MAX_ITEMSIZE}")
     return itemsize
 
 
@@ -282,6 +284,6 @@ def _short(value: object) -> str:
 
 
 def require_plain(data_type: DataType, place: str) -> None:
-    """Raise `NotRepresentable` when ``place`` (for the message) has no words for variable-length or object elements."""
+    """Raise `NotRepresentable` if ``place`` (for the message) cannot represent variable-length or object elements."""
     if data_type.is_variable:
         raise NotRepresentable(f"{place} cannot hold variable-length elements ({data_type.name})")

@@ -1,14 +1,14 @@
-"""Fill values: between their JSON forms and the bytes of one element.
+"""Fill values: conversion between their JSON forms and the bytes of one element.
 
-Inside zarrfs a fill value is the bytes of one element, little-endian, so that equality is bit for bit and a NaN's payload survives;
-None is an undefined fill value (v1 and v2: null). This module holds the forms of the final v3 (section "Fill value", and
-zarr-extensions for the types beyond its core); other dialects take from it the forms they share.
+Inside zarrfs a fill value is the bytes of one element, little-endian, so that equality is bit for bit and the payload of a NaN survives;
+None is an undefined fill value (v1 and v2: null). This module has the forms of the final v3 (section "Fill value", and zarr-extensions
+for the types beyond its core); other dialects use those that they share.
 
     bool true/false · integers: numbers without fraction · floats: number, "NaN", "Infinity", "-Infinity", "0x7fc00001"
     complex: [re, im] · r<N>: list of bytes · raw_bytes, null_terminated_bytes, structured: base64 · utf32: string · struct: object
     datetime64, timedelta64: integer or "NaT" · string: text · variable_length_bytes: base64, or a list of bytes
 
-Of a type without a fixed size the bytes are those of the text in UTF-8, those of the element, or the JSON text of an object.
+For a type of variable size the bytes are those of the text in UTF-8, those of the element, or the JSON text of an object.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.variable_fill import empty, variable_from_json, variable_to_json
 
-# Digits that are base64 by accident; such text means bytes in the types that have no form in base64 of their own.
+# Hexadecimal digits that are also valid base64; such text means bytes in the types that have no base64 form of their own.
 _HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})+")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NAT = -(2**63)
 
 
 def from_json(data_type: DataType, value: Any) -> bytes:
-    """The element that the final v3's JSON ``value`` stands for. Raises `MetadataError` when it is none of the type."""
+    """Return the element that the final v3's JSON ``value`` denotes. Raises `MetadataError` if it is not of the type."""
     dtype = data_type.dtype
     if data_type.is_variable:
         return variable_from_json(data_type, value)
@@ -66,9 +66,9 @@ def from_json(data_type: DataType, value: Any) -> bytes:
 
 
 def to_json(data_type: DataType, fill_value: bytes) -> Any:
-    """The final v3's JSON form of the element ``fill_value``; ``from_json`` gives it back bit for bit.
+    """Return the final v3's JSON form of the element ``fill_value``; ``from_json`` inverts it bit for bit.
 
-    Raises `NotRepresentable` for a fixed-length string that is not Unicode, and for fields of `struct` that are arrays.
+    Raises `NotRepresentable` for a fixed-length string that is not Unicode, and for array fields of a `struct`.
     """
     dtype = data_type.dtype
     if data_type.is_variable:
@@ -92,15 +92,15 @@ def to_json(data_type: DataType, fill_value: bytes) -> Any:
     if data_type.name == "struct":
         return _fields_to_json(dtype, fill_value)
     if dtype.kind == "S":
-        # As zarr-python writes it: without the padding.
+        # Without the padding, as zarr-python writes it.
         fill_value = fill_value.rstrip(b"\0")
     return base64.standard_b64encode(fill_value).decode("ascii")
 
 
 def undefined(data_type: DataType) -> bytes:
-    """The bytes of one element of a missing chunk where the fill value is undefined: zeros, an empty element, and NaT for times.
+    """Return one element of a missing chunk with an undefined fill value: zeros, an empty element, or NaT for times.
 
-    zarr-python 3 reads the same. Zero would be a time that nobody measured: midnight of 1 January 1970.
+    zarr-python 3 reads the same. Zero would be a time that was never measured: midnight of 1 January 1970.
     """
     if data_type.is_variable:
         return empty(data_type)
@@ -108,7 +108,7 @@ def undefined(data_type: DataType) -> bytes:
 
 
 def float_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> bytes:
-    """A floating-point element: a number, one of the three names, or the bit pattern in hexadecimal digits of exactly its width."""
+    """Return a floating-point element from a number, one of the three names, or its bit pattern in exactly its hexadecimal width."""
     if isinstance(value, str):
         if value.startswith("0x"):
             return _bits_from_hex(dtype, value, data_type)
@@ -124,7 +124,7 @@ def float_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> by
     with np.errstate(over="ignore", invalid="ignore"):
         element = np.array(number).astype(dtype)
     if _is_special(number) or np.isnan(element):
-        # The small types lack infinity, NaN or both, and NumPy silently puts something else in their place.
+        # The small types lack infinity, NaN or both, and NumPy silently substitutes other values.
         kept = float(element)
         if not (kept == number or (kept != kept and number != number)):
             raise _refused(data_type, value)
@@ -132,7 +132,7 @@ def float_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> by
 
 
 def float_to_json(dtype: np.dtype[Any], fill_value: bytes) -> Any:
-    """The shortest form that `float_from_json` turns back into the same bits."""
+    """Return the shortest form that `float_from_json` converts back to the same bits."""
     number = float(np.frombuffer(fill_value, dtype)[0])
     if _is_special(number):
         name = "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
@@ -143,14 +143,14 @@ def float_to_json(dtype: np.dtype[Any], fill_value: bytes) -> Any:
 
 
 def integer_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> bytes:
-    """An integer element: a JSON number without fraction, in range."""
+    """Return an integer element from a JSON number without fraction, in range."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise _refused(data_type, value)
     return _packed_integer(dtype, value, data_type)
 
 
 def base64_from_json(data_type: DataType, value: Any) -> bytes:
-    """An element written as base64 of its bytes; shorter ones are padded with zeros only for null-terminated bytes."""
+    """Return an element from the base64 of its bytes; only null-terminated bytes may be shorter, and are padded with zeros."""
     if not isinstance(value, str):
         raise _refused(data_type, value)
     try:
@@ -164,7 +164,7 @@ def base64_from_json(data_type: DataType, value: Any) -> bytes:
 
 
 def utf32_from_json(data_type: DataType, value: Any) -> bytes:
-    """A fixed-length string: the text, padded with NUL."""
+    """Return a fixed-length string element: the text, padded with NUL."""
     if not isinstance(value, str) or len(value) * 4 > data_type.itemsize:
         raise _refused(data_type, value)
     try:
@@ -174,11 +174,11 @@ def utf32_from_json(data_type: DataType, value: Any) -> bytes:
 
 
 def utf32_to_json(fill_value: bytes) -> str:
-    """The text of a fixed-length string element, without its padding. Raises `NotRepresentable` when it is not Unicode."""
+    """Return the text of a fixed-length string element, without its padding. Raises `NotRepresentable` if it is not Unicode."""
     try:
         return fill_value.decode("utf-32-le").rstrip("\0")
     except UnicodeDecodeError as error:
-        raise NotRepresentable(f"the fill value is no Unicode string: {error.reason}") from error
+        raise NotRepresentable(f"fill value: not a Unicode string: {error.reason}") from error
 
 
 def _fields_from_json(data_type: DataType, value: Mapping[str, Any]) -> bytes:
@@ -196,13 +196,13 @@ def _fields_from_json(data_type: DataType, value: Mapping[str, Any]) -> bytes:
 
 
 def _fields_to_json(dtype: np.dtype[Any], element: bytes) -> dict[str, Any]:
-    """As `struct` has it; `structured`, its older name, goes with base64."""
+    """Return the form of `struct`; `structured`, its older name, uses base64."""
     assert dtype.names is not None and dtype.fields is not None
     said = {}
     for name in dtype.names:
         inner, offset = dtype.fields[name][:2]
         if inner.subdtype is not None:
-            raise NotRepresentable(f"field {name!r} is an array, which has no fill value of its own")
+            raise NotRepresentable(f"fill value: field {name!r} is an array, for which there is no form")
         part = element[offset : offset + inner.itemsize]
         said[name] = _fields_to_json(inner, part) if inner.names is not None else to_json(from_numpy(inner), part)
     return said
@@ -247,4 +247,4 @@ def _is_integer(dtype: np.dtype[Any]) -> bool:
 
 def _refused(data_type: DataType, value: Any) -> MetadataError:
     text = repr(value)
-    return MetadataError(f"fill_value {text if len(text) < 80 else text[:77] + '...'} is none of type {data_type.name}")
+    return MetadataError(f"fill_value {text if len(text) < 80 else text[:77] + '...'} is invalid for type {data_type.name}")

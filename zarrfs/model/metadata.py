@@ -1,7 +1,7 @@
-"""Nodes of a hierarchy and what their documents say, in words that no single dialect owns.
+"""Nodes of a hierarchy and the content of their documents, independent of any dialect.
 
-A dialect parses its documents into these values and formats them back; what the documents hold beyond them (unknown members,
-extensions) stays in the documents, which `zarrfs.dialects` amends rather than rewrites.
+A dialect parses its documents into these values and formats them back; other content of the documents (unknown members, extensions)
+stays there, as `zarrfs.dialects` amends documents rather than rewriting them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from zarrfs.model.data_type import DataType
 from zarrfs.model.fill_value import undefined
 from zarrfs.model.shards import ShardSpec
 
-# A chunk is decoded whole. Blosc cannot hold more than this, and a hostile document declares 2^62 bytes as easily as 2^10.
+# A chunk is decoded whole. Blosc cannot hold more than this, and a malicious document declares 2^62 bytes as easily as 2^10.
 MAX_CHUNK_NBYTES = 2**31 - 1
-# Of elements that have no fixed size: a short one takes some 60 bytes of memory, so that this comes to about as much.
+# Limit of variable-size elements: a short one takes some 60 bytes of memory, for about the same total.
 MAX_CHUNK_OBJECTS = 2**25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayMetadata:
-    """An array, whatever its dialect.
+    """An array of any dialect.
 
-    ``shape``: elements a dimension. ``fill_value``: one element as `data_type` holds it in memory (little-endian bytes; of a type
-    without a fixed size: see `zarrfs.model.fill_value`), or None
-    where the document leaves it undefined (null). ``codecs``: from array to bytes, in the order of encoding; a chain without an
-    array->bytes codec means C order, little-endian.
+    ``shape``: elements in each dimension. ``fill_value``: one element in the memory form of `data_type` (little-endian bytes; for a type
+    of variable size see `zarrfs.model.fill_value`), or None if the document leaves it undefined (null). ``codecs``: from array to bytes,
+    in the order of encoding; a chain without an array->bytes codec means C order, little-endian.
 
-    Where chunks are bundled, ``shards`` says how, outermost first; ``chunk_grid`` and ``codecs`` are those of the innermost chunks, and
-    ``chunk_key_encoding`` names the outermost shards.
+    ``shards`` describes the bundling of chunks, if any, outermost first; ``chunk_grid`` and ``codecs`` are those of the innermost chunks,
+    and ``chunk_key_encoding`` names the outermost shards.
     """
 
     shape: Shape
@@ -55,12 +54,12 @@ class ArrayMetadata:
 
     @property
     def grid_shape(self) -> Shape:
-        """Chunks along each dimension."""
+        """Number of chunks along each dimension."""
         return self.chunk_grid.grid_shape(self.shape)
 
     @property
     def chunks_per_key(self) -> Shape:
-        """Chunks along each dimension that lie under one key of the store."""
+        """Number of chunks along each dimension under one store key."""
         return (
             tuple(math.prod(counts) for counts in zip(*(spec.chunks_per_shard for spec in self.shards), strict=True))
             or (1,) * self.ndim
@@ -68,12 +67,12 @@ class ArrayMetadata:
 
     @property
     def stored_grid_shape(self) -> Shape:
-        """Along each dimension, what the keys of the store name: shards, or chunks where these are not bundled."""
+        """Number of stored values along each dimension: shards, or chunks if these are not bundled."""
         return tuple(-(-extent // count) for extent, count in zip(self.grid_shape, self.chunks_per_key, strict=True))
 
     @property
     def bundles(self) -> Iterator[tuple[ShardSpec, Shape]]:
-        """Each of ``shards``, outermost first, with the grid of what it bundles: chunks, or the shards of the next level."""
+        """Each of ``shards``, outermost first, with the grid of its content: chunks, or the shards of the next level."""
         for level, spec in enumerate(self.shards):
             grid_shape = self.grid_shape
             for inner in reversed(self.shards[level + 1 :]):
@@ -82,63 +81,67 @@ class ArrayMetadata:
 
     @property
     def can_be_unsharded(self) -> bool:
-        """Whether chunks lie in shards, out of which they can be taken one by one: not where a shard as a whole is encoded."""
+        """True if chunks are in shards from which they can be read one by one: not if a shard as a whole is encoded."""
         return bool(self.shards) and not any(spec.codecs for spec in self.shards)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements, decoded; of references to them, where they have no fixed size."""
+        """Size of all elements, decoded, in bytes; of references to them, if they are of variable size."""
         return math.prod(self.shape) * self.data_type.itemsize
 
     @property
     def fill_bytes(self) -> bytes:
-        """One element of what missing chunks read as: the fill value, or what stands for an undefined one (`fill_value.undefined`)."""
+        """One element of a missing chunk: the fill value, or the substitute for an undefined one (`fill_value.undefined`)."""
         if self.fill_value is not None:
             return self.fill_value
         return undefined(self.data_type)
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of memory, about and at most, that this takes: short values take several times their text."""
+        """Approximate upper bound of the memory of this object, in bytes: short values take several times their text."""
         texts = (self.data_type, self.codecs, self.shards, self.dimension_names)
         return len(self.fill_value or b"") + 8 * len(repr(texts))
 
     def stores_as(self, other: ArrayMetadata) -> bool:
-        """True if chunks of both hold the same elements: names of dimensions make no difference."""
+        """Return True if chunks of both hold the same elements: names of dimensions make no difference."""
         return replace(self, dimension_names=None) == replace(other, dimension_names=None)
 
     def chunk_nbytes(self, coords: Coords) -> int:
-        """Bytes of chunk ``coords``, decoded, at its full shape; of references to its elements, where these have no fixed size."""
+        """Return the size of chunk ``coords``, decoded, at its full shape, in bytes; of references, if elements are of variable size."""
         return math.prod(self.chunk_grid.chunk_shape(coords)) * self.data_type.itemsize
 
     @property
     def max_chunk_nbytes(self) -> int:
-        """The most bytes that `chunk_nbytes` gives."""
+        """Maximum of `chunk_nbytes`."""
         return math.prod(self.chunk_grid.largest) * self.data_type.itemsize
 
     @property
     def chunks_nbytes(self) -> int:
-        """Bytes of all chunks together, decoded, at their full shapes: of the array and of what hangs over its edge."""
+        """Size of all chunks, decoded, at their full shapes, in bytes: the array and the overhang beyond its edge."""
         ends = (self.chunk_grid.span(axis, count - 1)[1] if count else 0 for axis, count in enumerate(self.grid_shape))
         return math.prod(ends) * self.data_type.itemsize
 
 
 def check_chunk_nbytes(chunk_shape: Shape, data_type: DataType) -> None:
-    """Raise `MetadataUnsupported` for chunks that are larger, decoded, than `MAX_CHUNK_NBYTES`, and for those of more elements than
-    `MAX_CHUNK_OBJECTS` where elements have no fixed size."""
+    """Raise `MetadataUnsupported` for chunks whose decoded size exceeds `MAX_CHUNK_NBYTES`.
+
+    Chunks of variable-size elements must not have more than `MAX_CHUNK_OBJECTS` of them.
+    """
     if data_type.is_variable and math.prod(chunk_shape) > MAX_CHUNK_OBJECTS:
         raise MetadataUnsupported(
-            f"chunks of {math.prod(chunk_shape)} elements of type {data_type.name} have more than zarrfs decodes ({MAX_CHUNK_OBJECTS})"
+            f"chunks of {math.prod(chunk_shape)} elements of type {data_type.name} exceed the limit of {MAX_CHUNK_OBJECTS} elements"
         )
     nbytes = math.prod(chunk_shape) * data_type.itemsize
     if nbytes > MAX_CHUNK_NBYTES:
-        raise MetadataUnsupported(f"chunks of {nbytes} bytes are larger than zarrfs decodes ({MAX_CHUNK_NBYTES})")
+        raise MetadataUnsupported(f"chunks of {nbytes} bytes exceed the limit of {MAX_CHUNK_NBYTES} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNode:
-    """A group; ``explicit`` is False where no document says so and only its children imply it. ``quirks``: as of an `ArrayNode`.
-    ``has_copy``: whether its document holds a consolidated copy of those below."""
+    """A group; ``explicit`` is False if it has no document and only its children imply it.
+
+    ``quirks``: as in `ArrayNode`. ``has_copy``: its document holds a consolidated copy of the documents below it.
+    """
 
     path: NodePath
     dialect: str
@@ -150,10 +153,10 @@ class GroupNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayNode:
-    """An array: ``chunk_prefix`` and the metadata's key encoding give its chunks' store keys.
+    """An array: ``chunk_prefix`` and the key encoding of the metadata give the store keys of its chunks.
 
-    ``quirks``: where its documents deviate from their specification. ``warnings``: why elements may be something else than they are
-    shown as; the log tells of these. ``form``: how its document spells what its layout spells in several ways (`Layout.in_form`).
+    ``quirks``: deviations of its documents from their specification. ``warnings``: reasons why elements may differ from what is shown;
+    they are logged. ``form``: the spelling its document uses where its layout has several (`Layout.in_form`).
     """
 
     path: NodePath
@@ -168,9 +171,9 @@ class ArrayNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedNode:
-    """A node whose documents are there but cannot be used: ``reason`` is for a person to read.
+    """A node whose documents exist but cannot be used, for ``reason``.
 
-    ``bad``: they are not what their specification demands, or cannot be read; else they ask for what zarrfs cannot do, or refuses to.
+    ``bad``: they violate their specification, or are unreadable; else they require something that zarrfs does not support, or refuses.
     """
 
     path: NodePath

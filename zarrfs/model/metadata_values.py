@@ -1,7 +1,6 @@
-"""Metadata as JSON values, for ``zarrfs info`` and for extended attributes: whatever a document holds, what comes out is JSON that any
-program reads.
+"""Metadata as JSON values, for ``zarrfs info`` and for extended attributes: always JSON that any program reads.
 
-Data types, codecs and fill values are in the final v3's words, whatever the dialect.
+Data types, codecs and fill values are in the terms of the final v3, for every dialect.
 """
 
 from __future__ import annotations
@@ -21,14 +20,16 @@ from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.unparsed import Unparsed
 
-# A fill value is told up to here. An element may have 16 MiB, all of them zeros that a document of 100 bytes declares.
+# Limit of a reported fill value. An element may have 16 MiB, all zeros, declared by a document of 100 bytes.
 _MAX_FILL = 64 * 1024
 _MAX_FILL_TEXT = 4096
 
 
 def of_array(metadata: ArrayMetadata) -> dict[str, Any]:
-    """What an array is: None for the names of its dimensions where it has none, and for a fill value that is undefined. ``chunk_shape``:
-    of the largest chunk, where lengths differ."""
+    """Return the metadata of an array; None for absent dimension names, and for an undefined fill value.
+
+    ``chunk_shape`` is that of the largest chunk, if lengths differ.
+    """
     return {
         "shape": list(metadata.shape),
         "data_type": plain(metadata.data_type.v3_name),
@@ -40,8 +41,10 @@ def of_array(metadata: ArrayMetadata) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON has it: the NaN and the infinities that v0 to v2 write bare are the strings that v3 has for them. What is too
-    long to be told is ``{"nbytes": how long}``."""
+    """Return ``value`` as plain JSON: NaN and infinities, which v0 to v2 write bare, become the strings of v3.
+
+    Unparsed text becomes ``{"nbytes": its size}``.
+    """
     match value:
         case Unparsed():
             return {"nbytes": len(value.data)}
@@ -55,20 +58,22 @@ def plain(value: Any) -> Any:
 
 
 def number(value: int) -> int | None:
-    """``value``, or None where it is larger than a number of JSON: most readers have doubles for these. A shape of 20 dimensions is
-    enough for that."""
+    """Return ``value``, or None if it exceeds a JSON number, which most readers hold as a double.
+
+    A shape of 20 dimensions suffices for that.
+    """
     return value if value.bit_length() < 1024 else None
 
 
 def codecs(specs: Iterable[CodecSpec]) -> list[dict[str, Any]]:
-    """A chain, in the order of encoding."""
+    """Return a chain as JSON, in the order of encoding."""
     return [{"name": spec.name, "configuration": plain(spec.configuration)} for spec in specs]
 
 
 def fill(metadata: ArrayMetadata) -> tuple[Any, str | None]:
-    """The fill value in JSON, and as a person reads it; None and None where it is undefined.
+    """Return the fill value in JSON, and as readable text; None and None if it is undefined.
 
-    What the final v3 has no form for is ``{"base64": bytes of the element}``; what is too long to be told, ``{"nbytes": how long}``.
+    A value without a form in the final v3 is ``{"base64": bytes of the element}``; one that is too long is ``{"nbytes": its size}``.
     """
     element, data_type = metadata.fill_value, metadata.data_type
     if element is None:
@@ -94,7 +99,7 @@ def _fill_text(data_type: DataType, element: bytes, said: Any) -> str:
 
 
 def _element_text(dtype: np.dtype[Any], element: bytes) -> str:
-    """One element as a person reads it. NumPy's own text of a structure fails where a field holds what is no text."""
+    """Return one element as readable text. NumPy's own text of a structure fails on a field that is not valid text."""
     if dtype.subdtype is not None:
         base, _ = dtype.subdtype
         parts = [element[start : start + base.itemsize] for start in range(0, len(element), base.itemsize)]
@@ -109,7 +114,7 @@ def _element_text(dtype: np.dtype[Any], element: bytes) -> str:
         case "M" | "m" if np.datetime_data(dtype)[0] != "generic":
             return str(np.frombuffer(element, dtype)[0])
         case "M" | "m":
-            # A number of no unit, for which NumPy has no text.
+            # A number without a unit, for which NumPy has no text.
             ticks = int.from_bytes(element, "little", signed=True)
             return "NaT" if ticks == fill_value.NAT else str(ticks)
     try:
@@ -126,7 +131,7 @@ def _element_text(dtype: np.dtype[Any], element: bytes) -> str:
 
 
 def shards(metadata: ArrayMetadata) -> list[dict[str, Any]]:
-    """How chunks are bundled, outermost shards first; nothing where they are not."""
+    """Return the bundling of chunks as JSON, outermost shards first; empty if they are not sharded."""
     shape = metadata.chunk_grid.largest
     levels: list[dict[str, Any]] = []
     for spec in reversed(metadata.shards):

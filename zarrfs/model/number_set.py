@@ -1,4 +1,4 @@
-"""A set of small numbers in a bit each."""
+"""A set of small numbers, one bit each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _SPARE_NBYTES = 256
 
 
 class NumberSet:
-    """Numbers from 0 on; takes as many bits as the largest of them."""
+    """Numbers from 0; the size is as many bits as the largest of them."""
 
     __slots__ = ("_bits", "_count")
 
@@ -22,7 +22,7 @@ class NumberSet:
         return self._count
 
     def add(self, number: int) -> None:
-        """Put ``number`` in, if it is not."""
+        """Add ``number`` to the set."""
         if number in self:
             return
         byte = number >> 3

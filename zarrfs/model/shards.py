@@ -1,13 +1,13 @@
-"""Shards: values of a store that hold many chunks, and the index that says where in a shard each of them lies.
+"""Shards: store values that hold many chunks, and the index with the position of each chunk in its shard.
 
 Sources: v3 final, codec ``sharding_indexed`` 1.0 ("Binary shard format"); v3 core 2022, "Sharding storage transformer", ``indexed``.
 
     chunk bytes, in any order, with gaps | index          index_location "end", the only one of 2022
     index | chunk bytes, in any order, with gaps          index_location "start"
 
-The index holds a pair of unsigned 64-bit integers (offset from the beginning of the shard, nbytes) for each chunk of the shard, also for
-those that lie outside of the array, in C order. Of a chunk that is not there both are 2^64 - 1; where one alone is, the index is damaged
-(`with_plain_holes` names the one exception).
+The index has a pair of unsigned 64-bit integers (offset from the beginning of the shard, nbytes) for each chunk of the shard, also for
+those outside the array, in C order. For an absent chunk both are 2^64 - 1; if only one of them is, the index is damaged
+(`with_plain_holes` has the one exception).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.codec_spec import CodecSpec
 
 EMPTY = 2**64 - 1
-"""As offset and nbytes: there is no such chunk."""
+"""Offset and nbytes of an absent chunk."""
 
-# Of one shard. An index of more is longer than what zarrfs reads at once.
+# Limit of one shard. A longer index exceeds what zarrfs reads at once.
 MAX_CHUNKS = 2**26
 
 Pairs = np.ndarray[Any, np.dtype[np.uint64]]
@@ -37,12 +37,11 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """How chunks are bundled in shards.
+    """The bundling of chunks in shards.
 
     ``chunks_per_shard``: chunks along each dimension of the array. ``index_location``: "start" or "end". ``index_codecs``: `bytes`, and
-    perhaps `crc32c`. ``axes``: the dimensions of the array in the order in which the index goes through them, the slowest first; it is
-    another one than their own where transpositions precede the sharding. ``codecs``: bytes -> bytes codecs that the whole shard has
-    passed through.
+    optionally `crc32c`. ``axes``: the dimensions of the array in index order, the slowest first; they differ from array order if
+    transpositions precede the sharding. ``codecs``: bytes -> bytes codecs applied to the whole shard.
     """
 
     chunks_per_shard: Shape
@@ -57,12 +56,12 @@ class ShardSpec:
         if not self.axes:
             object.__setattr__(self, "axes", tuple(range(ndim)))
         if sorted(self.axes) != list(range(ndim)) or self.index_location not in ("start", "end"):
-            raise MetadataError(f"a shard index over dimensions {self.axes} at the {self.index_location} makes no sense")
+            raise MetadataError(f"shard index: invalid dimensions {self.axes} or location {self.index_location!r}")
         if any(count < 1 for count in self.chunks_per_shard):
-            raise MetadataError(f"a shard of {self.chunks_per_shard} chunks holds nothing")
+            raise MetadataError(f"shard of {self.chunks_per_shard} chunks: each count must be at least 1")
         if self.chunks > MAX_CHUNKS:
-            raise MetadataUnsupported(f"shards of {self.chunks} chunks are more than zarrfs takes ({MAX_CHUNKS})")
-        # Elements of the index between neighbours along each dimension of the array.
+            raise MetadataUnsupported(f"shards of {self.chunks} chunks exceed the limit of {MAX_CHUNKS}")
+        # Index distance between neighbours along each dimension of the array.
         places = [1] * ndim
         step = 1
         for axis in reversed(self.axes):
@@ -72,35 +71,35 @@ class ShardSpec:
 
     @property
     def chunks(self) -> int:
-        """Chunks in a shard, those outside of the array included."""
+        """Number of chunks in a shard, including those outside the array."""
         return math.prod(self.chunks_per_shard)
 
     @property
     def index_shape(self) -> Shape:
-        """The shape of the index as an array: chunks along its axes, and 2."""
+        """Shape of the index as an array: chunks along its axes, and 2."""
         return (*(self.chunks_per_shard[axis] for axis in self.axes), 2)
 
     def grid_of_shards(self, grid_shape: Shape) -> Shape:
-        """Shards along each dimension, for a grid of chunks of ``grid_shape``."""
+        """Return the number of shards along each dimension, for a grid of chunks of ``grid_shape``."""
         return tuple(-(-extent // count) for extent, count in zip(grid_shape, self.chunks_per_shard, strict=True))
 
     def shard_of(self, coords: Coords) -> Coords:
-        """Coordinates, in the grid of shards, of the shard that holds a chunk."""
+        """Return the coordinates, in the grid of shards, of the shard that holds a chunk."""
         return tuple(index // count for index, count in zip(coords, self.chunks_per_shard, strict=True))
 
     def pair_of(self, coords: Coords) -> int:
-        """Which pair of its shard's index is a chunk's."""
+        """Return the place of a chunk's pair in the index of its shard."""
         return sum(index % count * step for index, count, step in zip(coords, self.chunks_per_shard, self._places, strict=True))
 
     def coords_of(self, shard: Coords, place: int) -> Coords:
-        """The chunk of the pair ``place`` in the index of ``shard``."""
+        """Return the chunk of the pair at ``place`` in the index of ``shard``."""
         return tuple(
             first * count + place // step % count
             for first, count, step in zip(shard, self.chunks_per_shard, self._places, strict=True)
         )
 
     def count_within(self, shard: Coords, grid_shape: Shape) -> int:
-        """How many chunks of ``shard`` are inside a grid of ``grid_shape``."""
+        """Return the number of chunks of ``shard`` inside a grid of ``grid_shape``."""
         return math.prod(
             max(0, min(count, extent - first * count))
             for first, count, extent in zip(shard, self.chunks_per_shard, grid_shape, strict=True)
@@ -108,16 +107,16 @@ class ShardSpec:
 
 
 class ShardIndex:
-    """Where the chunks of one shard lie. Immutable.
+    """The positions of the chunks of one shard. Immutable.
 
-    A pair that cannot be right (it leads out of the shard or into the index, or shares some bytes with another one, not all) counts for
-    nothing but its own chunks: `find` raises for these. Identical pairs are legal (the same bytes for several chunks).
+    An invalid pair (outside the shard, inside the index, or sharing some but not all bytes with another one) affects only its own chunk:
+    `find` raises for it. Identical pairs are legal (the same bytes for several chunks).
     """
 
     __slots__ = ("_bad", "_pairs", "shard_nbytes")
 
     def __init__(self, pairs: Pairs, shard_nbytes: int, first: int, stop: int) -> None:
-        """``pairs`` as they are stored; chunks lie from byte ``first`` to before byte ``stop`` of a shard of ``shard_nbytes``."""
+        """``pairs`` as stored; chunks are between byte ``first`` and byte ``stop`` (exclusive) of a shard of ``shard_nbytes``."""
         self._pairs = pairs
         self.shard_nbytes = shard_nbytes
         self._bad = _bad(pairs, first, stop)
@@ -127,56 +126,56 @@ class ShardIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Memory in bytes."""
         return self._pairs.nbytes + self._bad.nbytes
 
     def find(self, place: int) -> tuple[int, int] | None:
-        """Offset and nbytes of a chunk; None where there is none. Raises `ShardIndexInvalid` for a pair that cannot be right."""
+        """Return offset and nbytes of a chunk; None if absent. Raises `ShardIndexInvalid` for an invalid pair."""
         offset, nbytes = self._pairs[place].tolist()
         if offset == nbytes == EMPTY:
             return None
         if self._bad[place]:
-            raise ShardIndexInvalid(f"the index of the shard says {nbytes} bytes from {offset}, where no chunk of it can lie")
+            raise ShardIndexInvalid(f"shard index: {nbytes} bytes at {offset} are outside the chunk area of the shard")
         return offset, nbytes
 
     def stored_pairs(self) -> list[int]:
-        """Of every chunk that is there, those with bad pairs included."""
+        """Return the places of all stored chunks, including those with invalid pairs."""
         places: list[int] = np.flatnonzero(are_there(self._pairs)).tolist()
         return places
 
     def stored(self) -> Iterator[tuple[int, int]]:
-        """Place and nbytes of every chunk that is there and can be read."""
+        """Yield place and nbytes of every stored chunk with a valid pair."""
         there = np.flatnonzero(are_there(self._pairs) & ~self._bad)
         return zip(there.tolist(), self._pairs[there, 1].tolist(), strict=True)
 
     @property
     def count(self) -> int:
-        """Chunks that are there."""
+        """Number of stored chunks."""
         return int(np.count_nonzero(are_there(self._pairs)))
 
     @property
     def bad_count(self) -> int:
-        """Chunks with pairs that cannot be right."""
+        """Number of chunks with invalid pairs."""
         return int(np.count_nonzero(self._bad))
 
     @property
     def used_nbytes(self) -> int:
-        """Bytes of the shard that belong to some chunk."""
+        """Number of bytes of the shard that belong to a chunk."""
         offsets, lengths = self._pairs[:, 0], self._pairs[:, 1]
         holding = are_there(self._pairs) & (lengths > 0) & ~self._bad
-        # Those that begin at the same byte are identical: else they were bad.
+        # Valid pairs that begin at the same byte are identical.
         _, each = np.unique(offsets[holding], return_index=True)
         return int(lengths[holding][each].sum())
 
 
 def are_there(pairs: Pairs) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Of each pair whether it is one of a chunk, right or wrong: whether one of its numbers is not `EMPTY`."""
+    """Return for each pair whether its chunk is stored, valid or not: whether one of its numbers is not `EMPTY`."""
     there: np.ndarray[Any, np.dtype[np.bool_]] = (pairs != EMPTY).any(axis=1)
     return there
 
 
 def with_plain_holes(pairs: Pairs, index_nbytes: int) -> Pairs:
-    """The pairs of an index of ``index_nbytes`` at the start of its shard, those of absent chunks as the text has them.
+    """Return the pairs of an index of ``index_nbytes`` at the start of its shard, with absent chunks as in the specification.
 
     zarrita 0.2.7 adds the length of the index to all offsets, so that `EMPTY` becomes ``index_nbytes - 1``; nbytes stays `EMPTY`.
     """
@@ -185,7 +184,7 @@ def with_plain_holes(pairs: Pairs, index_nbytes: int) -> Pairs:
 
 
 def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which pairs cannot be right. In unsigned arithmetic that cannot overflow: ends are computed for pairs inside only."""
+    """Return which pairs are invalid. The unsigned arithmetic cannot overflow: ends are computed only for pairs inside."""
     offsets, lengths = pairs[:, 0], pairs[:, 1]
     there = are_there(pairs)
     low, high = np.uint64(first), np.uint64(max(first, stop))
@@ -197,8 +196,8 @@ def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.boo
     begins = offsets[by_offset]
     ends = begins + lengths[by_offset]
     if by_offset.size > 1 and (begins[1:] < ends[:-1]).any():
-        # Each distinct pair once, by where it begins: it overlaps one before it if it begins before the last of their ends, and one
-        # behind it if the next begins before its own.
+        # Each distinct pair once, ordered by its beginning: it overlaps an earlier one if it begins before the maximum of their ends, and
+        # a later one if the next begins before its own end.
         is_new = np.concatenate(([True], (begins[1:] != begins[:-1]) | (ends[1:] != ends[:-1])))
         which = np.cumsum(is_new) - 1
         begins, ends = begins[is_new], ends[is_new]
@@ -210,10 +209,10 @@ def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.boo
 
 
 def assemble(spec: ShardSpec, chunks: Mapping[int, Buffer], index_nbytes: int) -> tuple[list[Buffer], Pairs]:
-    """The chunks of a new shard, one behind the other, in the order of ``spec``'s index, and the pairs that say so.
+    """Return the chunks of a new shard, consecutive, in the order of ``spec``'s index, and the pairs that locate them.
 
     ``chunks``: encoded chunks by their places in the index, in any order; one object in several places is stored once.
-    ``index_nbytes``: of the encoded index, which precedes them where it is at the start.
+    ``index_nbytes``: size of the encoded index, which precedes the chunks if it is at the start.
     """
     pairs: Pairs = np.full((spec.chunks, 2), EMPTY, np.uint64)
     offset = index_nbytes if spec.index_location == "start" else 0

@@ -1,8 +1,8 @@
-"""Slabs: the array cut across, so that a sequential reader of its elements needs each chunk once.
+"""Slabs: the array divided so that a sequential reader of its elements needs each chunk once.
 
 Take the first dimension whose chunks are longer than one element. All chunks with the same indices up to and including that dimension
-make one *row* of chunks; in C order a row's elements are contiguous. A *slab* is a run of rows, as many as make decoding worth a
-buffer. While one slab is in memory, a reader that goes forward through the file needs no chunk outside it.
+form one *row* of chunks; in C order the elements of a row are contiguous. A *slab* is a run of rows, enough to justify a buffer. While
+one slab is in memory, a sequential reader needs no chunk outside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zarrfs.model.chunk_plan import Selection
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of chunks: elements ``start`` to ``stop`` (C order) of the array, which are a box of ``shape``."""
+    """One row of chunks: elements ``start`` to ``stop`` (C order) of the array, a box of ``shape``."""
 
     start: int
     stop: int
@@ -26,7 +26,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk in a row: ``chunk_selection`` is its part inside the array, ``row_selection`` where that lies in the row's box."""
+    """A chunk in a row: ``chunk_selection`` is its part inside the array, ``row_selection`` the position of that in the row's box."""
 
     coords: Coords
     chunk_selection: Selection
@@ -34,17 +34,19 @@ class Piece:
 
 
 class SlabGrid:
-    """How an array of ``shape`` on ``grid`` divides into slabs: at least one row of chunks each, more as far as they fit into
-    ``target_nbytes`` and `MAX_CHUNKS`."""
+    """The division of an array of ``shape`` on ``grid`` into slabs.
+
+    A slab is at least one row of chunks, and more within ``target_nbytes`` and `MAX_CHUNKS`.
+    """
 
     MAX_CHUNKS = 1 << 16
-    """Chunks of a few bytes each: what is kept of a chunk then outweighs its elements."""
+    """Limit for chunks of a few bytes each, whose overhead exceeds their elements."""
 
     def __init__(self, shape: Shape, grid: ChunkGrid, itemsize: int, target_nbytes: int) -> None:
         self._shape = shape
         self._grid = grid
         self._grid_shape = grid_shape = grid.grid_shape(shape)
-        # Chunks of length 1 all along a dimension: as many chunks as elements.
+        # Chunks of length 1 along a whole dimension: as many chunks as elements.
         self._axis = next((axis for axis, extent in enumerate(shape) if grid_shape[axis] != extent), max(0, len(shape) - 1))
         self._leading = math.prod(shape[: self._axis])
         self._rows_of_axis = grid_shape[self._axis] if shape else 1
@@ -52,7 +54,7 @@ class SlabGrid:
         self.rows = self._leading * self._rows_of_axis
         size = math.prod(shape)
         longest = min(grid.largest[self._axis], shape[self._axis]) if shape else 1
-        # On average; where rows differ, a slab of short ones may be small, and one of long ones is at most twice as large as asked.
+        # On average; if rows differ, a slab of short ones may be small, and one of long ones is at most twice the target.
         row_nbytes = max(1, size * itemsize // max(1, self.rows), longest * self._inner * itemsize // 2)
         self._chunks_per_row = math.prod(grid_shape[self._axis + 1 :])
         most = min(target_nbytes // row_nbytes, self.MAX_CHUNKS // max(1, self._chunks_per_row), self.rows)
@@ -64,29 +66,29 @@ class SlabGrid:
         return -(-self.rows // self.rows_per_slab)
 
     def slab_at(self, element: int) -> int:
-        """The slab that holds ``element`` (C order)."""
+        """Return the slab that holds ``element`` (C order)."""
         if not self._shape:
             return 0
         lead, along = divmod(element // self._inner, self._shape[self._axis])
         return (lead * self._rows_of_axis + self._grid.indices(self._axis, along, along + 1)[0]) // self.rows_per_slab
 
     def extent(self, slab: int) -> tuple[int, int]:
-        """First element of a slab, and the first after it."""
+        """Return the first element of a slab, and the first after it."""
         first = slab * self.rows_per_slab
         last = min(first + self.rows_per_slab, self.rows) - 1
         return self.row(first).start, self.row(last).stop
 
     def row_numbers(self, slab: int) -> range:
-        """The rows that a slab is made of."""
+        """Return the rows of a slab."""
         first = slab * self.rows_per_slab
         return range(first, min(first + self.rows_per_slab, self.rows))
 
     def chunks(self, slab: int) -> int:
-        """Number of chunks in a slab."""
+        """Return the number of chunks in a slab."""
         return len(self.row_numbers(slab)) * self._chunks_per_row
 
     def row_of(self, coords: Coords) -> int:
-        """The row that chunk ``coords`` belongs to."""
+        """Return the row of chunk ``coords``."""
         if not coords:
             return 0
         lead = 0
@@ -95,7 +97,7 @@ class SlabGrid:
         return lead * self._rows_of_axis + coords[self._axis]
 
     def number_in(self, slab: int, coords: Coords) -> int:
-        """The number of chunk ``coords`` among those of ``slab``, from 0 on."""
+        """Return the number of chunk ``coords`` within ``slab``, from 0."""
         inner = 0
         if coords:
             for extent, index in zip(self._grid_shape[self._axis + 1 :], coords[self._axis + 1 :], strict=True):
@@ -103,7 +105,7 @@ class SlabGrid:
         return (self.row_of(coords) - slab * self.rows_per_slab) * self._chunks_per_row + inner
 
     def piece(self, coords: Coords) -> Piece:
-        """How chunk ``coords`` lies in its row."""
+        """Return the position of chunk ``coords`` in its row."""
         inside: list[slice] = []
         within: list[slice] = []
         for axis, index in enumerate(coords):
@@ -114,7 +116,7 @@ class SlabGrid:
         return Piece(coords, tuple(inside), tuple(within))
 
     def coords(self, number: int) -> Iterator[Coords]:
-        """Coordinates of the chunks in a row, in C order."""
+        """Yield the coordinates of the chunks in a row, in C order."""
         if not self._shape:
             yield ()
             return
@@ -127,7 +129,7 @@ class SlabGrid:
         yield from _below(head, self._grid_shape[self._axis + 1 :])
 
     def row(self, number: int) -> Row:
-        """One row."""
+        """Return one row."""
         if not self._shape:
             return Row(0, 1, ())
         lead, along = divmod(number, self._rows_of_axis)
@@ -139,7 +141,7 @@ class SlabGrid:
 
 
 def _below(head: Coords, extents: Shape) -> Iterator[Coords]:
-    """``head`` and everything below it, in C order; not `itertools.product`, which makes lists of all the indices first."""
+    """Yield all coordinates that begin with ``head``, in C order, without the lists of indices of `itertools.product`."""
     if not extents:
         yield head
         return

@@ -1,4 +1,4 @@
-"""Which of ``n`` things in a row are there, as sorted, disjoint half-open spans."""
+"""A set of integers as sorted, disjoint half-open spans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Spans:
-    """A set of integers, kept as spans that do not touch. Few spans where things come in order; never more than things."""
+    """A set of integers, stored as spans that do not touch: few if integers are added in order, never more than integers."""
 
     __slots__ = ("_starts", "_stops")
 
@@ -18,7 +18,7 @@ class Spans:
         self._stops: list[int] = []
 
     def add(self, start: int, stop: int) -> None:
-        """Put ``start`` to ``stop`` (exclusive) in."""
+        """Add ``start`` to ``stop`` (exclusive)."""
         if start >= stop:
             return
         # Every span that overlaps or touches the new one becomes part of it.
@@ -31,7 +31,7 @@ class Spans:
         self._stops[first:last] = [stop]
 
     def covers(self, start: int, stop: int) -> bool:
-        """Whether all of ``start`` to ``stop`` is in."""
+        """Return True if all of ``start`` to ``stop`` is in the set."""
         if start >= stop:
             return True
         index = bisect_right(self._starts, start) - 1
@@ -40,7 +40,7 @@ class Spans:
     def mask(
         self, start: int, stop: int, out: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """For each of ``start`` to ``stop`` whether it is in; in ``out``, if that is given, which is False everywhere."""
+        """Return a mask of the members from ``start`` to ``stop``; written to ``out``, if given, which must be False everywhere."""
         mask = out if out is not None else np.zeros(stop - start, np.bool_)
         for index in range(bisect_right(self._stops, start), len(self._starts)):
             if self._starts[index] >= stop:

@@ -1,4 +1,4 @@
-"""Parts of a large metadata document that nobody looks into."""
+"""Unparsed parts of a large metadata document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMED_NBYTES = 100
 
 
 class Unparsed:
-    """The value of a member as JSON text, checked and not parsed. Equal to one of the same text."""
+    """The value of a member as JSON text, checked but not parsed. Equal to one of the same text."""
 
     __slots__ = ("data",)
 
@@ -20,7 +20,7 @@ class Unparsed:
 
     @property
     def is_object(self) -> bool:
-        """Whether the value is an object."""
+        """True if the value is an object."""
         return self.data.startswith(b"{")
 
     def __eq__(self, other: object) -> bool:
@@ -34,17 +34,17 @@ class Unparsed:
 
 
 def parsed_nbytes(data: bytes) -> int:
-    """Bytes of memory, about and at most, that the values of a JSON text take when all of them are objects of Python."""
+    """Return an approximate upper bound of the memory, in bytes, of the values of a JSON text as Python objects."""
     values = data.count(b",") + data.count(b"[") + data.count(b"{")
     return len(data) + _VALUE_NBYTES * values + _NAMED_NBYTES * data.count(b":")
 
 
 LARGE_NBYTES = 64 << 10
-"""Attributes of fewer bytes are not worth counting: most nodes have some."""
+"""Attributes up to this size are not counted: most nodes have some."""
 
 
 def are_large(attributes: Mapping[str, object]) -> bool:
-    """Whether attributes take more than `LARGE_NBYTES`; found without going through all of them."""
+    """Return True if attributes take more than `LARGE_NBYTES`; stops as soon as that is known."""
     nbytes = 0
     for each in _sizes(attributes):
         nbytes += each
@@ -54,7 +54,7 @@ def are_large(attributes: Mapping[str, object]) -> bool:
 
 
 def nbytes_of(attributes: Mapping[str, object]) -> int:
-    """Bytes of memory that attributes take, about."""
+    """Return the approximate memory of attributes in bytes."""
     return sum(_sizes(attributes))
 
 

@@ -1,10 +1,10 @@
-"""Fill values of types without a fixed size: between JSON, bytes, and the element itself.
+"""Fill values of types of variable size: conversion between JSON, bytes, and the element itself.
 
     string                          text        the text in UTF-8           str
     variable_length_bytes, bytes    base64      the bytes themselves        bytes
-    object                          any JSON    JSON text, members sorted   what JSON has
+    object                          any JSON    JSON text, members sorted   any JSON value
 
-Source: zarr-extensions ``data-types/string`` and ``data-types/bytes`` (which has a list of integers, too); `OBJECT` is zarrfs' own.
+Source: zarr-extensions ``data-types/string`` and ``data-types/bytes`` (which also has a list of integers); `OBJECT` is zarrfs' own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zarrfs.model.data_type import OBJECT, STRING, DataType
 
 
 def variable_from_json(data_type: DataType, value: Any) -> bytes:
-    """The bytes that the JSON ``value`` stands for. Raises `MetadataError` when it is none of the type."""
+    """Return the bytes that the JSON ``value`` denotes. Raises `MetadataError` if it is not of the type."""
     try:
         if data_type == OBJECT:
             return element_bytes(data_type, value)
@@ -35,7 +35,7 @@ def variable_from_json(data_type: DataType, value: Any) -> bytes:
 
 
 def variable_to_json(data_type: DataType, fill_value: bytes) -> Any:
-    """The JSON form of the fill value whose bytes these are. Raises `NotRepresentable` for NaN and the infinities, which JSON has not."""
+    """Return the JSON form of the fill value with these bytes. Raises `NotRepresentable` for NaN and infinities, absent from JSON."""
     if data_type in (OBJECT, STRING):
         value = element(data_type, fill_value)
         try:
@@ -47,24 +47,24 @@ def variable_to_json(data_type: DataType, fill_value: bytes) -> Any:
 
 
 def element(data_type: DataType, fill_value: bytes) -> Any:
-    """The element itself: ``str``, ``bytes``, or what JSON has."""
+    """Return the element itself: ``str``, ``bytes``, or a JSON value."""
     if data_type == OBJECT:
         return json.loads(fill_value)
     return fill_value.decode() if data_type == STRING else fill_value
 
 
 def element_bytes(data_type: DataType, value: Any) -> bytes:
-    """The bytes of an element: the inverse of `element`."""
+    """Return the bytes of an element: the inverse of `element`."""
     if data_type == OBJECT:
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
     return value.encode() if data_type == STRING else bytes(value)
 
 
 def empty(data_type: DataType) -> bytes:
-    """The bytes of what elements are where the fill value is undefined: empty, or null."""
+    """Return the bytes of an element with an undefined fill value: empty, or null."""
     return b"null" if data_type == OBJECT else b""
 
 
 def _refused(data_type: DataType, value: Any) -> MetadataError:
     text = repr(value)
-    return MetadataError(f"fill_value {text if len(text) < 80 else text[:77] + '...'} is none of type {data_type.name}")
+    return MetadataError(f"fill_value {text if len(text) < 80 else text[:77] + '...'} is invalid for type {data_type.name}")
