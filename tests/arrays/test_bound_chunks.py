@@ -193,7 +193,7 @@ async def test_what_goes_on_after_its_deadline_keeps_everybody_from_the_node() -
     chunks = live.chunks(await a_and_b())
     ended = trio.Event()
     live.node.fences.append(ended)
-    with pytest.raises(StoreTimeout, match="/a is being moved or erased"):
+    with pytest.raises(StoreTimeout, match="/a: move or removal still pending"):
         await chunks.update({(0,): b"x"})
     ended.set()
     await chunks.update({(0,): b"x"})

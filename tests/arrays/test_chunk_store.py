@@ -162,7 +162,7 @@ async def test_a_chunk_that_is_replaced_each_time_is_not_changed_and_is_named(mo
     store = Overtaken(inner)
     chunks = plain(store)
     store.times = 3
-    with pytest.raises(GenerationMismatch, match="replaced each time") as caught:
+    with pytest.raises(GenerationMismatch, match="replaced during each attempt") as caught:
         await chunks.modify({(0,): Append(b"+")})
     assert caught.value.key == "a/c/0" and await chunks.get((0,)) == b"0"
     store.times = 2
@@ -241,7 +241,7 @@ async def test_a_shard_that_is_replaced_each_time_is_an_error_that_names_it(ask:
     store.times = 1
     assert await ask(chunks) == b"1"
     store.times = 1000
-    with pytest.raises(GenerationMismatch, match="'a/c/0' was replaced each time") as caught:
+    with pytest.raises(GenerationMismatch, match="'a/c/0': access failed: the value was replaced during each attempt") as caught:
         await ask(chunks)
     assert caught.value.key == "a/c/0"
     store.times = 0
@@ -256,7 +256,7 @@ async def test_a_shard_that_is_replaced_before_it_is_stored_is_made_of_what_is_t
     await chunks.update({(0,): b"new"})
     assert await all_of(store) == {**FULL, (0,): b"new"}
     store.times = 1000
-    with pytest.raises(GenerationMismatch, match="replaced each time") as caught:
+    with pytest.raises(GenerationMismatch, match="replaced during each attempt") as caught:
         await chunks.update({(1,): b"never"})
     assert caught.value.key == "a/c/0" and await all_of(store) == {**FULL, (0,): b"new"}
 
@@ -266,7 +266,7 @@ async def test_a_chunk_of_a_shard_that_is_not_the_expected_one_is_not_replaced()
     store = await filled()
     chunks, _ = opened(store, ARRAY)
     async with chunks.exclusive((0,)):
-        with pytest.raises(GenerationMismatch, match="a chunk of 'a/c/0' was changed"):
+        with pytest.raises(GenerationMismatch, match="'a/c/0': a chunk of the shard changed"):
             await chunks.merge({(0,): Written(b"new", "of ours", 0, expected="of before"), (1,): Written(b"new", "too", 0)})
     assert await all_of(store) == FULL
 
@@ -302,7 +302,9 @@ async def test_a_shard_that_is_replaced_while_it_is_read_in_pages_is_an_error_to
         assert await ask(chunks) == b"1"
         store.times = 1000
         fresh, _ = opened(store, array)
-        with pytest.raises(GenerationMismatch, match="'a/c/0' was replaced each time") as caught:
+        with pytest.raises(
+            GenerationMismatch, match="'a/c/0': access failed: the value was replaced during each attempt"
+        ) as caught:
             await ask(fresh)
         assert caught.value.key == "a/c/0"
         store.times = 0
@@ -316,7 +318,7 @@ async def test_parts_of_a_chunk_in_a_shard_that_never_rests_are_not_had(monkeypa
         assert stat is not None
         assert await chunks.get_parts((3,), [ByteRange(), ByteRange(0, 0)], stat.generation) == [b"3", b""]
         store.times = 1
-        with pytest.raises(GenerationMismatch, match=r"chunk \(1,\) of 'a/c/0' was changed"):
+        with pytest.raises(GenerationMismatch, match=r"chunk \(1,\) of 'a/c/0': value changed"):
             await chunks.get_parts((1,), [ByteRange()], stat.generation)
 
 
@@ -332,9 +334,9 @@ async def test_a_listing_of_pages_gives_what_it_is_asked_for_and_no_shard_is_wri
         (level,) = levels(chunks)
         known = await level.shard((0,))
         assert known is not None
-        with pytest.raises(TooLarge, match="a shard of 4 chunks is read only"):
+        with pytest.raises(TooLarge, match="shard of 4 chunks: read-only"):
             level.stored_in((0,), known)
-        with pytest.raises(TooLarge, match="read only"):
+        with pytest.raises(TooLarge, match="read-only"):
             await chunks.update({(0,): b"new"})
     assert await all_of(store) == FULL
 
@@ -346,7 +348,7 @@ async def test_parts_of_a_chunk_that_is_known_of_a_shard_that_never_rests_are_an
         assert stat is not None
         store.times = 1000
         fresh, _ = opened(store, UNCHECKED)
-        with pytest.raises(GenerationMismatch, match="'a/c/0' was replaced each time"):
+        with pytest.raises(GenerationMismatch, match="'a/c/0': access failed: the value was replaced during each attempt"):
             await fresh.get_parts((1,), [ByteRange()], stat.generation)
 
 
@@ -355,7 +357,9 @@ async def test_a_shard_that_is_too_short_for_an_index_in_pages_is_told_so(monkey
     async with paged(monkeypatch) as (store, chunks):
         await store.set(Key("a/c/0"), b"short")
         got = await chunks.get_several([(1,), (5,)])
-        assert isinstance(got[0], ShardIndexInvalid) and "5 bytes are fewer than its index has" in str(got[0]) and got[1] == b"5"
+        assert (
+            isinstance(got[0], ShardIndexInvalid) and "shard of 5 bytes: shorter than its index" in str(got[0]) and got[1] == b"5"
+        )
 
 
 # --- shards within shards -------------------------------------------------------------------------------------------------------

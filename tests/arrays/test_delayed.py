@@ -152,7 +152,7 @@ async def test_without_a_delay_nothing_waits() -> None:
         assert await stored(store) == {0: b"a"} and len(mount.pending) == 0
 
 
-@pytest.mark.logs("a/c/0 could not be published, which is tried again: no room")
+@pytest.mark.logs("a/c/0: publish failed, will retry: no room")
 @trio_test
 async def test_a_failed_publish_keeps_what_waits_tells_and_tries_again(autojump_clock: MockClock) -> None:
     store = FailingStore(MemoryStore(), {})
@@ -278,7 +278,7 @@ class Broken(MemoryStore):
         return await super().set(key, value, expect=expect)
 
 
-@pytest.mark.logs("could not be published, which is tried again")
+@pytest.mark.logs("publish failed, will retry")
 @trio_test
 async def test_a_shard_that_cannot_be_stored_delays_no_other(autojump_clock: MockClock) -> None:
     store = Broken()

@@ -47,7 +47,7 @@ async def test_a_change_that_changes_nothing_waits_for_nothing_and_is_not_stored
     assert sets(store) == 2 and await stored(store) == {0: b"old+"}
 
 
-@pytest.mark.logs("could not be published")
+@pytest.mark.logs("publish failed")
 @trio_test
 async def test_a_shard_that_cannot_be_stored_leaves_what_waited_before_and_that_is_tried_again(autojump_clock: MockClock) -> None:
     inner = MemoryStore()
@@ -127,7 +127,7 @@ async def test_where_nothing_more_can_be_kept_the_oldest_is_stored_and_the_new_o
     store = MemoryStore()
     async with mounted(store, memory=5, directory=str(tmp_path / "gone")) as m:
         await m.chunks.update({(0,): b"12345"})
-        with pytest.raises(StoreFull, match="no room to keep a chunk of 'a/c/1'") as caught:
+        with pytest.raises(StoreFull, match="'a/c/1': no room to queue a chunk") as caught:
             await m.chunks.update({(4,): b"67890"})
         assert caught.value.key == "a/c/1" and await m.chunks.get((4,)) is None
         assert await stored(store) == {0: b"12345"} and not m.pending
@@ -136,14 +136,14 @@ async def test_where_nothing_more_can_be_kept_the_oldest_is_stored_and_the_new_o
         assert await m.chunks.get((4,)) == b"67890"
 
 
-@pytest.mark.logs("a/c/0 could not be published, which is tried again: no room")
+@pytest.mark.logs("a/c/0: publish failed, will retry: no room")
 @trio_test
 async def test_where_the_oldest_cannot_be_stored_either_it_goes_on_waiting(tmp_path: Path) -> None:
     inner = MemoryStore()
     store = FailingStore(inner, {"set": StoreFull("no room")})
     async with mounted(store, memory=5, directory=str(tmp_path / "gone")) as m:
         await m.chunks.update({(0,): b"12345"})
-        with pytest.raises(StoreFull, match="no room to keep a chunk of 'a/c/1'"):
+        with pytest.raises(StoreFull, match="'a/c/1': no room to queue a chunk"):
             await m.chunks.update({(4,): b"67890"})
         assert m.failures == ["a/c/0"] and await m.chunks.get((0,)) == b"12345"
         store.errors.clear()

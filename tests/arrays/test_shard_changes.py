@@ -63,7 +63,7 @@ async def test_a_shard_that_is_replaced_while_a_change_is_made_in_it_is_looked_a
         await chunks.merge({(0,): change(b"+", "of before")})
         assert await all_of(store, ARRAY) == {(0,): b"0+"}
         store.times = 1000
-        with pytest.raises(GenerationMismatch, match="'a/c/0' was replaced each time"):
+        with pytest.raises(GenerationMismatch, match="'a/c/0': access failed: the value was replaced during each attempt"):
             await chunks.merge({(0,): change(b"+", "of before")})
     store.times = 0
     assert await all_of(store, ARRAY) == {(0,): b"0+"}

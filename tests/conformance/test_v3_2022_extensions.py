@@ -275,7 +275,7 @@ TEXT.row(
 )
 TEXT.row(
     "the index is at the end, 16 bytes for each chunk",
-    raises(ShardIndexInvalid, r"\(64\)", lambda: elements({**sharded(), "data/a/c0/0": bytes(63)}, "/a")),
+    raises(ShardIndexInvalid, r"\(64 bytes\)", lambda: elements({**sharded(), "data/a/c0/0": bytes(63)}, "/a")),
     "as stated; 16 * 64 are the 1024 bytes that the text calls 1014",
 )
 TEXT.row("pairs of offset and nbytes, little-endian uint64, in C order", lambda: _index())

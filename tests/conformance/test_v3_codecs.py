@@ -615,7 +615,7 @@ TEXT.row(
 )
 TEXT.row(
     "the example: four chunks, crc32c: an index of 68 bytes",
-    raises(ShardIndexInvalid, r"\(68\)", lambda: elements({**SHARDED, "c/0/0": bytes(67)})),
+    raises(ShardIndexInvalid, r"\(68 bytes\)", lambda: elements({**SHARDED, "c/0/0": bytes(67)})),
 )
 TEXT.row(
     "chunks may be in any order", reads({**SHARDED, "c/0/0": shard(PLAIN_BLOCKS, order=[(1, 1), (0, 1), (1, 0), (0, 0)])}, BLOCKED)

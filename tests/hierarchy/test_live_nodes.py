@@ -259,9 +259,9 @@ async def test_what_was_given_up_and_goes_on_is_waited_for_where_it_may_still_ch
         fences.given_up(ended)
     # Elsewhere nobody has to wait.
     await live.settled(NodePath("/b"))
-    with pytest.raises(StoreTimeout, match="/g/a is being moved or erased by a store that does not answer"):
+    with pytest.raises(StoreTimeout, match="/g/a: move or removal still pending: the store does not answer"):
         await live.settled(NodePath("/g/a"))
-    with pytest.raises(StoreTimeout, match="/g/a is being moved"):
+    with pytest.raises(StoreTimeout, match="/g/a: move or removal"):
         await opened.live.settled()
     ended.set()
     with trio.fail_after(1):

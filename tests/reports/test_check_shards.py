@@ -66,9 +66,9 @@ def test_memory_holds_one_chunk_at_least(tmp_path: Path, width: int) -> None:
         (b"abcdefgh" + index([(0, 4), (4, 4), NONE, NONE], checksum=1), "crc32c"),
         (shard(4, CHUNKS)[:-1] + b"\0", "crc32c"),
         (shard(4, CHUNKS)[:-9], "crc32c"),
-        (shard(4, CHUNKS)[:-40], "40 bytes are fewer than"),
-        (shard(4, CHUNKS)[-60:], "60 bytes are fewer than"),
-        (b"", "0 bytes are fewer than"),
+        (shard(4, CHUNKS)[:-40], "shard of 40 bytes: shorter than"),
+        (shard(4, CHUNKS)[-60:], "shard of 60 bytes: shorter than"),
+        (b"", "shard of 0 bytes: shorter than"),
     ],
     ids=["index", "checksum", "cut", "cut short", "cut in front", "empty"],
 )

@@ -36,7 +36,7 @@ async def test_a_shard_whose_index_is_too_large_to_be_held_is_not_changed_in_par
     monkeypatch.setattr(shard_index_reader, "HELD_NBYTES", 0)
     before, store = await contents(inner), sharded(inner)
     for change in (store.erase(chunk(0, 0)), store.erase_values([chunk(0, 0), chunk(3, 5)]), store.set(chunk(0, 0), b"new")):
-        with pytest.raises(TooLarge, match="a shard of 6 chunks is read only"):
+        with pytest.raises(TooLarge, match="shard of 6 chunks: read-only"):
             await change
     assert await contents(inner) == before and [await store.get(key) for key in values] == list(values.values())
     # What goes whole needs no index.

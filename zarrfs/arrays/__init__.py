@@ -1,1 +1,1 @@
-"""The arrays of a hierarchy: their chunks, read and written. Async: it asks stores for values. Knows no nodes and no views."""
+"""Array chunks: reads and writes of chunks through a store. Async. Independent of nodes and views."""

@@ -1,4 +1,4 @@
-"""An array of a hierarchy: its metadata, its codec chain, and its chunks, decoded and encoded."""
+"""An array of a hierarchy: its metadata, its codec chain, and its decoded and encoded chunks."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ _serials = itertools.count(1)
 
 
 class ChunkPart(NamedTuple):
-    """The part ``selection`` of chunk ``coords``, wanted in ``out``, which has its shape; where there is a ``where``, only those elements
-    of it."""
+    """The part ``selection`` of chunk ``coords``, to be decoded into ``out``, which has its shape.
+
+    With ``where`` (same shape), only the elements that it selects are set.
+    """
 
     coords: Coords
     out: Elements
@@ -46,10 +48,10 @@ class ChunkPart(NamedTuple):
 
 
 class Array:
-    """One array as its documents described it when it was opened. A changed document makes a new object, with a new ``serial``.
+    """One array as described by its documents when it was opened. A changed document gives a new object, with a new ``serial``.
 
-    Safe for concurrent use. Elements are NumPy arrays of ``metadata.data_type.dtype``, little-endian. Where elements have no fixed size,
-    a whole chunk is the bytes that the ``plain`` chain makes of them (`zarrfs.codecs.chain.PLAIN_OBJECTS`), as an array of bytes.
+    Safe for concurrent use. Elements are NumPy arrays of ``metadata.data_type.dtype``, little-endian. For elements of variable size, a
+    whole chunk is its encoding by the ``plain`` chain (`zarrfs.codecs.chain.PLAIN_OBJECTS`), as an array of bytes.
     """
 
     def __init__(
@@ -66,21 +68,23 @@ class Array:
 
     @property
     def path(self) -> NodePath:
-        """The node's path."""
+        """Path of the node."""
         return self.node.path
 
     @property
     def metadata(self) -> ArrayMetadata:
-        """What the documents say."""
+        """Metadata from the documents."""
         return self.node.metadata
 
     def has(self, coords: Coords) -> bool:
-        """Whether the grid has such a chunk, stored or not."""
+        """Return True if the grid has such a chunk, stored or not."""
         return in_grid(coords, self.metadata.grid_shape)
 
     async def read_chunk(self, coords: Coords, generation: Generation | None = None) -> Elements | None:
-        """A chunk at its full shape; None when it is not stored. Raises `ChunkDecodeError` naming the chunk, and `GenerationMismatch`
-        when it is no longer the ``generation`` that the caller named."""
+        """Return a chunk at its full shape; None if it is not stored.
+
+        Raises `ChunkDecodeError`, naming the chunk, and `GenerationMismatch` if it is no longer of the requested ``generation``.
+        """
         while True:
             await self.chunks.settled()
             async with self._budget.working(self._reading_nbytes([coords])):
@@ -95,22 +99,24 @@ class Array:
                 return await self._decoded(coords, data)
 
     async def stored_chunk(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
-        """A chunk as it is stored, for `decode_chunk`, and what is known of it; None when it is not stored."""
+        """Return the encoded chunk, for `decode_chunk`, and its stat; None if it is not stored."""
         return await self.chunks.get_with_stat(coords, ByteRange(0, self.encoded_limit(coords) + 1))
 
     async def decode_chunk(self, coords: Coords, data: Buffer) -> Elements:
-        """The elements of a chunk that is stored as ``data``, at its full shape. Raises `ChunkDecodeError` naming it."""
+        """Return the elements of a chunk stored as ``data``, at its full shape. Raises `ChunkDecodeError`, naming the chunk."""
         async with self._budget.working(self._decoding_nbytes(coords)):
             return await self._decoded(coords, data)
 
     async def filled(self, coords: Coords) -> Elements:
-        """A chunk that is not stored, as `read_chunk` gives one that is."""
+        """Return the fill values of a chunk that is not stored, in the form of `read_chunk`."""
         async with self._budget.working(spill.in_memory(self._cost(coords))):
             return await threads.cpu(self._cost(coords), self._filled, coords)
 
     async def read_chunks_into(self, parts: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
-        """Decode several chunks, and put the part that was asked for of each into its place; for each whether it is stored, or why it
-        could not be read. They are got in one store operation and decoded in one thread: few hops where chunks are small."""
+        """Decode several chunks into the outputs of ``parts``; return for each True if stored, False if not, or its error.
+
+        One store operation gets them and one thread decodes them: few thread hops where chunks are small.
+        """
         if not parts:
             return []
         coords = [part.coords for part in parts]
@@ -130,16 +136,16 @@ class Array:
     async def write_chunk(self, coords: Coords, data: Buffer) -> None:
         """Encode and store a chunk; ``data`` is all its elements in C order, little-endian, at the full chunk shape.
 
-        What lies beyond the array's edge is replaced by the fill value. Raises `ChunkSizeMismatch` before anything is stored; where
-        elements have no fixed size, `ChunkDecodeError` for what holds none, and `ChunkEncodeError` for what the codecs cannot take.
+        Elements beyond the array's edge are replaced by the fill value. Raises `ChunkSizeMismatch` before anything is stored; for
+        elements of variable size, `ChunkDecodeError` if ``data`` is not their encoding, and `ChunkEncodeError` if the codecs cannot
+        represent them.
         """
         async with self.chunks.holding(), self.encoding([coords]):
             encoded = await self.encode_chunk(coords, data)
             await self.chunks.update({coords: encoded})
 
     async def write_encoded(self, coords: Coords, data: Buffer) -> None:
-        """Store a chunk that is encoded already: these very bytes. Raises `ChunkDecodeError`, before anything is stored, when they are
-        no chunk of this array."""
+        """Store an encoded chunk, byte for byte. Raises `ChunkDecodeError`, before any store, if it is no chunk of this array."""
         async with self.chunks.holding(), self._budget.working(len(data) + self._decoding_nbytes(coords)):
             encoded = data if spill.is_mapped(data) else bytes(data)
             elements = await self._decoded(coords, encoded)
@@ -148,17 +154,17 @@ class Array:
             await self.chunks.update({coords: encoded})
 
     async def encode_chunk(self, coords: Coords, data: Buffer) -> Buffer:
-        """The encoded form of a chunk; see `write_chunk`."""
+        """Return the encoded form of a chunk; see `write_chunk`."""
         return (await self.encode_chunks([(coords, data)]))[0]
 
     async def encode_chunks(self, chunks: Sequence[tuple[Coords, Buffer]]) -> list[Buffer]:
-        """The encoded forms of several chunks, made in one thread: few hops where chunks are small. See `write_chunk`."""
+        """Return the encoded forms of several chunks, from one thread: few hops where chunks are small. See `write_chunk`."""
         nbytes = 0
         for coords, data in chunks:
             expected = self._cost(coords)
             if self.plain is None and len(data) != expected:
                 raise ChunkSizeMismatch(
-                    f"chunk {coords} of {self.path} has exactly {expected} bytes, not {len(data)}: nothing was stored",
+                    f"chunk {coords} of {self.path}: size is {len(data)} bytes instead of {expected}; nothing was stored",
                     key=self.path,
                 )
             nbytes += expected
@@ -167,28 +173,30 @@ class Array:
         return encoded
 
     def encoding(self, coords: Sequence[Coords]) -> AbstractAsyncContextManager[None]:
-        """The memory for encoding these chunks and storing them, to be held until they are stored."""
+        """Reserve the memory for encoding and storing these chunks; the caller holds it until they are stored."""
         nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
         each = max(map(self._decoding_nbytes, coords), default=0)
-        # What such a chain made of an edge chunk is decoded again (`zarrfs.arrays.padding`).
+        # Such a chain decodes an encoded edge chunk again (`zarrfs.arrays.padding`).
         return self._budget.working(min(nbytes, spill.large_nbytes()) + each * (2 if self.chain.after_another else 1))
 
     def merging(self, coords: Sequence[Coords]) -> AbstractAsyncContextManager[None]:
-        """The memory for getting these chunks together, changing them one after the other, and storing them together."""
+        """Reserve the memory for getting these chunks together, changing them one after the other, and storing them together."""
         nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
-        # What is there, and what is put into it.
+        # The stored chunk, and the elements merged into it.
         each = max(map(self._decoding_nbytes, coords), default=0)
         return self._budget.working(2 * (min(nbytes, spill.large_nbytes()) + each))
 
     async def invalid(self, coords: Coords, elements: Elements) -> str | None:
-        """Why ``elements``, a decoded chunk, are none of the array's type: `zarrfs.arrays.booleans`. None where they are."""
+        """Return why ``elements``, a decoded chunk, are not of the array's type (`zarrfs.arrays.booleans`); None if they are."""
         if not self._has_booleans:
             return None
         return await threads.cpu(self._cost(coords), invalid_boolean, part(elements, self.inside(coords)))
 
     def encode_now(self, coords: Coords, elements: Elements, *, whole: bool = False) -> Buffer:
-        """As `encode_chunk`, of elements that nobody changes afterwards; ``whole``: what lies beyond the array's edge is right. In a
-        thread."""
+        """Return what `encode_chunk` returns, for elements that do not change afterwards. Runs in a thread.
+
+        ``whole``: the elements beyond the array's edge are already correct.
+        """
         try:
             if whole:
                 return self.chain.encode(elements, self.inside(coords))
@@ -197,33 +205,33 @@ class Array:
             raise self.naming(error, "encoding", coords) from error
 
     def count(self, *, decoded: int, encoded: bool) -> None:
-        """Chunks that were decoded, and encoded, by others."""
+        """Add to the counters chunks that the caller decoded, and encoded, itself."""
         self._counters.chunks_decoded += decoded
         self._counters.chunks_encoded += encoded
 
     def encoded_limit(self, coords: Coords) -> int:
-        """The most bytes that a chunk can be stored in."""
+        """Return the maximum size of the encoded chunk, in bytes."""
         return self.chain.encoded_limit(self.metadata.chunk_grid.chunk_shape(coords))
 
     def inside(self, coords: Coords) -> Selection:
-        """The part of a chunk that lies within the array."""
+        """Return the part of a chunk that is within the array."""
         metadata = self.metadata
         spans = [metadata.chunk_grid.span(axis, index) for axis, index in enumerate(coords)]
         return tuple(slice(0, min(end, extent) - begin) for (begin, end), extent in zip(spans, metadata.shape, strict=True))
 
     def oversized(self, coords: Coords, limit: int) -> ChunkDecodeError:
-        """The error for a chunk that is stored in more bytes than any can have."""
+        """Return the error for a chunk whose stored size exceeds the maximum."""
         return ChunkDecodeError(
-            f"chunk {coords} of {self.path} is stored in more than {limit} bytes: no such chunk has so many",
+            f"chunk {coords} of {self.path}: stored size exceeds the maximum of {limit} bytes",
             key=self.chunks.keys(coords)[0],
         )
 
     def naming(self, error: E, doing: str, coords: Coords) -> E:
-        """The same error, of this chunk."""
+        """Return the same error with the chunk in its message and as its key."""
         return type(error)(f"{doing} chunk {coords} of {self.path}: {error}", key=self.chunks.keys(coords)[0])
 
     def _reading_nbytes(self, coords: Sequence[Coords]) -> int:
-        """Bytes of memory, at most, for getting these chunks together and decoding them one after the other."""
+        """Return the maximum memory, in bytes, for getting these chunks together and decoding them one after the other."""
         nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
         if len(coords) == 1:
             return min(nbytes, spill.large_nbytes()) + self._decoding_nbytes(coords[0])
@@ -246,7 +254,7 @@ class Array:
         return elements
 
     def _cost(self, coords: Coords) -> int:
-        """Over how many bytes a chunk is decoded or encoded: the most there may be, where nothing tells."""
+        """Return the decoded size of a chunk, in bytes; for elements of variable size its upper bound."""
         return self.metadata.chunk_nbytes(coords) if self.plain is None else MAX_VARIABLE_NBYTES
 
     def _filled(self, coords: Coords) -> Elements:
@@ -256,7 +264,7 @@ class Array:
 
     def _decode(self, data: Buffer, shape: Shape) -> Elements:
         if self.plain is None:
-            # Whoever takes parts of it may be the event loop, which has no time for another order of dimensions.
+            # Parts may be copied out on the event loop, which cannot afford to reorder dimensions.
             return spill.contiguous(self.chain.decode(data, shape))
         try:
             return np.frombuffer(self.chain.transcode(data, shape, self.plain), np.uint8)
@@ -264,8 +272,10 @@ class Array:
             raise ChunkDecodeError(str(error)) from error
 
     async def _stored(self, coords: Sequence[Coords], generation: Generation | None = None) -> list[Buffer | ChunkError | None]:
-        """The stored bytes of chunks, of which no more are read than a chunk of this shape can have; ``generation`` is for one. For
-        who has taken the memory for them: raises `NodeMoving` rather than to wait."""
+        """Return the stored bytes of chunks, read up to one byte past the maximum size; ``generation`` applies to a single chunk.
+
+        The caller has reserved the memory for them: raises `NodeMoving` instead of waiting.
+        """
         limit = max(map(self.encoded_limit, coords))
         part = ByteRange(0, limit + 1)
         values: list[Buffer | ChunkError | None]
@@ -350,12 +360,12 @@ class Array:
             padded[inside] = elements[inside]
             elements = padded
         encoded = self.chain.encode(elements, inside if is_padded else None)
-        # The staging buffer may change again as soon as this returns: the encoded form must not be a view of it.
+        # The staging buffer may change as soon as this returns: the encoded form must not be a view of it.
         return spill.copied(encoded) if isinstance(encoded, memoryview) and _shares(encoded, data) else encoded
 
 
 def _shares(encoded: Buffer, data: Buffer) -> bool:
-    """Whether the bytes of one lie among those of the other."""
+    """Return True if the two buffers overlap in memory."""
     if not len(encoded) or not len(data):
         return False
     first, begin = (np.frombuffer(each, np.uint8).ctypes.data for each in (encoded, data))
@@ -363,37 +373,37 @@ def _shares(encoded: Buffer, data: Buffer) -> bool:
 
 
 def part(elements: Elements, selection: Selection) -> Elements:
-    """A view of what ``selection`` names. The ellipsis keeps the element of a 0-dimensional array an array, which can be written to."""
+    """Return a view of ``selection``. The ellipsis keeps the element of a 0-dimensional array a writable array."""
     index: Any = (*selection, ...)
     view: Elements = elements[index]
     return view
 
 
 def fill(metadata: ArrayMetadata, out: Elements) -> None:
-    """Set every element of ``out`` to what a chunk that is not stored reads as, bit for bit."""
+    """Set every element of ``out`` to the value that a missing chunk reads as, bit for bit."""
     if out.size == 0:
         return
     if metadata.data_type.is_variable:
-        # An array of no dimensions: NumPy would take a list for elements.
+        # A 0-dimensional array: NumPy would take a list as a sequence of elements.
         one = np.empty((), object)
         one[()] = element(metadata.data_type, metadata.fill_bytes)
         out[...] = one
         return
-    # Through bytes, not through the type: assigning a NaN element may lose its payload, and void types do not assign scalars.
+    # Through bytes, not through the type: assignment of a NaN may lose its payload, and void types have no scalar assignment.
     pattern = np.frombuffer(metadata.fill_bytes, np.uint8)
     if not pattern.any() and out.flags.c_contiguous:
-        # Flat first: an array of no dimensions has no other view.
+        # Flat first: a 0-dimensional array has no other view.
         out.reshape(-1).view(np.uint8)[...] = 0
         return
     out[...] = np.frombuffer(metadata.fill_bytes, f"|V{pattern.size}").view(out.dtype)[0]
 
 
-# Elements are compared with the fill value so many bytes at a time.
+# Bytes per comparison of elements with the fill value.
 _COMPARED_NBYTES = 4 * 1024 * 1024
 
 
 def is_filled(metadata: ArrayMetadata, elements: Elements) -> bool:
-    """Whether all of ``elements`` are what a chunk that is not stored reads as, bit for bit. An undefined fill value equals nothing."""
+    """Return True if all ``elements`` equal, bit for bit, what a missing chunk reads as. An undefined fill value equals nothing."""
     if metadata.fill_value is None:
         return False
     if elements.size == 0:
@@ -408,7 +418,7 @@ def is_filled(metadata: ArrayMetadata, elements: Elements) -> bool:
 
 
 def is_resized(before: ArrayMetadata, now: ArrayMetadata) -> bool:
-    """Whether nothing but the shape, or what missing chunks read as, is another: then a chunk that is stored in both is the same."""
+    """Return True if only the shape, or the value of missing chunks, differs: a chunk stored in both is then the same."""
     if before.ndim != now.ndim:
         return False
     resized = replace(before, shape=now.shape, chunk_grid=before.chunk_grid.resized(now.shape), fill_value=now.fill_value)

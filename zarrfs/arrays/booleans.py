@@ -1,7 +1,7 @@
-"""Elements of type bool in chunks: a byte 0 or 1, and nothing else (v2 and v3, "Data types").
+"""Validation of bool elements in chunks: a byte 0 or 1, and nothing else (v2 and v3, "Data types").
 
-NumPy takes any other byte for true in one operation and for a number in the next. So such a byte is refused where it is written,
-reported by ``zarrfs check``, and returned unchanged where it is read: neither value is invented.
+NumPy takes any other byte as true in one operation and as a number in the next. Such a byte is therefore refused at a write, reported
+by ``zarrfs check``, and returned unchanged at a read: neither value is invented.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def has_booleans(dtype: np.dtype[Any]) -> bool:
-    """Whether elements of ``dtype`` are bool, or have fields that are."""
+    """Return True if elements of ``dtype`` are bool, or have bool fields."""
     if dtype.fields is not None:
         return any(has_booleans(field[0]) for field in dtype.fields.values())
     return dtype.base.kind == "b" if dtype.base.fields is None else has_booleans(dtype.base)
 
 
 def invalid_boolean(elements: Elements, mask: Mask | None = None) -> str | None:
-    """What is wrong with the elements (those of ``mask``, which has their shape), None where each is a byte 0 or 1. In a thread."""
+    """Return the defect of the elements (those of ``mask``, of the same shape); None if each is a byte 0 or 1. Runs in a thread."""
     if not has_booleans(elements.dtype):
         return None
     if elements.dtype.names is not None:
@@ -35,4 +35,4 @@ def invalid_boolean(elements: Elements, mask: Mask | None = None) -> str | None:
         other = other & mask.reshape(mask.shape + (1,) * (other.ndim - mask.ndim))
     if not other.any():
         return None
-    return f"a boolean is a byte 0 or 1, not {int(elements.view(np.uint8)[other][0])}"
+    return f"invalid boolean: byte {int(elements.view(np.uint8)[other][0])} instead of 0 or 1"

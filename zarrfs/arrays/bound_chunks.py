@@ -1,9 +1,8 @@
-"""Chunks that are those of one node, wherever it is, and of no other: the outermost layer of what an array's chunks are stored in.
+"""Chunks bound to one node, at whatever path it currently has: the outermost `ChunkStore` layer of an array.
 
-What is published goes to where the node is until it is there, or is refused. What is read was read where the node was, else it is read
-again; a chunk counts as missing, or as there where another folder lies in the place of the one that is held, only when the store was
-asked whether the node is there: a folder that somebody renamed has no chunks, and that says nothing of the array
-(docs/design/019-nodes-in-use.md).
+A publish goes to the node's current path, or is refused. A read that overlaps a move is repeated. A chunk counts as missing only after
+the store has confirmed that the node is still there, and so does any result if another folder lies at the path of the held one: a folder
+that another program renamed lists no chunks, which proves nothing about the array (docs/design/019-nodes-in-use.md).
 """
 
 from __future__ import annotations
@@ -25,9 +24,11 @@ T = TypeVar("T")
 
 
 class BoundChunks(ChunkStore):
-    """The chunks that ``chunks`` stores for ``node``, which it asks for its prefix. ``of_layout``: what is published is of the layout
-    that the node has now; when it was resized it is refused, with `LayoutChanged`. What is published to one that is not ``writable`` is
-    refused, with `StoreReadOnly`."""
+    """The chunks that ``chunks`` stores for ``node``, which supplies its current prefix.
+
+    ``of_layout``: publishes belong to the node's present layout; after a resize they raise `LayoutChanged`. Publishes to a node that is
+    not ``writable`` raise `StoreReadOnly`.
+    """
 
     def __init__(self, chunks: ChunkStore, node: LiveNode, *, of_layout: bool, writable: bool = True) -> None:
         self._writable = writable
@@ -59,7 +60,7 @@ class BoundChunks(ChunkStore):
         async for chunk in self._chunks.list(outside=outside, under=under):
             yield chunk
         if not self.node.has_stayed(moves):
-            raise StaleEntry(f"{self.node.path} was moved while its chunks were listed", key=self.node.path)
+            raise StaleEntry(f"{self.node.path}: moved while its chunks were listed", key=self.node.path)
 
     async def settled(self) -> None:
         await self.node.settled()
@@ -69,10 +70,10 @@ class BoundChunks(ChunkStore):
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
         if not self._writable:
-            raise StoreReadOnly(f"{self.node.path} is of a layout that is only read", key=self.node.path)
+            raise StoreReadOnly(f"{self.node.path}: layout is read-only", key=self.node.path)
         async with self.node.holding():
             if self._layouts not in (None, self.node.layouts):
-                raise LayoutChanged(f"{self.node.path} was resized: open the file again", key=self.node.path)
+                raise LayoutChanged(f"{self.node.path}: resized since the file was opened", key=self.node.path)
             yield
 
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
@@ -100,7 +101,7 @@ class BoundChunks(ChunkStore):
         async with self.holding():
             await self._chunks.set_times(coords, mtime_ns)
 
-    # --- places -------------------------------------------------------------------------------------------------------------
+    # --- keys ---------------------------------------------------------------------------------------------------------------
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
         return self._chunks.keys(coords)
@@ -122,7 +123,7 @@ class BoundChunks(ChunkStore):
                 continue
             is_doubtful = lacks(found) or self.node.is_unread or not self.node.is_in_place()
             if is_doubtful and self.node.has_stayed(moves) and not await self.node.confirm():
-                # It may have been replaced by the like of it between the two.
+                # An equal node may have replaced it between the two.
                 await trio.lowlevel.checkpoint()
                 continue
             if self.node.has_stayed(moves):

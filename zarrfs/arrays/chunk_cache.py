@@ -1,4 +1,4 @@
-"""Decoded chunks in memory: least recently used go first, and two readers of one chunk wait for one decoding."""
+"""LRU cache of decoded chunks; concurrent readers of one chunk share one decoding."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from zarrfs.memory.spill import is_mapped
 from zarrfs.model.chunk_grid import Coords
 
 Array = np.ndarray[Any, np.dtype[Any]]
-# What an entry costs beside its elements: the chunks of a sparse array are many, and hold nothing.
+# Overhead of an entry: a sparse array has many chunks without elements.
 _ENTRY_NBYTES = 512
-# What files hold, in parts of what memory may hold.
+# Limit of mapped files, as a multiple of the memory limit.
 _FILES_TO_MEMORY = 32
 
 CacheKey = tuple[int, Coords]
@@ -36,7 +36,7 @@ class _Entry:
 
     @property
     def mapped_nbytes(self) -> int:
-        """Bytes in a file."""
+        """Number of bytes in a mapped file."""
         return self.array.nbytes if self.array is not None and self.mapped else 0
 
 
@@ -50,11 +50,11 @@ class _Reading:
 
 
 class ChunkCache:
-    """Decoded chunks (read-only arrays; None for a chunk that is not stored), up to ``limit`` bytes of memory, and so many times as
-    much in files. What memory ``budget`` has no more for is given up.
+    """Cache of decoded chunks (read-only arrays; None for a missing chunk), up to ``limit`` bytes of memory.
 
-    An entry remembers the generation it was read from, where the caller names one; a caller that names another one does not get it.
-    `discard` while a chunk is being decoded keeps the result from being cached: whoever waits for it reads again.
+    Mapped files may hold a multiple of that. Entries for which ``budget`` has no memory are evicted. An entry records the generation
+    that it was read from, if the caller names one; a caller that names another generation gets a miss. `discard` during a decoding keeps
+    its result out of the cache: waiting readers read again.
     """
 
     def __init__(self, limit: int, budget: MemoryBudget | None = None) -> None:
@@ -69,12 +69,12 @@ class ChunkCache:
         self._readings: dict[CacheKey, _Reading] = {}
 
     def peek(self, key: CacheKey) -> tuple[bool, Array | None]:
-        """Whether the chunk is cached, and it."""
+        """Return whether the chunk is cached, and the chunk."""
         entry = self._entries.get(key)
         return (False, None) if entry is None else (True, entry.array)
 
     async def get(self, key: CacheKey, read: Callable[[], Awaitable[Array | None]], generation: str | None = None) -> Array | None:
-        """The chunk, from the cache or from ``read()``, which runs once however many ask at the same time."""
+        """Return the chunk, from the cache or from ``read()``, which concurrent callers share."""
         while True:
             entry = self._entries.get(key)
             if entry is not None and (generation is None or entry.generation == generation):
@@ -102,7 +102,7 @@ class ChunkCache:
         return array
 
     def discard(self, serial: int, coords: Coords | None = None) -> None:
-        """Forget one chunk of an array, or all of them."""
+        """Evict one chunk of an array, or all of them."""
         for each in [coords] if coords is not None else list(self._of.get(serial, ())):
             self._remove((serial, each))
         for key, reading in self._readings.items():
@@ -110,7 +110,7 @@ class ChunkCache:
                 reading.stale = True
 
     def discard_all(self) -> None:
-        """Forget everything."""
+        """Evict everything."""
         self._entries.clear()
         self._of.clear()
         self._budget.give(self.nbytes)
@@ -143,7 +143,7 @@ class ChunkCache:
                 del self._of[key[0]]
 
     def _release(self, nbytes: int) -> None:
-        """So many bytes are wanted elsewhere."""
+        """Evict entries until ``nbytes`` are free for other users of the budget."""
         least = self.nbytes - nbytes
         while self._entries and self.nbytes > least:
             self._remove(next(iter(self._entries)))

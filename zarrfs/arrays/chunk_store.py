@@ -1,8 +1,8 @@
-"""Chunks of an array as encoded bytes: where they lie in a store, and which exist.
+"""Chunks of an array as encoded bytes: their keys in a store, and which of them exist.
 
-A `ChunkStore` maps chunk coordinates to encoded bytes; what is in the bytes is the codec chain's business. `StoredChunks` is the plain
-one: one store key a chunk. Others lie over it (docs/design/008-shards.md): `zarrfs.arrays.sharded` where a key holds many,
-`zarrfs.arrays.delayed` where what was written waits; `zarrfs.arrays.layers` puts them together.
+A `ChunkStore` maps chunk coordinates to encoded bytes; the codec chain gives the bytes their meaning. `StoredChunks` is the base: one
+store key per chunk. Other layers are on top of it (docs/design/008-shards.md): `zarrfs.arrays.sharded` for keys that hold many chunks,
+`zarrfs.arrays.delayed` for queued writes; `zarrfs.arrays.layers` stacks them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from zarrfs.stores.expecting import check, set_over
 from zarrfs.stores.values import ABSENT, Buffer, Generation, KeyStat
 
 StoredChunk = tuple[Coords, int, int | None]
-"""Coordinates, stored bytes, mtime_ns (None where the store keeps none)."""
+"""Coordinates, stored bytes, mtime_ns (None if the store keeps none)."""
 
-# A value that others replace so often while a part of it is to be changed is not changed; and of one that takes long to be made, how
-# often that is tried before others are kept out.
+# Attempts to change a part of a value that others keep replacing; and, for a slow change, attempts without a lock before the lock is
+# taken.
 _TRIES = 64
 _TRIES_UNLOCKED = 3
 
@@ -36,9 +36,9 @@ _stamps = itertools.count(1)
 
 
 class Merge(abc.ABC):
-    """A change of some elements of a chunk, to be made in the value that is stored when it is published.
+    """A change of some elements of a chunk, applied to the stored value at publish time.
 
-    ``limit``: the most bytes that are read of what is stored. ``is_slow``: it takes so long that others are not kept out meanwhile.
+    ``limit`` is the maximum number of stored bytes that are read. ``is_slow``: the first attempts run without excluding other writers.
     """
 
     limit: int
@@ -46,38 +46,40 @@ class Merge(abc.ABC):
 
     @abc.abstractmethod
     def working(self) -> AbstractAsyncContextManager[None]:
-        """The memory that `onto` takes; entered before any lock of a chunk or shard."""
+        """Reserve the memory that `onto` takes; entered before any lock of a chunk or shard."""
 
     @abc.abstractmethod
     async def onto(self, stored: Buffer | None) -> Buffer | None:
-        """The chunk that is ``stored`` (None: none is), with the change made in it; that very object where it is to stay as it is; None
-        where it is to be erased. May be called several times."""
+        """Return the chunk ``stored`` (None: missing) with the change applied; None to erase it.
+
+        Returns the very object ``stored`` if the chunk stays as it is. May be called several times.
+        """
 
     @abc.abstractmethod
     def lasting(self, made: Buffer | None) -> Lasting:
-        """The change that gave ``made``, for when the writer is gone. After `onto`."""
+        """Return the change that produced ``made``, for use without the writer. Called after `onto`."""
 
 
 class Lasting(Merge):
-    """A change that is kept for longer than the writer's elements: ``packed`` tells which they are, in as few bytes as that takes."""
+    """A change that outlives the writer's elements: ``packed`` holds which elements it sets, in compact form."""
 
     packed: Buffer
 
     @abc.abstractmethod
     def kept(self, made: Buffer | None, packed: Buffer) -> Lasting:
-        """The same, in other memory."""
+        """Return the same change, held in other memory."""
 
     @abc.abstractmethod
     def after(self, earlier: Lasting) -> Lasting:
-        """Both changes, of which this one was made in what the ``earlier`` one gave."""
+        """Return both changes combined, where this one was applied to the result of ``earlier``."""
 
 
 class Written(NamedTuple):
-    """A chunk that was written (``data`` None: erased), the generation that it has by that, and when.
+    """A chunk that was written (``data`` None: erased), its new generation, and its time.
 
-    ``merge``: the change by which it became so from the stored chunk of generation ``base`` (``""``: from none): where another one is
-    stored by now, the change is made in that. ``expected``: it is stored only over this generation, else `GenerationMismatch`; None:
-    over any.
+    ``merge`` is the change that produced it from the stored chunk of generation ``base`` (``""``: from none): if another chunk is stored
+    by now, the change is applied to that. ``expected``: store only over this generation, else raise `GenerationMismatch`; None: over
+    any.
     """
 
     data: Buffer | None
@@ -89,31 +91,35 @@ class Written(NamedTuple):
 
 
 def new_generation() -> Generation:
-    """One that nothing else in this process has."""
+    """Return a generation that is unique in this process."""
     return f"zarrfs-{next(_stamps)}"
 
 
 class ChunkStore(abc.ABC):
-    """Encoded chunks by coordinates. Coordinates are inside the grid; the caller checks. ``below``: what these chunks lie in, if that
-    holds chunks too."""
+    """Encoded chunks by coordinates, which are inside the grid (checked by the caller).
+
+    ``below`` is the store of chunks that this one is built on, if any.
+    """
 
     below: ChunkStore | None = None
 
     @abc.abstractmethod
     async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        """A part of an encoded chunk, and what `stat` tells of that very value; None when it is not stored."""
+        """Return a part of an encoded chunk, and the `stat` of that very value; None if it is not stored."""
 
     @abc.abstractmethod
     async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
-        """Parts of one encoded chunk, of the generation that `stat` told. Raises `GenerationMismatch` when that is no longer there."""
+        """Return parts of one encoded chunk of this `stat` generation. Raises `GenerationMismatch` if that is no longer there."""
 
     @abc.abstractmethod
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
-        """Several encoded chunks, or the same part of each, in the order asked for; None for each that is not stored, and for one that
-        cannot be had while others can, the reason."""
+        """Return several encoded chunks, or the same part of each, in the order requested.
+
+        None stands for a chunk that is not stored, an error for one that is unavailable while others are not.
+        """
 
     async def get(self, coords: Coords, byte_range: ByteRange = WHOLE) -> Buffer | None:
-        """The encoded chunk, or a part of it; None when it is not stored."""
+        """Return the encoded chunk, or a part of it; None if it is not stored."""
         value = (await self.get_several([coords], byte_range))[0]
         if isinstance(value, ChunkError):
             raise value
@@ -122,7 +128,7 @@ class ChunkStore(abc.ABC):
     async def get_stamped(
         self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE
     ) -> list[tuple[Buffer, Generation] | ChunkError | None]:
-        """As `get_several`, with the generation of each that is stored."""
+        """Return what `get_several` returns, with the generation of each stored chunk."""
         found: list[tuple[Buffer, Generation] | ChunkError | None] = []
         for each in coords:
             try:
@@ -135,35 +141,39 @@ class ChunkStore(abc.ABC):
 
     @abc.abstractmethod
     async def stat(self, coords: Coords) -> KeyStat | None:
-        """Stored size, time and generation; None when it is not stored."""
+        """Return stored size, time and generation; None if the chunk is not stored."""
 
     @abc.abstractmethod
     def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
-        """Every chunk inside the grid that is stored, in no particular order; with ``outside``, those outside the grid too. ``under``:
-        only those whose coordinates begin with these; no more is listed, or read, than has to be for them."""
+        """Return every stored chunk inside the grid, in no particular order; with ``outside``, also those outside the grid.
+
+        ``under``: only chunks whose coordinates begin with these; nothing else is listed or read beyond what these need.
+        """
 
     @abc.abstractmethod
     def keys(self, coords: Coords) -> tuple[Key, ...]:
-        """Store keys that hold the chunk: what a sync of it has to sync."""
+        """Return the store keys that hold the chunk: those to sync for it."""
 
     @abc.abstractmethod
     def unit(self, coords: Coords) -> Coords:
-        """What tells the key of the store that holds the chunk from others: chunks of one unit are best written together."""
+        """Return coordinates that identify the store key of the chunk: chunks of one unit are best written together."""
 
     async def settled(self) -> None:
-        """Return when nobody is moving or erasing the array."""
+        """Return when no task is moving or erasing the array."""
 
     def holding(self) -> AbstractAsyncContextManager[None]:
-        """Around several operations that publish together: the array stays where it is, and is asked for once."""
+        """Keep the array in place around several operations that publish together, with one confirmation for all."""
         return nullcontext()
 
     @abc.abstractmethod
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
-        """Store these encoded chunks; None erases one. Of one unit, all or none are stored."""
+        """Store these encoded chunks; None erases one. Chunks of one unit are stored all or none."""
 
     async def modify(self, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
-        """As `update`, where some chunks are changed in part: what others store of them is not lost. The caller has the memory for it
-        (`Merge.working`). Of one unit, all or none are stored."""
+        """Run `update` with some chunks changed in part: concurrent changes to their other elements are kept.
+
+        The caller has reserved the memory (`Merge.working`). Chunks of one unit are stored all or none.
+        """
         units: dict[Coords, dict[Coords, Buffer | Merge | None]] = {}
         for coords, change in changes.items():
             units.setdefault(self.unit(coords), {})[coords] = change
@@ -179,8 +189,10 @@ class ChunkStore(abc.ABC):
                     await self.merge({coords: Written(data, new_generation(), now) for coords, data in made.items()})
 
     async def stored(self, merges: Mapping[Coords, Merge]) -> dict[Coords, tuple[Buffer | None, Generation]]:
-        """What is stored of these chunks, and its generations; None and ``""`` for one that is not. Raises the `ChunkError` of one that
-        cannot be had."""
+        """Return the stored values of these chunks with their generations; None and ``""`` for a missing one.
+
+        Raises the `ChunkError` of an unavailable one.
+        """
         if not merges:
             return {}
         found: dict[Coords, tuple[Buffer | None, Generation]] = {}
@@ -193,39 +205,40 @@ class ChunkStore(abc.ABC):
 
     @abc.abstractmethod
     def exclusive(self, coords: Coords) -> AbstractAsyncContextManager[None]:
-        """While held, nobody else changes a part of what holds the chunk: see `Store.exclusive`."""
+        """Exclude other changes to parts of the key that holds the chunk: see `Store.exclusive`."""
 
     @abc.abstractmethod
     async def merge(self, chunks: Mapping[Coords, Written]) -> Mapping[Coords, Generation | None]:
-        """As `update`, for a caller that holds `exclusive` of every unit. Gives the generations that the chunks have by that; None where
-        the store does not tell."""
+        """Run `update` for a caller that holds `exclusive` of every unit; return the new generations of the chunks.
+
+        A generation is None if the store returns none.
+        """
 
     async def publish(self, coords: Iterable[Coords] | None = None) -> None:
-        """Return when these chunks (None: all) are in the store as far as they were written: what `update` keeps back goes there."""
+        """Return when the written state of these chunks (None: all) is in the store: writes that `update` queued are flushed."""
 
     async def set_times(self, coords: Coords, mtime_ns: int) -> None:
-        """Give the chunk's key this time. Raises `StoreUnsupported` where it has none of its own."""
-        raise StoreUnsupported("chunks have no times of their own here")
+        """Set the time of the chunk's key. Raises `StoreUnsupported` if the chunk has no key of its own."""
+        raise StoreUnsupported("set times: chunks have no times of their own here")
 
 
 class HasChunkPrefix(Protocol):
-    """Something that tells where chunks lie: an array's node, or one that moves (`zarrfs.arrays.live_node`)."""
+    """Supplier of the prefix of chunks: an array's node, or one that moves (`zarrfs.arrays.live_node`)."""
 
     @property
     def chunk_prefix(self) -> Prefix:
-        """What the keys of the chunks begin with, now."""
+        """Current prefix of the keys of the chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedPrefix:
-    """Chunks that lie there, whatever else is."""
+    """A constant chunk prefix."""
 
     chunk_prefix: Prefix
 
 
 class StoredChunks(ChunkStore):
-    """One store key for each chunk of a grid of ``grid_shape``: the prefix that ``node`` has, and what ``encoding`` makes of the
-    coordinates."""
+    """One store key for each chunk of a grid of ``grid_shape``: the prefix of ``node``, then the coordinates in ``encoding``."""
 
     def __init__(self, store: Store, node: HasChunkPrefix, encoding: ChunkKeyEncoding, grid_shape: Shape) -> None:
         self._store = store
@@ -234,7 +247,7 @@ class StoredChunks(ChunkStore):
         self._grid_shape = grid_shape
 
     def key(self, coords: Coords) -> Key:
-        """The store key of a chunk."""
+        """Return the store key of a chunk."""
         return self._encoding.key(self._node.chunk_prefix, coords)
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
@@ -267,8 +280,10 @@ class StoredChunks(ChunkStore):
                 await self.update({coords: change})
 
     async def _modify(self, coords: Coords, merge: Merge) -> None:
-        """Whole sets (in ``raw/``, by another program) may come at any time, and have the change made anew; so do other changes, as long
-        as none keeps them out."""
+        """Apply ``merge`` to a stored chunk, again if the value changes meanwhile.
+
+        Whole sets (in ``raw/``, by another program) may come at any time; so may other merges in the attempts without the lock.
+        """
         key = self.key(coords)
         for number in range(_TRIES):
             try:
@@ -282,10 +297,10 @@ class StoredChunks(ChunkStore):
             except GenerationMismatch:
                 continue
             return
-        raise GenerationMismatch(f"{key!r} was replaced each time that a part of it was to be changed", key=key)
+        raise GenerationMismatch(f"{key!r}: partial change failed: the value was replaced during each attempt", key=key)
 
     async def _made(self, key: Key, merge: Merge) -> tuple[Buffer | None, Buffer | None, Generation]:
-        """What becomes of what is stored, that, and its generation."""
+        """Return the merged value, the stored value, and the generation of the latter."""
         found = await self._store.get_with_stat(key, ByteRange(0, merge.limit + 1))
         stored, generation = (found[0], found[1].generation) if found is not None else (None, "")
         return await merge.onto(stored), stored, generation
@@ -321,7 +336,7 @@ class StoredChunks(ChunkStore):
             if stat is not None:
                 yield (), stat.size, stat.mtime_ns
             return
-        # Keys with a separator of "/" lie in nested prefixes.
+        # Keys with a separator of "/" are in nested prefixes.
         nested = self._encoding.separator == "/"
         depth = (len(self._grid_shape) if nested else 1) + self._encoding.prefix.count("/")
         folders = under[: len(self._grid_shape) - 1] if nested and not self._encoding.backwards else ()
@@ -356,7 +371,7 @@ class StoredChunks(ChunkStore):
 def split(
     changes: Mapping[Coords, Buffer | Merge | None],
 ) -> tuple[dict[Coords, Buffer | None], dict[Coords, Merge]]:
-    """Chunks that are replaced or erased, and those that are changed in part."""
+    """Return the chunks that are replaced or erased, and those that are changed in part."""
     whole: dict[Coords, Buffer | None] = {}
     merges: dict[Coords, Merge] = {}
     for coords, change in changes.items():

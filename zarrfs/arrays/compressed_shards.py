@@ -1,7 +1,7 @@
-"""Shards that have passed through bytes -> bytes codecs: as they were before.
+"""Shards behind bytes -> bytes codecs, decoded to plain shards.
 
-Source: v3 final, "Codecs": what stands behind ``sharding_indexed`` in a chain is applied to the whole shard. No part of one can be read
-by itself, so that the last ones that were decoded are remembered.
+Source: v3 final, "Codecs": codecs that follow ``sharding_indexed`` in a chain apply to the whole shard. No part of such a shard can be
+read by itself; the last decoded ones are therefore cached.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.stores.values import Buffer, Generation, KeyStat
 
-# Readers go through the shards of an array one after the other. What is large lies in files.
+# Readers go through the shards of an array in order. Large ones are in files.
 _REMEMBERED = 8
 _REMEMBERED_NBYTES = 16 << 20
 
 
 class DecompressedShards:
-    """Shards that were decoded, of all arrays of a mount; the least recently used go first."""
+    """LRU cache of decoded shards, for all arrays of a mount."""
 
     def __init__(self) -> None:
         self._decoded: OrderedDict[tuple[int, Coords], tuple[Buffer, KeyStat]] = OrderedDict()
         self._serials = itertools.count(1)
 
     def serial(self) -> int:
-        """A number of one's own, for places."""
+        """Return a number unique to the caller, for its cache keys."""
         return next(self._serials)
 
     def get(self, place: tuple[int, Coords]) -> tuple[Buffer, KeyStat] | None:
-        """A shard, of whatever generation."""
+        """Return a cached shard of any generation."""
         found = self._decoded.get(place)
         if found is not None:
             self._decoded.move_to_end(place)
         return found
 
     def put(self, place: tuple[int, Coords], decoded: tuple[Buffer, KeyStat]) -> None:
-        """Remember a shard."""
+        """Add a shard to the cache."""
         self._decoded[place] = decoded
         while len(self._decoded) > _REMEMBERED or (
             len(self._decoded) > 1 and sum(in_memory(len(data)) for data, _ in self._decoded.values()) > _REMEMBERED_NBYTES
@@ -55,14 +55,14 @@ class DecompressedShards:
             self._decoded.popitem(last=False)
 
     def discard(self, place: tuple[int, Coords]) -> None:
-        """Forget a shard."""
+        """Remove a shard from the cache."""
         self._decoded.pop(place, None)
 
 
 class CompressedShards(ChunkStore):
     """The values of ``parent`` without ``codecs`` (in the order of encoding), none of which is longer than ``limit`` bytes.
 
-    Sizes that `list` tells are those before decoding.
+    `list` returns encoded sizes.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class CompressedShards(ChunkStore):
     async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
         whole = await self._whole(coords)
         if whole is None or whole[1].generation != generation:
-            raise GenerationMismatch(f"{self.keys(coords)[0]!r} was changed", key=self.keys(coords)[0])
+            raise GenerationMismatch(f"{self.keys(coords)[0]!r}: value changed", key=self.keys(coords)[0])
         return [_part(whole[0], each) for each in byte_ranges]
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
@@ -121,7 +121,7 @@ class CompressedShards(ChunkStore):
         known = self._decoded.get((self._serial, coords))
         if known is not None and known[1].generation == stat.generation:
             return known[1]
-        # What matters to shards is the generation; the size before encoding is known when the value is read.
+        # Shards need only the generation; the decoded size is known once the value is read.
         return stat
 
     async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
@@ -152,11 +152,11 @@ class CompressedShards(ChunkStore):
             self._decoded.discard(place)
             return None
         async with self._turns.take():
-            # Somebody else may have decoded it meanwhile.
+            # Another task may have decoded it meanwhile.
             known = self._decoded.get(place)
             if known is not None and known[1].generation == stat.generation:
                 return known
-            # One byte more than may be: what is too long is refused, and not read whole.
+            # One byte more than the maximum: an oversized value is refused without being read whole.
             found = await self._parent.get_with_stat(coords, ByteRange(0, self._limits[-1] + 1))
             if found is None:
                 self._decoded.discard(place)
@@ -166,14 +166,14 @@ class CompressedShards(ChunkStore):
                 whole = await threads.cpu(len(data), self._decode, data)
             except (ChunkDecodeError, TooLarge) as error:
                 key = self.keys(coords)[0]
-                raise type(error)(f"decoding the shard {key!r}: {error}", key=key) from error
+                raise type(error)(f"decoding shard {key!r}: {error}", key=key) from error
             decoded = whole, stat._replace(size=len(whole))
             self._decoded.put(place, decoded)
             return decoded
 
     def _decode(self, data: Buffer) -> Buffer:
         if len(data) > self._limits[-1]:
-            raise ChunkDecodeError(f"more than {self._limits[-1]} bytes are stored: no such shard has so many")
+            raise ChunkDecodeError(f"stored size exceeds the maximum of {self._limits[-1]} bytes")
         for codec, limit in zip(reversed(self._codecs), reversed(self._limits[:-1]), strict=True):
             data = codec.decode(data, limit)
         return data

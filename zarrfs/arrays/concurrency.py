@@ -1,4 +1,4 @@
-"""Many items: doing one thing to them a few at a time, and sorting them beside other work."""
+"""Concurrent work over many items with a limit, and sorting that yields to other work."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from zarrfs import threads
 T = TypeVar("T")
 F = TypeVar("F")
 
-# Sorting so many names takes 2 ms, during which the interpreter does nothing else.
+# Sorting this many names takes 2 ms, during which the interpreter runs nothing else.
 _RUN = 10_000
 _MOMENT_S, _LONG_S = 0.05, 0.5
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], width: int) -> None:
-    """``act(item)`` for every item, at most ``width`` at once. The first error stops the rest and is raised as it is, ungrouped."""
+    """Run ``act(item)`` for every item, at most ``width`` concurrently. The first error stops the rest and is raised ungrouped."""
     iterator = iter(items)
     failed: list[Exception] = []
 
     async def work(scope: trio.CancelScope) -> None:
         for item in iterator:
-            # What is answered from memory waits for nothing, and there may be many such items.
+            # An answer from memory never waits, and there may be many.
             await trio.lowlevel.checkpoint()
             try:
                 await act(item)
@@ -45,10 +45,10 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], widt
 
 
 async def each_found(items: Sequence[T], look: Callable[[T], Awaitable[F | None]], width: int) -> AsyncGenerator[tuple[T, F]]:
-    """Each item in order with what ``look`` finds, if it finds something; ``width`` at once, and as `for_each` in errors.
+    """Yield each item in order with the result of ``look``, where it is not None; ``width`` concurrently, errors as in `for_each`.
 
-    They are looked for in parts: large ones where an item takes microseconds, with few pauses; small ones where it takes seconds, so
-    that there are not many to wait for, and one alone where it is the processor that these are spent on.
+    Items are processed in batches: large ones while an item takes microseconds, for few pauses; small ones while it takes seconds, to
+    keep the wait short; single items while these seconds are processor time.
     """
     found: dict[T, F] = {}
 
@@ -73,13 +73,13 @@ async def each_found(items: Sequence[T], look: Callable[[T], Awaitable[F | None]
 
 
 async def has_any(items: AsyncGenerator[object]) -> bool:
-    """Whether there is one; the others are not waited for."""
+    """Return True if ``items`` yields one; the others are not awaited."""
     async with aclosing(items):
         return await anext(items, None) is not None
 
 
 async def in_order(names: Collection[str]) -> list[str]:
-    """``names``, sorted; many of them in a thread that gives way."""
+    """Return ``names`` sorted; many of them in a thread that yields the interpreter."""
     return sorted(names) if len(names) <= _RUN else await threads.cpu(len(names), _sorted_in_runs, names)
 
 

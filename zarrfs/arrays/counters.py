@@ -1,4 +1,4 @@
-"""What the hierarchy has done, in counts: they do not depend on the machine, so tests and users may hold them against a bound."""
+"""Counters of the hierarchy. They do not depend on the machine, so tests and users may compare them with bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class HierarchyCounters:
-    """Counts since the mount began."""
+    """Counts since the start of the mount."""
 
     chunks_decoded: int = 0
     chunks_encoded: int = 0

@@ -1,4 +1,4 @@
-"""The chunks of an array as this mount will have stored them: what waits for its shard, over what is stored."""
+"""The chunks of an array as this mount sees them: chunks queued for their shards, over the stored ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class DelayedChunks(ChunkStore):
-    """The chunks of ``chunks``, those of ``array``, whose shards ``pending`` keeps back for ``node``."""
+    """The chunks ``chunks`` of ``array``, overlaid with those that ``pending`` has queued for ``node``."""
 
     def __init__(self, chunks: ChunkStore, pending: ShardQueue, *, node: LiveNode, array: ArrayNode) -> None:
         self._chunks = self.below = chunks
@@ -58,7 +58,7 @@ class DelayedChunks(ChunkStore):
         if written is None:
             return await self._chunks.get_parts(coords, byte_ranges, generation)
         if written.data is None or written.generation != generation:
-            raise GenerationMismatch(f"chunk {coords} in {self.keys(coords)[0]!r} was changed", key=self.keys(coords)[0])
+            raise GenerationMismatch(f"chunk {coords} in {self.keys(coords)[0]!r}: value changed", key=self.keys(coords)[0])
         return [_part(written.data, each) for each in byte_ranges]
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
@@ -101,7 +101,7 @@ class DelayedChunks(ChunkStore):
 
     def _by_shard(self, chunks: Mapping[Coords, T]) -> Iterator[tuple[QueuedShard, dict[Coords, T]]]:
         if self._refusal is not None:
-            # Now, and not when what waits could not be stored.
+            # At the write, not at the flush, which would fail.
             raise self._refusal
         units: dict[Coords, dict[Coords, T]] = {}
         for coords, each in chunks.items():
@@ -117,7 +117,7 @@ class DelayedChunks(ChunkStore):
             await self._pending.publish_one(self._node, unit)
 
     def _expected(self, coords: Coords) -> int:
-        """Chunks within the array that lie in the same unit."""
+        """Return the number of chunks within the array that are in the same unit."""
         unit = self.unit(coords)
         return math.prod(
             min((index + 1) * count, extent) - index * count

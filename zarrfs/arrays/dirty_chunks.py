@@ -1,7 +1,7 @@
-"""Chunks that were written to and are not yet stored: their elements, and which of these were written.
+"""Chunks with writes that are not yet stored: their elements, and which of these were written.
 
-Neighbours that are first written together lie together (`DirtyRun`), so that the part of a row that concerns them is put in at once,
-however many they are. Chunks under one key of the store are one `DirtyUnit`: they are stored together.
+Neighbouring chunks first written together share one allocation (`DirtyRun`), so that a row is copied into any number of them at once.
+Chunks under one store key form a `DirtyUnit`: they are stored together.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from zarrfs.memory.spill import array, reserve
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.spans import Spans
 
-# Chunks that find no memory lie in mapped files of about this size, many in one: each costs a descriptor.
+# Chunks that get no memory go to mapped files of about this size, many in one: each file costs a descriptor.
 _FILE_NBYTES = 64 * 1024 * 1024
 _MAX_PLACES = 1024
-# Mapped pages are dropped from our resident ones after so many bytes were put there; the page cache keeps them.
+# Resident mapped pages are dropped after this many bytes; the page cache keeps them.
 _TRIM_NBYTES = 32 * 1024 * 1024
-# For a chunk of which not just the first elements were written; for one of which they are too scattered for spans.
+# Markers: the written elements are not a leading part but spans; they are too scattered for spans.
 _IN_SPANS = -1
 _IN_MASK = -2
 _FEW_SPANS = 64
@@ -37,7 +37,7 @@ _Place = tuple[mmap.mmap, int]
 
 
 class RunLayout(NamedTuple):
-    """What chunks of a run have in common: their full ``shape``, the part of it ``inside`` the array, the type of elements."""
+    """Common properties of the chunks of a run: full ``shape``, the part of it ``inside`` the array, the element type."""
 
     shape: Shape
     inside: Shape
@@ -45,12 +45,12 @@ class RunLayout(NamedTuple):
 
     @property
     def chunk_nbytes(self) -> int:
-        """Bytes of one chunk."""
+        """Size of one chunk in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 class DirtyUnit:
-    """The dirty chunks that lie under one key of the store, where the array has ``count``; ``whole`` of them were written whole."""
+    """The dirty chunks under one store key, where the array has ``count``; ``whole`` of them were written completely."""
 
     __slots__ = ("chunks", "coords", "count", "whole")
 
@@ -62,15 +62,15 @@ class DirtyUnit:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of what is stored is left in it."""
+        """True if no stored element of it remains."""
         return self.whole == self.count
 
 
 class DirtyRun:
-    """Some chunks that were added together: ``memory`` has their elements at full shape, along its first axis; ``units`` each one's.
+    """Chunks that were added together.
 
-    Of each is known which elements inside the array were written, counted in the order of the file that is written (C order of
-    ``inside``, or of its transpose).
+    ``memory`` has their elements at full shape, along its first axis; ``units`` has the unit of each. The run records which elements
+    inside the array were written, counted in the order of the written file (C order of ``inside``, or of its transpose).
     """
 
     __slots__ = ("_fronts", "_gone", "_masks", "_spans", "file_place", "form", "memory", "size", "units")
@@ -81,7 +81,7 @@ class DirtyRun:
         self.memory = memory
         self.file_place = file_place
         self.size = math.prod(form.inside)
-        # A pass writes the elements of a chunk from the first to the last: then one number tells which.
+        # A sequential pass writes the elements of a chunk from first to last: one number then records them.
         self._fronts = [0] * len(units)
         self._spans: dict[int, Spans] = {}
         self._masks: dict[int, Mask] = {}
@@ -91,7 +91,7 @@ class DirtyRun:
                 unit.whole += 1
 
     def reach(self, place: int, most: int, busy: Container[Coords]) -> int:
-        """How many chunks from ``place`` on, at most so many, are still dirty and in none of the ``busy`` units; the first is."""
+        """Return how many chunks from ``place``, at most ``most``, are dirty and in no ``busy`` unit; the first one is."""
         stop = min(place + most, len(self.units))
         if self._gone or busy:
             for each in range(place + 1, stop):
@@ -100,7 +100,7 @@ class DirtyRun:
         return stop - place
 
     def wrote(self, place: int, count: int, start: int, stop: int) -> list[DirtyUnit]:
-        """Elements ``start`` to ``stop`` of ``count`` chunks from ``place`` on were written; the units that became complete by that."""
+        """Record a write of elements ``start`` to ``stop`` of ``count`` chunks from ``place``; return the units it completed."""
         fronts = self._fronts
         front = fronts[place]
         completed: list[DirtyUnit] = []
@@ -116,7 +116,7 @@ class DirtyRun:
         return completed
 
     def wrote_some(self, place: int, start: int, which: Mask) -> list[DirtyUnit]:
-        """Of the elements of one chunk from ``start`` on those that ``which`` names were written; as `wrote`."""
+        """Record a write of those elements of one chunk from ``start`` that ``which`` selects; return as `wrote`."""
         completed: list[DirtyUnit] = []
         edges = np.flatnonzero(np.diff(which, prepend=False, append=False))
         if len(edges) <= 2 * _FEW_SPANS:
@@ -170,13 +170,13 @@ class DirtyRun:
             self._became_whole(place, completed)
 
     def covers(self, place: int, start: int, stop: int) -> bool:
-        """Whether elements ``start`` to ``stop`` of a chunk were all written."""
+        """Return True if elements ``start`` to ``stop`` of a chunk were all written."""
         if self._fronts[place] == _IN_MASK:
             return bool(self._masks[place][start:stop].all())
         return self._fronts[place] >= stop or (self._fronts[place] == _IN_SPANS and self._spans[place].covers(start, stop))
 
     def mask(self, place: int, start: int, stop: int) -> Mask:
-        """For each of elements ``start`` to ``stop`` of a chunk whether it was written."""
+        """Return a mask of the written elements from ``start`` to ``stop`` of a chunk."""
         mask = array((stop - start,), np.dtype(bool))
         mask[...] = False
         if self._fronts[place] == _IN_SPANS:
@@ -188,11 +188,11 @@ class DirtyRun:
         return mask
 
     def is_whole(self, place: int) -> bool:
-        """Whether every element of a chunk that is inside the array was written."""
+        """Return True if every element of a chunk inside the array was written."""
         return self._fronts[place] == self.size
 
     def removed(self, place: int) -> bool:
-        """A chunk is not dirty any more; whether none is."""
+        """Record that a chunk is no longer dirty; return True if none is left."""
         unit = self.units[place]
         unit.whole -= self.is_whole(place)
         self._masks.pop(place, None)
@@ -201,40 +201,40 @@ class DirtyRun:
 
 
 class DirtyChunk(NamedTuple):
-    """One chunk: the one at ``place`` in its run."""
+    """The chunk at index ``place`` of its run."""
 
     run: DirtyRun
     place: int
 
     @property
     def unit(self) -> DirtyUnit:
-        """The unit that it lies in."""
+        """The unit of the chunk."""
         return self.run.units[self.place]
 
     @property
     def elements(self) -> Elements:
-        """At its full shape."""
+        """Elements at full shape."""
         elements: Elements = self.run.memory[self.place, ...]
         return elements
 
     @property
     def inside(self) -> Shape:
-        """The shape of the part within the array, as the file sees it."""
+        """Shape of the part within the array, in the axis order of the file."""
         return self.run.form.inside
 
     @property
     def in_file(self) -> bool:
-        """Whether its elements lie in a mapped file."""
+        """True if its elements are in a mapped file."""
         return self.run.file_place is not None
 
     @property
     def whole(self) -> bool:
-        """Whether every element within the array was written."""
+        """True if every element within the array was written."""
         return self.run.is_whole(self.place)
 
 
 class DirtyChunks:
-    """The dirty chunks of one file, in memory as far as ``budget`` goes, else in files in ``directory``."""
+    """The dirty chunks of one file, in memory up to ``budget``, else in files in ``directory``."""
 
     def __init__(self, budget: MemoryBudget, directory: str | None) -> None:
         self._budget = budget
@@ -245,7 +245,7 @@ class DirtyChunks:
         self._unused: tuple[mmap.mmap, int] | None = None
         self._since_trim = 0
         self.units: dict[Coords, DirtyUnit] = {}
-        """Those that have dirty chunks."""
+        """Units that have dirty chunks."""
         self.nbytes = 0
 
     def __len__(self) -> int:
@@ -255,22 +255,22 @@ class DirtyChunks:
         return iter(self._chunks)
 
     def get(self, coords: Coords) -> DirtyChunk | None:
-        """The chunk, if it is dirty."""
+        """Return the chunk if it is dirty."""
         return self._chunks.get(coords)
 
     def unit(self, coords: Coords, count: int) -> DirtyUnit:
-        """The unit with these coordinates, of which the array has ``count`` chunks; a new one when none of it is dirty."""
+        """Return the unit with these coordinates, of which the array has ``count`` chunks; a new one if none of it is dirty."""
         found = self.units.get(coords)
         return found if found is not None else DirtyUnit(coords, count)
 
     def add_in_memory(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunLayout) -> DirtyRun | None:
-        """New dirty chunks, and the unit of each, whose elements are not defined yet; None when there is no memory for them."""
+        """Add dirty chunks with their units, elements still undefined; return None if there is no memory for them."""
         if not self._budget.take(len(coords) * form.chunk_nbytes):
             return None
         return self._added(coords, DirtyRun(units, form, np.empty((len(coords), *form.shape), form.dtype), None))
 
     async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunLayout) -> DirtyRun:
-        """New dirty chunks in a file. Raises `StoreFull` when there is no room for them."""
+        """Add dirty chunks in a file. Raises `StoreFull` if there is no room for them."""
         nbytes = len(coords) * form.chunk_nbytes
         mapping, offset = place = await self._place(nbytes)
         self.used(nbytes)
@@ -279,7 +279,7 @@ class DirtyChunks:
         return self._added(coords, DirtyRun(units, form, elements, place))
 
     def remove(self, coords: Coords) -> None:
-        """The chunk is stored, or of no use any more. Whoever reads it now keeps its elements, but they may be another's soon."""
+        """Remove a chunk that is stored or obsolete. A current reader keeps its memory, which a later chunk may reuse."""
         chunk = self._chunks.pop(coords, None)
         if chunk is None:
             return
@@ -298,7 +298,7 @@ class DirtyChunks:
             self.used(nbytes)
 
     def used(self, nbytes: int) -> None:
-        """So many bytes of chunks in files were written or read: their pages are ours no longer from time to time."""
+        """Record that ``nbytes`` of chunks in files were written or read; from time to time drop their resident pages."""
         self._since_trim += nbytes
         if self._since_trim >= _TRIM_NBYTES:
             self._since_trim = 0
@@ -306,10 +306,10 @@ class DirtyChunks:
                 mapping.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Remove all chunks."""
         for coords in list(self._chunks):
             self.remove(coords)
-        # Unmapped when the last reader has let go of its elements.
+        # Unmapped when the last reader has released its elements.
         self._files.clear()
         self._free.clear()
         self._unused = None
@@ -329,7 +329,7 @@ class DirtyChunks:
             try:
                 mapping = await threads.io(reserve, self._directory, whole)
             except OSError as error:
-                raise StoreFull(f"no room to stage what was written: {error}") from error
+                raise StoreFull(f"dirty chunks: reserving {whole} bytes of staging failed: {error}") from error
             self._files.append(mapping)
             self._unused = (mapping, 0)
         mapping, offset = self._unused

@@ -1,4 +1,4 @@
-"""One request for all who want the same: its answer, and the store's failure to answer, are everybody's."""
+"""One request shared by all tasks that need its result: they share its answer, and the store's failure to answer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from zarrfs.errors import GenerationMismatch, StoreError
 
 
 class Flight:
-    """A request in flight. One task sends it, `under_way`; others wait for it to have `landed`.
+    """A request in flight. One task sends it, in `under_way`; others wait until it has `landed`.
 
-    An error of the store is raised to all of them. If each began anew, on a store that hangs the last of many would wait as many
-    deadlines. What ends it otherwise (cancellation, a value that was replaced) concerns the sender alone.
+    A store error is raised in all of them: if each sent its own request to a store that hangs, the last of many would wait for as many
+    deadlines. Any other end (cancellation, a replaced value) concerns the sender alone.
     """
 
     __slots__ = ("_landed", "error")
@@ -25,7 +25,7 @@ class Flight:
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """Around the request."""
+        """Run the request in the body."""
         try:
             yield
         except GenerationMismatch:
@@ -37,11 +37,11 @@ class Flight:
             self.land()
 
     def land(self) -> None:
-        """It is over, or was not sent."""
+        """Mark the request as over, or as never sent."""
         self._landed.set()
 
     async def landed(self) -> None:
-        """Return when the request is over: the caller looks whether its answer is there. Raises the store's error."""
+        """Return when the request is over; the caller checks for its result. Raises the store's error."""
         await self._landed.wait()
         if self.error is not None:
             raise self.error

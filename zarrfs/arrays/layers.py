@@ -1,4 +1,4 @@
-"""The chunks of an array as its documents say that they are stored: the layers of `ChunkStore` from the store up."""
+"""The stack of `ChunkStore` layers of an array, from the store up, as its documents require."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.base import Store
 
 INDEXES_NBYTES = 16 * 1024 * 1024
-# Unused bytes between the chunks of a shard that is encoded as a whole; other writers leave none.
+# Allowance for unused bytes between the chunks of a shard that is encoded as a whole; other writers leave none.
 _SLACK_NBYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
 class ShardLayers:
-    """What the shards of a store share. ``pending``: where what is written to them waits; None where it does not. ``read_only``: the
-    dialects of whose arrays no chunk is stored."""
+    """State shared by the shards of a store.
+
+    ``pending`` is the queue of writes to them; None if writes are not queued. ``read_only`` names the dialects whose arrays take no
+    chunks.
+    """
 
     counters: HierarchyCounters
     budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(UNLIMITED))
@@ -40,8 +43,11 @@ class ShardLayers:
 
 
 def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None = None) -> ChunkStore:
-    """The chunks of ``node``; coordinates are those of its ``metadata.chunk_grid``. With ``live`` they are those of that node, wherever
-    it is; without, those that lie where ``node`` says, whatever is there. Raises `MetadataError`, `MetadataUnsupported`."""
+    """Return the chunks of ``node``, with the coordinates of its ``metadata.chunk_grid``.
+
+    With ``live`` they follow that node when it moves; without, they are those at the path in ``node``, whatever is there. Raises
+    `MetadataError`, `MetadataUnsupported`.
+    """
     chunks = _layers_of(store, node, layers, live)
     return chunks if live is None else BoundChunks(chunks, live, of_layout=True, writable=node.dialect not in layers.read_only)
 
@@ -59,7 +65,7 @@ def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNod
     if layers.pending is None:
         return chunks
     return DelayedChunks(
-        # What waits is stored later, by somebody who does not hold the node.
+        # Queued chunks are stored later, by a task that does not hold the node.
         chunks if live is None else BoundChunks(chunks, live, of_layout=False),
         layers.pending,
         node=place,
@@ -68,19 +74,19 @@ def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNod
 
 
 async def _as_it_says(node: LiveNode) -> bool:
-    """Of a node that nobody moves, and that is where its documents are about to be."""
+    """Confirm a node that never moves, and whose documents may not be written yet."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkBox:
-    """The chunks whose coordinates lie in ``ranges``: as many as a document says, so that they are made one at a time."""
+    """The chunks whose coordinates lie in ``ranges``. Their number comes from a document, so they are generated one at a time."""
 
     ranges: tuple[range, ...]
 
     @property
     def count(self) -> int:
-        """How many chunks these are."""
+        """Number of chunks."""
         return math.prod(len(each) for each in self.ranges)
 
     def __iter__(self) -> Iterator[Coords]:
@@ -93,7 +99,7 @@ class ChunkBox:
 
 
 def chunks_under_key(metadata: ArrayMetadata, stored: Coords) -> ChunkBox:
-    """The chunks that lie under the key of a store which ``stored`` names: those of a shard within the array, or the one."""
+    """Return the chunks under the store key ``stored``: those of a shard within the array, or the single one."""
     if not metadata.shards:
         return ChunkBox(tuple(range(index, index + 1) for index in stored))
     return ChunkBox(
@@ -105,11 +111,11 @@ def chunks_under_key(metadata: ArrayMetadata, stored: Coords) -> ChunkBox:
 
 
 def _shard_limit(metadata: ArrayMetadata, level: int) -> int:
-    """The most bytes that a shard of this level can sensibly have before it is encoded."""
+    """Return the maximum plausible size, in bytes, of a shard of this level before its codecs."""
     chain = CodecChain.build(metadata.codecs, metadata.data_type)
     limit = chain.encoded_limit(metadata.chunk_grid.largest)
     for spec in reversed(metadata.shards[level:]):
         limit = spec.chunks * (limit + 16) + _SLACK_NBYTES
-        # An index with its codecs is little longer than its pairs; inner shards may be encoded too.
+        # An index with its codecs is little longer than its entries; inner shards may be encoded too.
         limit += limit // 4 if spec.codecs and spec is not metadata.shards[level] else 0
     return limit

@@ -1,8 +1,8 @@
-"""The node of an array, as whoever reads and publishes its chunks knows it: where it is now, and whether it still is (docs/design/019).
+"""The node of an array, for readers and writers of its chunks: its current path, and whether it still exists (docs/design/019).
 
-It is made, moved and ended by the hierarchy. Who publishes holds it (`LiveNode.holding`), so that it stays where it is until the last
-set has ended; who moves, erases or replaces it waits for these, and keeps others from beginning (`LiveNode.changing`). Who reads holds
-nothing: he looks afterwards whether it was moved meanwhile (`LiveNode.settled`).
+The hierarchy creates, moves and ends it. A writer holds it (`LiveNode.holding`), so that it stays in place until the last set has ended;
+a task that moves, erases or replaces it waits for holders and keeps new ones out (`LiveNode.changing`). A reader holds nothing and checks
+afterwards for a move (`LiveNode.settled`).
 
 Belongs to one event loop.
 """
@@ -29,13 +29,16 @@ _has_memory: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_reads
 _holds: contextvars.ContextVar[tuple[_Hold, ...]] = contextvars.ContextVar("zarrfs_held_nodes", default=())
 
 Confirm = Callable[["LiveNode"], Awaitable[bool]]
-"""Whether what is known of the node is so still; False: it was found out anew. Raises where it is not there, or nobody can tell."""
+"""Returns True if the node is still as known; False if it was read anew. Raises if it is gone, or if that cannot be determined."""
 
 
 @contextmanager
 def with_memory() -> Iterator[None]:
-    """Within, nobody waits for a node that is being moved: whoever moves it waits for those who publish to it, and these may wait for the
-    memory that is taken here. `NodeMoving` is raised instead: give the memory back, wait, and begin anew."""
+    """Raise `NodeMoving` in the body instead of waiting for a node that is being moved.
+
+    The mover waits for publishes in progress, and these may wait for the memory reserved here. The caller releases the memory, waits, and
+    retries.
+    """
     token = _has_memory.set(True)
     try:
         yield
@@ -44,8 +47,11 @@ def with_memory() -> Iterator[None]:
 
 
 class LiveNode:
-    """One node that is in use. ``path`` and ``chunk_prefix`` are those that it has now, or had last; ``moves`` counts how often they
-    changed, and ``layouts`` how often a resize did what its chunks are. ``confirm_now`` asks the store."""
+    """One node in use.
+
+    ``path`` and ``chunk_prefix`` are the current or last ones; ``moves`` counts their changes, ``layouts`` the resizes that changed what
+    its chunks are. ``confirm_now`` asks the store.
+    """
 
     def __init__(self, path: NodePath, chunk_prefix: Prefix, confirm_now: Confirm) -> None:
         self.path = path
@@ -54,17 +60,17 @@ class LiveNode:
         self.layouts = 0
         self.why_gone: str | None = None
         self.erased_here = False
-        """Whether it is gone because somebody erased it through this mount."""
+        """True if it was erased through this mount."""
         self.replaced_here = False
-        """Whether it is gone because this mount put another array in its place."""
+        """True if this mount replaced it by another array."""
         self.anchor: Anchor | None = None
-        """Its folder, since somebody began to write to it."""
+        """Its folder, set when a writer first used it."""
         self.is_unread = False
-        """Whether what says what it is was changed, and not read since."""
+        """True if its documents changed since they were last read."""
         self.fences: list[trio.Event] = []
-        """What moves or ends it, was given up at its deadline, and goes on."""
+        """Moves or removals of it that passed their deadline and are still running."""
         self.on_end: set[Callable[[LiveNode], None]] = set()
-        """Called when it is found to be gone."""
+        """Callbacks for the end of the node."""
         self._confirm_now = confirm_now
         self._turns = LockTable()
         self._holders = 0
@@ -73,22 +79,22 @@ class LiveNode:
 
     @property
     def folder(self) -> Prefix | None:
-        """What has to be there, where a store has folders, for anything of it to be stored; None where that is not known."""
+        """Folder that must exist, on stores with folders, for a set of its keys; None if unknown."""
         return None
 
     def is_in_place(self) -> bool:
-        """Whether what lies in its place is its folder, as far as that is held."""
+        """Return True if the folder at its path is its own, as far as that is held."""
         return self.anchor is None or self.folder is None or self.anchor.is_at(self.folder)
 
-    # --- for who reads and publishes -----------------------------------------------------------------------------------------
+    # --- for readers and writers ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `StaleEntry` where it is gone."""
+        """Raise `StaleEntry` if it is gone."""
         if self.why_gone is not None:
             raise StaleEntry(f"{self.path} {self.why_gone}: open the file again", key=self.path)
 
     async def settled(self) -> int:
-        """Return `moves` when nobody is moving or ending it. Raises `StaleEntry`, and `NodeMoving` within `with_memory`."""
+        """Return `moves` when no task is moving or ending it. Raises `StaleEntry`, and `NodeMoving` within `with_memory`."""
         while self._changers and not self._is_held_here():
             if _has_memory.get():
                 raise NodeMoving(f"{self.path} is being moved or erased", key=self.path)
@@ -99,22 +105,22 @@ class LiveNode:
 
     @property
     def is_being_changed(self) -> bool:
-        """Whether somebody is moving or ending it, or waits to."""
+        """True if a task is moving or ending it, or waits to."""
         return bool(self._changers)
 
     def has_stayed(self, moves: int) -> bool:
-        """Whether what was asked for since `settled` gave ``moves`` was asked for in its place."""
+        """Return True if requests sent since `settled` returned ``moves`` went to its path."""
         return self.moves == moves and not self.fences and (not self._changers or self._is_held_here())
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
-        """Within, it is there and stays where it is: the store was asked. Raises `StaleEntry`, and what kept the store from answering."""
+        """Keep the node in place in the body, after the store confirmed it. Raises `StaleEntry`, and errors of the store."""
         nested = self._is_held_here()
         if not nested:
             await self.settled()
         hold = _Hold(self)
         token = _holds.set((*_holds.get(), hold))
-        # A task that was begun within holds for itself: it may go on when the outer one has ended.
+        # A task started within holds for itself: it may outlive the outer one.
         self._holders += 1
         try:
             if not nested:
@@ -129,35 +135,39 @@ class LiveNode:
                 self._next()
 
     async def confirm(self) -> bool:
-        """Whether the store has it where it is, and as it was; False where that was found out anew. Raises `StaleEntry` where it is not
-        there, and what kept the store from answering."""
+        """Return True if the store has it at its path, as known; False if it was read anew.
+
+        Raises `StaleEntry` if it is gone, and errors of the store.
+        """
         return self._is_held_here() or await self._confirm_now(self)
 
     async def confirmed(self) -> None:
-        """Return when the store has it where it is, and as it is known. Raises as `confirm`, and `NodeInDoubt`."""
+        """Return when the store has it at its path, as known. Raises as `confirm`, and `NodeInDoubt`."""
         for _ in range(_CONFIRMATIONS):
             if await self._confirm_now(self):
                 return
-            # It is another now, and may be yet another.
-        raise NodeInDoubt(f"the documents of {self.path} are changed again and again", key=self.path)
+            # It changed, and may change again.
+        raise NodeInDoubt(f"{self.path}: documents kept changing during {_CONFIRMATIONS} reads", key=self.path)
 
     @contextmanager
     def presupposed(self) -> Iterator[None]:
-        """Within, what lies in its folder is read and set in that very folder, as far as it is held. Raises `StaleEntry`."""
+        """Direct reads and sets of the body to its very folder, as far as that is held. Raises `StaleEntry`."""
         self.check()
         with presupposing(self.folder, self.anchor):
             yield
 
     def turn(self, unit: Coords) -> AbstractAsyncContextManager[None]:
-        """While held, nobody else of this mount changes a part of a chunk in this unit, or puts one in its place, that waits for its
-        shard. Who waits for it has the memory that he needs."""
+        """Exclude other partial changes and replacements, through this mount, of queued chunks in this unit.
+
+        A task that waits for it has already reserved its memory.
+        """
         return self._turns.hold(repr(unit))
 
-    # --- for who changes it --------------------------------------------------------------------------------------------------
+    # --- for tasks that change it --------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
-        """Within, nobody publishes to it. For one at a time."""
+        """Keep writers out in the body. For one task at a time."""
         self._changers += 1
         try:
             while self._holders:
@@ -168,12 +178,12 @@ class LiveNode:
             self._next()
 
     def move(self, path: NodePath, chunk_prefix: Prefix) -> None:
-        """It is there now."""
+        """Record a move to this path and prefix."""
         self.path, self.chunk_prefix = path, chunk_prefix
         self.moves += 1
 
     def end(self, why: str) -> None:
-        """It is no more: ``why`` completes a sentence that begins with its path."""
+        """Record the end of the node: ``why`` completes a sentence that begins with its path."""
         if self.why_gone is None:
             self.why_gone = why
             self.moves += 1
@@ -189,7 +199,7 @@ class LiveNode:
 
 
 async def unfenced(fences: list[trio.Event], path: NodePath) -> None:
-    """Return when all of these have ended. Raises `StoreTimeout` where that takes long: where the node is nobody can tell."""
+    """Return when all these events are set. Raises `StoreTimeout` after a while: the position of the node is then unknown."""
     if fences:
         with trio.move_on_after(_FENCED_SECONDS):
             while fences:
@@ -198,11 +208,11 @@ async def unfenced(fences: list[trio.Event], path: NodePath) -> None:
                 if ended in fences:
                     fences.remove(ended)
         if fences:
-            raise StoreTimeout(f"{path} is being moved or erased by a store that does not answer", key=path)
+            raise StoreTimeout(f"{path}: move or removal still pending: the store does not answer", key=path)
 
 
 class _Hold:
-    """One `LiveNode.holding`, known to all that is called, or begun, within it."""
+    """One `LiveNode.holding`, visible to all code called, and tasks started, within it."""
 
     __slots__ = ("node", "over")
 

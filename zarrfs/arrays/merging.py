@@ -1,7 +1,7 @@
-"""Changed elements of a chunk, put into the value that is stored when they are published (docs/design/020-two-writers.md).
+"""Merging of changed elements of a chunk into the stored value at publish time (docs/design/020-two-writers.md).
 
-A writer that changed some elements does not know what the others are by then. It hands a `Merge` to `ChunkStore.modify`, which applies it
-to the value that is there, and again where somebody else replaced that meanwhile.
+A writer of some elements does not know the others at that time. It passes a `Merge` to `ChunkStore.modify`, which applies it to the
+stored value, and again if that was replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from zarrfs.stores.values import Buffer
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-# A chunk up to this size is read, changed and set under its lock at once: two sets of it may be too near to each other to be told apart
-# by the time of a file. The lock keeps other mounts out of the whole folder, so that a larger one is encoded before it is taken.
+# A chunk up to this size is read, changed and set under its lock: two quick sets may have the same file time. The lock excludes other
+# mounts from the whole folder, so larger chunks are encoded before it is taken.
 _QUICK_NBYTES = 1 << 20
 
 
 class _Elements(Merge):
-    """What both kinds have in common: the array, and which chunk of it."""
+    """Common state of both kinds: the array, and the coordinates of the chunk."""
 
     def __init__(self, array: Array, coords: Coords) -> None:
         self._array = array
@@ -51,10 +51,10 @@ class _Elements(Merge):
 
     @abc.abstractmethod
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
-        """The result, and how many chunks were decoded for it. In a thread."""
+        """Return the result, and how many chunks were decoded for it. Runs in a thread."""
 
     def _before(self, stored: Buffer | None) -> Elements:
-        """The chunk at its full shape, to be changed."""
+        """Return the chunk at its full shape, writable."""
         metadata = self._array.metadata
         elements = spill.array(metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type.dtype)
         if stored is None:
@@ -67,15 +67,15 @@ class _Elements(Merge):
         return elements
 
     def _inside(self, elements: Elements) -> Elements:
-        """The part of a chunk within the array."""
+        """Return the part of a chunk within the array."""
         return part(elements, self._array.inside(self._coords))
 
 
 class ElementMerge(_Elements):
-    """Those of ``elements`` (a chunk at its full shape) for which ``changed()`` says so (of the shape of the part within the array; it is
-    called in a thread).
+    """A merge of those ``elements`` (a chunk at its full shape) that the mask ``changed()`` selects.
 
-    ``sparse``: a chunk that becomes fill value is erased, and one in which nothing becomes different is not set.
+    ``changed`` runs in a thread; its mask has the shape of the part within the array. ``sparse``: a chunk that becomes fill value is
+    erased, and one that does not change is not set.
     """
 
     def __init__(self, array: Array, coords: Coords, elements: Elements, changed: Callable[[], Mask], *, sparse: bool) -> None:
@@ -87,7 +87,7 @@ class ElementMerge(_Elements):
 
     def lasting(self, made: Buffer | None) -> LastingMerge:
         assert self._mask is not None
-        # Of the whole chunk: the array may get another shape, and the chunk another part within it.
+        # Of the whole chunk: a resize of the array may change the part within it.
         mask = spill.array(self._elements.shape, np.dtype(bool))
         mask[...] = False
         self._inside(mask)[...] = self._mask
@@ -109,8 +109,10 @@ class ElementMerge(_Elements):
 
 
 class LastingMerge(_Elements, Lasting):
-    """What an `ElementMerge` gave (``made``: an encoded chunk; None: all is fill value), and which of its elements were changed
-    (``packed`` bits): for who stores the chunk later, when it may be another than the one that it was made from."""
+    """The result ``made`` of an `ElementMerge` (an encoded chunk; None: all fill value) and a mask ``packed`` of its changed elements.
+
+    For a later store of the chunk, when its stored value may differ from the one that the merge was applied to.
+    """
 
     def __init__(self, array: Array, coords: Coords, made: Buffer | None, packed: Buffer, *, sparse: bool) -> None:
         super().__init__(array, coords)
@@ -122,7 +124,7 @@ class LastingMerge(_Elements, Lasting):
         return LastingMerge(self._array, self._coords, made, self.packed, sparse=self._sparse)
 
     def kept(self, made: Buffer | None, packed: Buffer) -> LastingMerge:
-        """The same, in other memory."""
+        """Return the same merge, held in other memory."""
         return LastingMerge(self._array, self._coords, made, packed, sparse=self._sparse)
 
     def after(self, earlier: Lasting) -> LastingMerge:
@@ -140,7 +142,7 @@ class LastingMerge(_Elements, Lasting):
         return self._array.encode_now(self._coords, into, whole=not is_padded), decoded
 
     def _is_padded(self, elements: Elements) -> bool:
-        """Whether what lies beyond the edge is padding that depends on the elements inside, and has to follow them."""
+        """Return True if the elements beyond the edge are padding that depends on those inside, and has to be recomputed."""
         array, inside = self._array, self._array.inside(self._coords)
         if not array.chain.after_another or all(edge.stop == n for edge, n in zip(inside, elements.shape, strict=True)):
             return False
@@ -148,24 +150,24 @@ class LastingMerge(_Elements, Lasting):
 
 
 def put(into: Elements, elements: Elements, mask: Mask) -> None:
-    """Put those of ``elements`` that ``mask`` names into their places, bit for bit."""
+    """Copy the ``elements`` that ``mask`` selects into ``into``, bit for bit."""
     np.copyto(as_bits(into), as_bits(elements), where=mask)
 
 
 def same_bits(one: Elements, other: Elements, mask: Mask) -> bool:
-    """Whether the elements that ``mask`` names are equal bit for bit: so NaN equals itself, and -0.0 is not 0.0."""
+    """Return True if the elements that ``mask`` selects are equal bit for bit: NaN equals itself, and -0.0 is not 0.0."""
     a, b = (spill.contiguous(as_bits(each)[mask]).reshape(-1).view(np.uint8) for each in (one, other))
     return bool(np.array_equal(a, b))
 
 
 def as_bits(elements: Elements) -> Elements:
-    """The same elements without their type: they are copied as they are, padding of structs and payloads of NaN too."""
+    """Return the same elements as untyped bits: copies then keep the padding of structs and the payload of NaN."""
     size = elements.dtype.itemsize
     return elements.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}") if size else elements
 
 
 def of_elements(changed: Mask, begin: int, itemsize: int) -> Mask:
-    """Of each element whether one of its bytes is ``changed``; the first of these is byte ``begin`` of the first element."""
+    """Return which elements have a ``changed`` byte; the first flag belongs to byte ``begin`` of the first element."""
     count = -(-(begin + len(changed)) // itemsize)
     of_bytes = np.zeros(count * itemsize, bool)
     of_bytes[begin : begin + len(changed)] = changed
@@ -178,6 +180,6 @@ def of_elements(changed: Mask, begin: int, itemsize: int) -> Mask:
 
 
 async def store_merged(array: Array, coords: Coords, merge: Merge) -> None:
-    """Publish changed elements of one chunk."""
+    """Store changed elements of one chunk."""
     async with array.chunks.holding(), merge.working():
         await array.chunks.modify({coords: merge})

@@ -1,9 +1,9 @@
-"""Elements beyond the edge of an array, in chunks whose codecs decode an element from the one before it (`numcodecs.delta`).
+"""Padding beyond the edge of an array, for chunks whose codecs decode an element from its predecessor (`numcodecs.delta`).
 
-The overhang of an edge chunk holds the fill value. Behind the end of a row, a fill value of NaN or 9.97e36 spoils the rows that follow in
-the encoded chunk: the differences to it lose their digits, overflow, or do not fit into their type. There each element of the overhang
-repeats the one before it, in the order of the codec: all differences are zero, and the elements inside decode as they would in a chunk of
-their own. (zarr-python pads with the fill value, and loses these elements.)
+The overhang of an edge chunk holds the fill value. After the end of a row, a fill value of NaN or 9.97e36 spoils the following rows of
+the encoded chunk: differences to it lose digits, overflow, or do not fit their type. In such a chunk each element of the overhang repeats
+its predecessor, in the order of the codec: all differences are zero, and the elements inside decode as if the overhang did not exist.
+(zarr-python pads with the fill value, and loses these elements.)
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from zarrfs.model.chunk_plan import Selection
 
 
 def encode_padded(chain: CodecChain, elements: Elements, inside: Selection) -> Buffer:
-    """Encode ``elements``, a chunk of which the part ``inside`` lies within the array and the rest holds the fill value.
+    """Encode ``elements``, a chunk whose part ``inside`` is within the array and whose rest holds the fill value.
 
-    The rest repeats elements instead where that changes what the others decode to. ``elements`` is changed. In a thread.
+    The rest repeats elements instead if this changes the decoded value of the others. Modifies ``elements``. Runs in a thread.
     """
     encoded = chain.encode(elements)
     decoded = chain.decode(encoded, elements.shape)
@@ -32,7 +32,7 @@ def encode_padded(chain: CodecChain, elements: Elements, inside: Selection) -> B
 
 
 def repeat(chain: CodecChain, elements: Elements, inside: Selection) -> None:
-    """Set each element outside of ``inside`` to the one before it, in the order in which ``chain`` goes through elements."""
+    """Set each element outside ``inside`` to its predecessor in the element order of ``chain``."""
     order = chain.order(elements.ndim)
     ordered, box = elements.transpose(order), [inside[axis] for axis in order]
     for axis, (part, length) in enumerate(zip(box, ordered.shape, strict=True)):
@@ -42,7 +42,7 @@ def repeat(chain: CodecChain, elements: Elements, inside: Selection) -> None:
 
 
 def is_padding(chain: CodecChain, elements: Elements, filled: Elements, inside: Selection) -> bool:
-    """Whether the elements outside of ``inside`` are as `encode_padded` sets them; ``filled``, changed, is a chunk of fill values."""
+    """Return True if the elements outside ``inside`` are as `encode_padded` sets them. ``filled``: a chunk of fill values, modified."""
     filled[inside] = elements[inside]
     if _same(filled, elements):
         return True
@@ -51,7 +51,7 @@ def is_padding(chain: CodecChain, elements: Elements, filled: Elements, inside: 
 
 
 def _same(one: Elements, other: Elements) -> bool:
-    """Whether elements are equal bit for bit; objects as Python compares them."""
+    """Return True if elements are equal bit for bit; objects by Python comparison."""
     if one.dtype.hasobject:
         return bool(one.tolist() == other.tolist())
     a, b = (spill.contiguous(each).reshape(-1).view(np.uint8) for each in (one, other))

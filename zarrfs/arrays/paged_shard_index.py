@@ -1,7 +1,7 @@
-"""The index of a shard that is too large to be held: read in pages, as they are needed.
+"""The index of a shard that is too large to be held: read in pages, on demand.
 
-Of such an index nothing is known as a whole. A pair is checked for itself (it has to lie in the shard, outside of the index), and not
-against all others: where two chunks overlap, each is what the bytes there decode to.
+Such an index is never checked as a whole. An entry is checked on its own (it has to be in the shard, outside the index), not against all
+others: where two chunks overlap, each one is what its bytes decode to.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from zarrfs.model.shards import EMPTY, Pairs, ShardSpec, are_there, with_plain_h
 from zarrfs.stores.values import Buffer
 
 HELD_NBYTES = 4 << 20
-"""An index of up to so many bytes is held whole, and a shard with such an index can be written."""
+"""Maximum size of an index that is held whole; shards with a larger one are read-only."""
 
 PAGE_PAIRS = 4096
 _PAIR_NBYTES = 16
 MAX_WRITTEN = HELD_NBYTES // _PAIR_NBYTES
-"""The most chunks of a shard that is written."""
+"""Maximum number of chunks of a shard that is written."""
 _PAGES_KEPT = 16
 
 Found = dict[int, tuple[int, int] | ShardIndexInvalid | None]
 
 
 class FoundPairs:
-    """What the index says of some chunks, by place."""
+    """Index entries of some chunks, by place."""
 
     __slots__ = ("_found",)
 
@@ -39,7 +39,7 @@ class FoundPairs:
         self._found = found
 
     def find(self, place: int) -> tuple[int, int] | None:
-        """As `ShardIndex.find`, of one of those places."""
+        """Return what `ShardIndex.find` returns, for one of these places."""
         found = self._found[place]
         if isinstance(found, ShardIndexInvalid):
             raise found
@@ -48,19 +48,19 @@ class FoundPairs:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What one page says. ``stored``: place and nbytes of the chunks that can be read; ``bad``: places of those that cannot."""
+    """Content of one page. ``stored``: place and nbytes of readable chunks; ``bad``: places of chunks with an invalid entry."""
 
     stored: list[tuple[int, int]]
     bad: list[int]
 
 
 class PagedIndex:
-    """The index of one shard, of one generation. ``start``: its first byte in the shard; chunks lie from ``first`` to before ``stop``."""
+    """The index of one generation of a shard. ``start``: its first byte in the shard; chunks are in ``first`` up to ``stop``."""
 
     __slots__ = ("_dtype", "_first", "_pages", "_start", "_stop", "count_of_pairs")
 
     nbytes = _PAGES_KEPT * PAGE_PAIRS * _PAIR_NBYTES
-    """Bytes of memory, at most."""
+    """Maximum memory in bytes."""
 
     def __init__(self, pairs: int, dtype: str, start: int, first: int, stop: int) -> None:
         self.count_of_pairs = pairs
@@ -71,47 +71,47 @@ class PagedIndex:
         self._pages: OrderedDict[int, Pairs] = OrderedDict()
 
     def pages(self) -> range:
-        """All pages."""
+        """Return all page numbers."""
         return range(-(-self.count_of_pairs // PAGE_PAIRS))
 
     def range_of(self, page: int) -> ByteRange:
-        """Where a page lies in the shard."""
+        """Return the byte range of a page in the shard."""
         first = page * PAGE_PAIRS
         return ByteRange(self._start + first * _PAIR_NBYTES, (min(first + PAGE_PAIRS, self.count_of_pairs) - first) * _PAIR_NBYTES)
 
     def missing(self, places: Iterable[int]) -> list[int]:
-        """The pages that are needed for these chunks and are not there."""
+        """Return the pages needed for these chunks that are not cached."""
         return [page for page in dict.fromkeys(place // PAGE_PAIRS for place in places) if page not in self._pages]
 
     def parsed(self, data: Buffer) -> Pairs:
-        """The pairs of a page."""
+        """Return the entries of a page."""
         pairs: Pairs = np.frombuffer(data, self._dtype).astype("<u8", copy=False).reshape(-1, 2)
         return with_plain_holes(pairs, self._first) if self._start == 0 and self._first else pairs
 
     def keep(self, page: int, pairs: Pairs) -> None:
-        """A page that was read; the least recently used goes."""
+        """Cache a page; the least recently used one is evicted."""
         self._pages[page] = pairs
         while len(self._pages) > _PAGES_KEPT:
             self._pages.popitem(last=False)
 
     def page(self, page: int) -> Pairs | None:
-        """A page, if it is there."""
+        """Return a page if it is cached."""
         found = self._pages.get(page)
         if found is not None:
             self._pages.move_to_end(page)
         return found
 
     def pair(self, pairs: Pairs, place: int) -> tuple[int, int] | ShardIndexInvalid | None:
-        """What ``pairs``, the page that it is on, say of a chunk."""
+        """Return the entry of a chunk from ``pairs``, the page that it is on."""
         offset, nbytes = pairs[place % PAGE_PAIRS].tolist()
         if offset == nbytes == EMPTY:
             return None
         if not (self._first <= offset and offset + nbytes <= self._stop):
-            return ShardIndexInvalid(f"the index of the shard says {nbytes} bytes from {offset}, where no chunk of it can lie")
+            return ShardIndexInvalid(f"shard index: {nbytes} bytes at {offset} are outside the chunk area of the shard")
         return offset, nbytes
 
     def tally(self, page: int, pairs: Pairs) -> Tally:
-        """All that a page says."""
+        """Return the content of a page."""
         offsets, lengths = pairs[:, 0], pairs[:, 1]
         there = are_there(pairs)
         low, high = np.uint64(self._first), np.uint64(max(self._first, self._stop))
@@ -126,12 +126,12 @@ class PagedIndex:
 
 
 def not_at_once(spec: ShardSpec) -> TooLarge:
-    """Why a shard of so many chunks is neither written nor looked at as a whole."""
-    return TooLarge(f"a shard of {spec.chunks} chunks is read only: zarrfs writes shards of up to {MAX_WRITTEN}")
+    """Return the error for a shard of so many chunks, which is neither written nor listed as a whole."""
+    return TooLarge(f"shard of {spec.chunks} chunks: read-only, above the limit of {MAX_WRITTEN} chunks for writes")
 
 
 def outside(spec: ShardSpec, shard: tuple[int, ...], places: Iterator[int], grid_shape: Shape) -> int:
-    """How many of these chunks of a shard lie outside a grid."""
+    """Return how many of these chunks of a shard are outside the grid."""
     flat = np.fromiter(places, np.int64)
     beyond = np.zeros(flat.size, bool)
     step = 1

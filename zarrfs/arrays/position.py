@@ -1,21 +1,23 @@
-"""Where an open file is being read: going forward, or jumping (`zarrfs.arrays.reader`)."""
+"""The read position of an open file: sequential, or random (`zarrfs.arrays.reader`)."""
 
 from __future__ import annotations
 
 from zarrfs.arrays.slab_pool import Slab
 
-# The kernel's readahead sends requests ahead and out of order within about this window: two of them, of 2 MiB, for each of two programs
-# that read the same file. With 4 MiB some of them passed for jumps.
+# The kernel's readahead sends requests ahead and out of order within about this window: two requests of 2 MiB, for each of two programs
+# that read the same file. With 4 MiB some of them counted as jumps.
 WINDOW_NBYTES = 8 * 1024 * 1024
-# So many slabs are filled ahead, one after the other: while the kernel is answered from one, the next is always being filled.
+# Slabs filled ahead, one after the other: while the kernel is answered from one, the next is being filled.
 SLABS_AHEAD = 1
-# The slab before, since the kernel's requests come out of order; the one being read; those ahead.
+# The previous slab, as the kernel's requests come out of order; the current one; those ahead.
 _SLABS_HELD = 2 + SLABS_AHEAD
 
 
 class Position:
-    """Where one open file has been read, to tell a pass from jumps. Starts as a pass from the beginning. Holds the last few slabs that
-    the pass went through, which are not displaced meanwhile. ``slab``: the one being read ahead of; None between passes."""
+    """The read position of one open file, which separates a sequential pass from jumps. Starts as a pass from the beginning.
+
+    Holds the last few slabs of the pass, so that they are not displaced. ``slab``: the current slab for read-ahead; None between passes.
+    """
 
     __slots__ = ("_end", "_held", "_window_nbytes", "reads", "slab")
 
@@ -27,7 +29,7 @@ class Position:
         self.slab: int | None = None
 
     def goes_on(self, start: int, stop: int) -> bool:
-        """Note a read of bytes ``start`` to ``stop``; whether it continues the pass."""
+        """Record a read of bytes ``start`` to ``stop``; return True if it continues the pass."""
         self.reads += 1
         if abs(start - self._end) <= self._window_nbytes:
             self._end = max(self._end, stop)
@@ -36,7 +38,7 @@ class Position:
         return False
 
     def hold(self, slab: Slab) -> Slab | None:
-        """The pass goes through this slab, or soon will; the slab that it is done with, if any."""
+        """Hold a slab that the pass reads now or soon; return the slab that it has finished, if any."""
         if slab in self._held:
             return None
         slab.readers += 1
@@ -48,7 +50,7 @@ class Position:
         return passed
 
     def let_go(self) -> list[Slab]:
-        """The pass is over; the slabs that it held."""
+        """End the pass; return the slabs that it held."""
         held, self._held = self._held, []
         self.slab = None
         for slab in held:

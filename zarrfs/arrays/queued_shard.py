@@ -1,4 +1,4 @@
-"""What waits for one shard (`zarrfs.arrays.shard_queue`)."""
+"""Writes queued for one shard (`zarrfs.arrays.shard_queue`)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.values import Buffer
 
 RETRY_SECONDS = (5.0, 300.0)
-"""How long a publish that failed waits to be tried again: at first, and at most."""
+"""Delay before a failed publish is retried: initial, maximum."""
 
 
 Place = Key | Prefix | NodePath | LiveNode
-"""Where shards wait: see `QueuedShard.is_at`."""
+"""A selection of queued shards: see `QueuedShard.is_at`."""
 
 
 @dataclass(slots=True, eq=False)
 class QueuedShard:
-    """What waits for the shard of ``node`` that has the coordinates ``unit``, ``some`` chunk of which is this. ``array``: what the
-    documents said when the last chunk was written. ``publishing``: what is being published now; ``expected``: chunks of the shard within
-    the array; ``failures``: how often publishing has failed, and ``unanswered``: the last of these errors, if the store did not answer.
+    """Chunks queued for the shard of ``node`` with coordinates ``unit``; ``some`` is one chunk of it.
+
+    ``array``: the documents at the time of the last write. ``publishing``: the chunks being stored now. ``expected``: number of chunks of
+    the shard within the array. ``failures`` counts failed publishes, and ``unanswered`` is the last error if the store did not answer.
     """
 
     node: LiveNode
@@ -52,11 +53,11 @@ class QueuedShard:
 
     @property
     def key(self) -> Key:
-        """The key that it will be stored under, as things are."""
+        """Store key of the shard at the node's current path."""
         return self.chunks.keys(self.some)[0]
 
     def is_at(self, place: Place) -> bool:
-        """Whether it is of that array, or of the node there or one below it, or has that key, or one below that prefix."""
+        """Return True if the shard belongs to that array, is of a node at or below that path, or has that key or prefix."""
         if isinstance(place, LiveNode):
             return self.node is place
         if isinstance(place, NodePath):
@@ -70,22 +71,22 @@ class QueuedShard:
         return self.publishing | self.written
 
     def changes(self) -> dict[Coords, Buffer | Merge | None]:
-        """All that waits, to be made in another array of the same metadata."""
+        """Return all queued changes, for use in another array of the same metadata."""
         return {coords: written.data if written.merge is None else written.merge for coords, written in self.all().items()}
 
     def working(self) -> AbstractAsyncContextManager[None]:
-        """The memory for making changes anew in other chunks, where some wait."""
+        """Reserve the memory for a repeated merge into other chunks, if any merge is queued."""
         merges = (written.merge for written in self.written.values() if written.merge is not None)
         first = next(merges, None)
         return first.working() if first is not None else nullcontext()
 
 
 def changed(before: Written, merge: Merge, data: Buffer | None) -> Written:
-    """``before``, a chunk that waits or is stored, with a change made that gave ``data``."""
+    """Return ``before``, a queued or stored chunk, after a change whose result is ``data``."""
     now = Written(data, new_generation(), time.time_ns())
     if not before.generation:
         return now._replace(merge=merge.lasting(data), base=before.base)
     if before.merge is None:
-        # All of it waits.
+        # The whole chunk is queued.
         return now
     return now._replace(merge=merge.lasting(data).after(before.merge), base=before.base)

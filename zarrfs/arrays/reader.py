@@ -1,15 +1,13 @@
-"""Reading elements of an array in C order, as whole-array files are read.
+"""Reads of array elements in C order, for whole-array files.
 
-Two strategies behind one `ArrayReader.read`:
+`ArrayReader.read` has two strategies:
 
-* **Slabs**, for a reader that goes forward: the rows of chunks around the place where it reads are decoded once, straight into their
-  places of a recycled buffer, and the following reads are answered from there without a copy. The next slab is filled ahead.
-  However little memory is allowed, one pass decodes each chunk once: slabs that an open file goes through are not displaced by
-  others, and those that the memory has no room for lie in files.
-* **Chunks**, for a reader that jumps: a cache of decoded chunks, of which the parts that were asked for are copied out.
+* **Slabs**, for sequential reads: the rows of chunks around the read position are decoded once, directly into a recycled buffer, and
+  the following reads are answered from it without a copy. The next slab is filled ahead. With any memory limit, one pass decodes each
+  chunk once: slabs in use by an open file are not displaced by others, and those that exceed the memory are in files.
+* **Chunks**, for random reads: a cache of decoded chunks, from which the requested parts are copied.
 
-Which one is used is decided for each open file by where it reads (`Position`). Both are safe for concurrent readers: a chunk is being
-decoded at most once at any time.
+The read position of each open file (`Position`) selects one. Both are safe for concurrent readers: no chunk is decoded twice at a time.
 """
 
 from __future__ import annotations
@@ -42,24 +40,25 @@ from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
 
-# One slab is worth a buffer of this size at least, where the array has so much.
+# Minimum size of a slab, if the array is that large.
 SLAB_NBYTES = 8 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
-# Chunks are got and decoded together up to so many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
+# Chunks are got and decoded together up to this many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 8 * 1024 * 1024
-# Each costs some 20 microseconds on the event loop.
+# Each chunk costs some 20 microseconds on the event loop.
 _BATCH_CHUNKS = 128
-# Chunks that are planned at once: an array may have as many as elements.
+# Chunks planned at once: an array may have as many chunks as elements.
 _PORTION = 1024
-# Chunks that are asked for one by one at the same time, to find which of them the store does not answer for.
+# Concurrent single requests, to find the chunks for which the store does not answer.
 _SINGLY = 64
 
 StartSoon = Callable[..., None]
 
 
 class ReaderPool:
-    """What the readers of a mount share: the cache, the slabs and about how large one is, within how many bytes of the last read the
-    next one goes on, and a nursery in which slabs are filled ahead."""
+    """Shared state of a mount's readers: cache, slabs of about ``slab_nbytes``, and ``start_soon`` of a nursery that fills slabs ahead.
+
+    A read within ``window_nbytes`` of the last one continues its pass."""
 
     def __init__(
         self,
@@ -78,21 +77,21 @@ class ReaderPool:
         self.slab_nbytes = slab_nbytes
         self.window_nbytes = window_nbytes
         self.epoch = 0
-        """Counts how often everything was discarded."""
+        """Counts the calls of `discard_all`."""
 
     def discard_all(self) -> None:
-        """As `ArrayReader.discard` of every array."""
+        """Run `ArrayReader.discard` for every array."""
         self.epoch += 1
         self.cache.discard_all()
         self.slabs.discard_all()
 
 
 class ArrayReader:
-    """The elements of one array as a run of bytes: C order, little-endian, chunks that are not stored as fill value."""
+    """The elements of one array as a byte sequence: C order, little-endian, missing chunks as fill value."""
 
     def __init__(self, array: Array, pool: ReaderPool) -> None:
         self.array = array
-        # Of the same chunks, in other shapes.
+        # Readers of the same chunks under earlier shapes.
         self.earlier: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
         self._pool = pool
         metadata = array.metadata
@@ -103,11 +102,12 @@ class ArrayReader:
         self._epoch = pool.epoch
         self._has_no_room = False
         self._ahead: set[trio.CancelScope] = set()
-        """Decoding large chunks that nobody has asked for yet."""
+        """Decodings of large chunks that no read has requested yet."""
 
     def opened(self) -> Position:
-        """A file over this array was opened: where it will be read. What was decoded before counts for the pool's ``ttl``; the first
-        file that is opened after that starts afresh, so that changes behind the mount are seen."""
+        """Record an open of the array's file; return its read position.
+
+        Decoded chunks stay valid for the pool's ``ttl``; the first open after that discards them, to see changes by other programs."""
         if trio.current_time() > self._valid_until or self._epoch != self._pool.epoch:
             self.discard()
             self._epoch = self._pool.epoch
@@ -116,7 +116,7 @@ class ArrayReader:
         return Position(self._pool.window_nbytes)
 
     def closed(self, position: Position) -> None:
-        """A file over this array was closed."""
+        """Record the close of a file."""
         self._handles -= 1
         self._let_go(position)
         if not self._handles:
@@ -124,8 +124,9 @@ class ArrayReader:
                 scope.cancel()
 
     async def chunk(self, coords: Coords, generation: str | None = None, stored: Buffer | None = None) -> Elements | None:
-        """A decoded chunk at its full shape, through the cache; read-only; None when it is not stored. Raises `GenerationMismatch` when
-        it is no longer the ``generation`` that the caller named, who may have it as it is ``stored`` already."""
+        """Return a decoded chunk at its full shape, through the cache, read-only; None if it is not stored.
+
+        ``stored`` is its encoded form, if known. Raises `GenerationMismatch` if it is no longer of the requested ``generation``."""
 
         async def read() -> Elements | None:
             if stored is not None:
@@ -135,7 +136,7 @@ class ArrayReader:
         return await self._pool.cache.get((self.array.serial, coords), read, generation)
 
     def discard(self, coords: Coords | None = None) -> None:
-        """Forget what was decoded of one chunk, or of all, here and in `earlier`."""
+        """Discard the decoded form of one chunk, or of all, here and in `earlier`."""
         serial = self.array.serial
         self._pool.cache.discard(serial, coords)
         if coords is None:
@@ -147,10 +148,9 @@ class ArrayReader:
             each.discard(coords)
 
     async def read(self, offset: int, size: int, position: Position) -> Buffer:
-        """``size`` bytes from byte ``offset`` of the elements; the caller has clamped both to the array.
+        """Return ``size`` bytes from byte ``offset`` of the elements; the caller has clamped both to the array.
 
-        The result may be a view of a slab: it is valid until the caller awaits something.
-        """
+        The result may be a view of a slab: it is valid until the caller awaits."""
         if size <= 0:
             return b""
         if position.goes_on(offset, offset + size):
@@ -194,15 +194,16 @@ class ArrayReader:
         return view
 
     async def _from_other_pass(self, offset: int, size: int) -> memoryview | None:
-        """A jump to where a slab already is, is answered from it: what another pass decodes is not decoded again. A program that reads
-        behind another one jumps, since the kernel answers it from the other's pages."""
+        """Return the bytes of a jump from an existing slab of another pass, if there is one; chunks are then not decoded again.
+
+        A program that follows another one through a file jumps, as the kernel answers it from the other's pages."""
         slab = self._pool.slabs.get(self._extent(self._slab_grid.slab_at(offset // self._itemsize))[0])
         if slab is None or offset + size > slab.stop * self._itemsize:
             return None
         return await self._view(slab, offset, size)
 
     async def _view(self, slab: Slab, offset: int, size: int) -> memoryview:
-        """These bytes of a slab, after the chunks that they need were filled in."""
+        """Return these bytes of a slab, after filling the chunks that they need."""
         if not slab.complete:
             slab.pins += 1
             try:
@@ -221,7 +222,7 @@ class ArrayReader:
             return await self._pool.slabs.get_or_add(*self._extent(index))
         except OSError as error:
             if not self._has_no_room:
-                log.warning("there is no room for a row of chunks of %s, which is read chunk by chunk: %s", self.array.path, error)
+                log.warning("%s: no room for a row of chunks, reading chunk by chunk: %s", self.array.path, error)
                 self._has_no_room = True
             return None
 
@@ -231,7 +232,7 @@ class ArrayReader:
 
     def _let_go(self, position: Position) -> None:
         for slab in position.let_go():
-            # What lies in memory may be read again and is given up when memory is needed; a file on the disk is not left behind.
+            # Slabs in memory may be read again, and go when memory is needed; files on the disk are released now.
             if slab.spilled:
                 self._pool.slabs.passed(slab)
 
@@ -250,7 +251,7 @@ class ArrayReader:
         return self._slab_grid.number_in(slab.key[1], coords) in slab.filled
 
     async def _fill(self, slab: Slab, coords: Iterable[Coords]) -> None:
-        """Fill in these chunks; returns when they are there, whoever fills them."""
+        """Fill these chunks; return when they are filled, by this task or by others."""
         wanted = [each for each in coords if not self._is_filled(slab, each)]
         while wanted:
             batches = [(Flight(), batch) for batch in self._batches([each for each in wanted if each not in slab.filling])]
@@ -268,14 +269,14 @@ class ArrayReader:
                     except StoreError:
                         if not self._is_filled(slab, each):
                             raise
-            # What somebody else did not fill is tried here too: the error is this reader's as well.
+            # Chunks that another task failed to fill are tried here too: the error is also this reader's.
             wanted = [each for each in wanted if not self._is_filled(slab, each)]
 
     def _nbytes_per_chunk(self, slab: Slab) -> int:
         return slab.memory.nbytes // self._slab_grid.chunks(slab.key[1])
 
     def _batches(self, coords: Sequence[Coords]) -> list[Sequence[Coords]]:
-        """Chunks that are got and decoded together: as many batches as can be worked on at once, but none too large."""
+        """Return groups of chunks to get and decode together: one for each worker, within a maximum size."""
         if not coords:
             return []
         chunk_nbytes = max(1, self.array.metadata.max_chunk_nbytes)
@@ -315,7 +316,7 @@ class ArrayReader:
             raise failed
 
     def _put(self, places: Sequence[tuple[ChunkPart, Elements | None]]) -> None:
-        """Copy what is at hand, and fill in what is not stored."""
+        """Copy the cached chunks, and fill the missing ones."""
         for place, elements in places:
             if elements is None:
                 fill(self.array.metadata, place.out)
@@ -323,7 +324,7 @@ class ArrayReader:
                 copy(place.out, elements[place.selection])
 
     async def _read_into(self, places: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
-        """`Array.read_chunks_into`; where the store does not answer for all in time, one may be slow, and each is asked for by itself."""
+        """Run `Array.read_chunks_into`; if the store times out, request each chunk by itself, as one may be slow."""
         try:
             return await self.array.read_chunks_into(places)
         except StoreTimeout:
@@ -341,7 +342,7 @@ class ArrayReader:
         return [results[place.coords] for place in places]
 
     def _place(self, slab: Slab, coords: Coords) -> ChunkPart:
-        """Where in the slab's memory a chunk goes, and which part of it."""
+        """Return the position of a chunk in the slab's memory, and the part of it that belongs there."""
         row = self._slab_grid.row(self._slab_grid.row_of(coords))
         piece = self._slab_grid.piece(coords)
         start = (row.start - slab.first) * self._itemsize
@@ -350,10 +351,9 @@ class ArrayReader:
         return ChunkPart(coords, out, piece.chunk_selection)
 
     def _fill_ahead(self, index: int, position: Position) -> None:
-        """Complete this slab, then the next ones, in the background; errors are left to the reader that needs the chunk.
+        """Complete this slab, then the next ones, in the background; an error is left to the reader that needs the chunk.
 
-        Only in memory: who reads the first bytes of a huge array does not want a file of its first row of chunks.
-        """
+        In memory only: a read of the first bytes of a huge array must not create a file for its first row of chunks."""
         start_soon = self._pool.start_soon
         if start_soon is None or self._slab_grid.chunks(index) > SlabGrid.MAX_CHUNKS:
             return
@@ -379,7 +379,7 @@ class ArrayReader:
                     if not self._is_filled(slab, coords):
                         yield coords
 
-        # A few batches at a time, so that it ends soon after the last file is closed; a large chunk is not waited for.
+        # A few batches at a time, so that it ends soon after the last file is closed, without waiting for a large chunk.
         portion = max(2 * _WIDTH, min(_PORTION, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab))))
         todo = missing()
         slab.pins += 1
@@ -416,7 +416,7 @@ class ArrayReader:
         return out.view(np.uint8).data[cut : cut + size]
 
     async def _copy_chunks(self, out: Elements, start: int, stop: int) -> None:
-        """Elements ``start`` to ``stop`` into ``out``, through the chunk cache."""
+        """Copy elements ``start`` to ``stop`` into ``out``, through the chunk cache."""
         metadata = self.array.metadata
         plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)
         wanted: dict[Coords, list[tuple[Box, ChunkProjection]]] = {}
@@ -437,13 +437,13 @@ class ArrayReader:
 
 
 def _run_length(metadata: ArrayMetadata) -> int:
-    """Elements, consecutive in C order, that lie in one chunk; on average."""
+    """Return the average number of elements, consecutive in C order, that one chunk holds."""
     shape = metadata.shape
     return max(1, shape[-1] // max(1, metadata.grid_shape[-1])) if shape else 1
 
 
 def _landed(slab: Slab, flight: Flight, batch: Sequence[Coords]) -> None:
-    """A batch is over, or was not begun: its chunks are free to be filled by others, who may have begun already."""
+    """End a batch, run or not: others may fill its chunks, and may have begun already."""
     for each in batch:
         if slab.filling.get(each) is flight:
             del slab.filling[each]

@@ -1,4 +1,4 @@
-"""What a shard becomes when some of its chunks are changed: see `zarrfs.arrays.sharded`."""
+"""The content of a shard after changes of some of its chunks: see `zarrfs.arrays.sharded`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from zarrfs.model.shards import Pairs, ShardSpec, assemble
 from zarrfs.stores.values import Buffer, KeyStat
 
 UNSEEN = KnownShard(KeyStat(0, None, ""), FoundPairs({}), ("", None))
-"""A shard that is replaced whole, so that nobody has looked what was there."""
+"""A shard that is replaced whole, so that its stored form was not read."""
 
 
 class ShardReplaced(Exception):
-    """Somebody has replaced a shard between the time that it was read and the time that it was to be set."""
+    """A shard was replaced between its read and its set."""
 
 
 async def made_anew(parent: ChunkStore, shard: Coords, group: dict[int, Written], known: KnownShard | None) -> dict[int, Written]:
-    """``group``, chunks that are to be stored in a shard, by place: changes that were made in other chunks than are stored now
-    (`Written.base`) are made in these. Raises `GenerationMismatch` where a chunk is not the one that was expected, `ShardReplaced`."""
+    """Return ``group``, chunks to store in a shard by place, with merges reapplied to chunks other than their base.
+
+    A merge is reapplied where the stored chunk is no longer of generation `Written.base`. Raises `GenerationMismatch` if a chunk is not
+    of the expected generation, `ShardReplaced`.
+    """
     anew: dict[int, Merge] = {}
     for place, written in group.items():
         if written.merge is None and written.expected is None:
@@ -33,7 +36,7 @@ async def made_anew(parent: ChunkStore, shard: Coords, group: dict[int, Written]
         stat = known.stat_of(place) if known is not None else None
         generation = stat.generation if stat is not None else ""
         if written.expected not in (None, generation):
-            raise GenerationMismatch(f"a chunk of {parent.keys(shard)[0]!r} was changed", key=parent.keys(shard)[0])
+            raise GenerationMismatch(f"{parent.keys(shard)[0]!r}: a chunk of the shard changed", key=parent.keys(shard)[0])
         if written.merge is not None and written.base != generation:
             anew[place] = written.merge
     if not anew:
@@ -54,7 +57,7 @@ async def made_anew(parent: ChunkStore, shard: Coords, group: dict[int, Written]
 
 
 def assembled(spec: ShardSpec, reader: ShardIndexReader, pieces: Mapping[int, Buffer]) -> tuple[Buffer, Pairs]:
-    """A shard of these chunks, by place, and its index. In a thread."""
+    """Return a shard of these chunks, by place, and its index. Runs in a thread."""
     chunks, pairs = assemble(spec, pieces, reader.nbytes)
     index = reader.chain.encode(pairs.reshape(spec.index_shape))
     parts = [index, *chunks] if spec.index_location == "start" else [*chunks, index]
@@ -69,7 +72,7 @@ def assembled(spec: ShardSpec, reader: ShardIndexReader, pieces: Mapping[int, Bu
 
 
 def within(found: tuple[int, int], byte_range: ByteRange) -> ByteRange:
-    """A part of a chunk as a part of its shard."""
+    """Return a byte range of a chunk as a range of its shard."""
     offset, nbytes = found
     start, stop = byte_range.resolve(nbytes)
     return ByteRange(offset + start, stop - start)

@@ -1,4 +1,4 @@
-"""Indexes of shards that were read: each counts for one generation of its shard, and is read once however many ask."""
+"""LRU cache of shard indexes: each is valid for one generation of its shard, and concurrent requests share one read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import ShardIndex
 from zarrfs.stores.values import Generation, KeyStat
 
-# What is known of a shard beside the pairs of its index.
+# Memory of an entry beside the index, and of one changed chunk.
 _ENTRY_NBYTES = 1024
 _CHANGED_NBYTES = 200
 
@@ -25,9 +25,10 @@ ShardKey = tuple[int, Coords]
 
 @dataclass(frozen=True, slots=True)
 class KnownShard:
-    """One shard as ``stat`` told it. ``index``: where its chunks, or those that were asked for, lie, or why that cannot be told.
+    """One shard at the state ``stat``.
 
-    ``before``: generation and time of the chunks that this mount has not seen change; ``changed``: those of the others, by place.
+    ``index``: the positions of its chunks, or of the requested ones, or the reason why they cannot be read. ``before``: generation and
+    time of chunks not changed by this mount; ``changed``: those of the others, by place.
     """
 
     stat: KeyStat
@@ -37,19 +38,19 @@ class KnownShard:
 
     @classmethod
     def read(cls, stat: KeyStat, index: ShardIndex | PagedIndex | ShardIndexInvalid) -> KnownShard:
-        """A shard of which nothing else is known."""
+        """Return a shard without changes by this mount."""
         return cls(stat, index, (stat.generation, stat.mtime_ns))
 
     def find(self, place: int) -> tuple[int, int] | None:
-        """Offset and nbytes of a chunk; None when there is none. Raises `ShardIndexInvalid`."""
+        """Return offset and nbytes of a chunk; None if absent. Raises `ShardIndexInvalid`."""
         if isinstance(self.index, ShardIndexInvalid):
             raise self.index
-        # Of one that is read in pages, the caller got the pages (`ShardedChunks.located`).
+        # For a paged index the caller has read the pages (`ShardIndexReader.located`).
         assert not isinstance(self.index, PagedIndex)
         return self.index.find(place)
 
     def stat_of(self, place: int) -> KeyStat | None:
-        """What is known of a chunk. Raises `ShardIndexInvalid`."""
+        """Return the stat of a chunk; None if absent. Raises `ShardIndexInvalid`."""
         found = self.find(place)
         if found is None:
             return None
@@ -58,13 +59,13 @@ class KnownShard:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, about."""
+        """Approximate memory in bytes."""
         pairs = self.index.nbytes if isinstance(self.index, ShardIndex | PagedIndex) else 0
         return _ENTRY_NBYTES + pairs + _CHANGED_NBYTES * len(self.changed)
 
 
 class ShardIndexCache:
-    """The shards that are known in a mount, up to ``limit`` bytes in all; least recently used go first."""
+    """LRU cache of the known shards of a mount, up to ``limit`` bytes in total."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -75,11 +76,11 @@ class ShardIndexCache:
         self.turns = Turns()
 
     def serial(self) -> int:
-        """A number of one's own, for keys."""
+        """Return a number unique to the caller, for its cache keys."""
         return next(self._serials)
 
     def get(self, key: ShardKey) -> KnownShard | None:
-        """What is known of a shard, of whatever generation."""
+        """Return a cached shard of any generation."""
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)
@@ -88,7 +89,7 @@ class ShardIndexCache:
     async def of(
         self, key: ShardKey, generation: Generation | None, read: Callable[[], Awaitable[KnownShard | None]]
     ) -> KnownShard | None:
-        """The shard as it is at ``generation`` (None: whatever is known), or as ``read()`` finds it now; None when that finds none."""
+        """Return the shard of ``generation`` (None: any cached one), else the result of ``read()``; None if that is None."""
         while True:
             known = self.get(key)
             if known is not None and generation in (None, known.stat.generation):
@@ -110,7 +111,7 @@ class ShardIndexCache:
         return known
 
     def put(self, key: ShardKey, known: KnownShard) -> None:
-        """Remember a shard."""
+        """Add a shard to the cache."""
         self.discard(key)
         self._known[key] = known
         self.nbytes += known.nbytes
@@ -118,7 +119,7 @@ class ShardIndexCache:
             self.discard(next(iter(self._known)))
 
     def discard(self, key: ShardKey) -> None:
-        """Forget a shard."""
+        """Remove a shard from the cache."""
         known = self._known.pop(key, None)
         if known is not None:
             self.nbytes -= known.nbytes

@@ -1,4 +1,4 @@
-"""Reading the index of a shard: whole where it is small enough to be held, else in pages (`zarrfs.arrays.paged_shard_index`)."""
+"""Reads of shard indexes: whole if small enough to be held, else in pages (`zarrfs.arrays.paged_shard_index`)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, with_plain_holes
 from zarrfs.stores.values import Buffer, KeyStat
 
 TRIES = 8
-"""A shard that others replace so often while it is being read is not read."""
+"""Attempts to read a shard that others keep replacing."""
 
-# An index up to this size is read and looked at without waiting for a turn.
+# Indexes up to this size are read and checked without a turn.
 _SMALL_NBYTES = 64 << 10
 _PAGES_AT_ONCE = 16
-# A checksum of what is not held is computed piece by piece.
+# The checksum of an index that is not held is computed in pieces of this size.
 _PIECE_NBYTES = 4 << 20
 _CHECKSUM_NBYTES = 4
 
 
 class ShardIndexReader:
-    """Reads the indexes of the shards that ``parent`` holds. ``paged``: whether in pages; ``nbytes``: of each index, encoded."""
+    """Reader of the indexes of ``parent``'s shards. ``paged``: they are read in pages; ``nbytes``: encoded size of each index."""
 
     def __init__(self, parent: ChunkStore, spec: ShardSpec, counters: HierarchyCounters, turns: Turns) -> None:
         self._parent = parent
@@ -48,8 +48,10 @@ class ShardIndexReader:
         self._index_range = ByteRange(0, self.nbytes) if spec.index_location == "start" else ByteRange.suffix(self.nbytes)
 
     async def located(self, shard: Coords, known: KnownShard, places: Sequence[int]) -> KnownShard:
-        """``known``, which tells where these chunks lie: of an index in pages, those that are needed are read. Raises
-        `GenerationMismatch`."""
+        """Return ``known`` with the positions of these chunks; the required pages of a paged index are read.
+
+        Raises `GenerationMismatch`.
+        """
         index = known.index
         if not isinstance(index, PagedIndex):
             return known
@@ -64,7 +66,7 @@ class ShardIndexReader:
         return replace(known, index=FoundPairs(found))
 
     async def _pages(self, shard: Coords, known: KnownShard, pages: Sequence[int]) -> AsyncIterator[tuple[int, Pairs]]:
-        """Pages of an index, remembered or read together."""
+        """Yield pages of an index, cached or read together."""
         index = known.index
         assert isinstance(index, PagedIndex)
         there = {page: pairs for page in pages if (pairs := index.page(page)) is not None}
@@ -78,7 +80,7 @@ class ShardIndexReader:
             yield page, there[page]
 
     async def tallies(self, shard: Coords, known: KnownShard) -> AsyncIterator[Tally]:
-        """What each page of an index says, one after the other. Raises `GenerationMismatch`."""
+        """Yield the content of each page of an index, in order. Raises `GenerationMismatch`."""
         index = known.index
         assert isinstance(index, PagedIndex)
         for start in range(0, len(index.pages()), _PAGES_AT_ONCE):
@@ -87,7 +89,7 @@ class ShardIndexReader:
                 yield index.tally(page, pairs)
 
     async def read(self, shard: Coords) -> KnownShard | None:
-        """The shard as it is stored; None when it is not."""
+        """Return the shard as stored; None if absent."""
         if self.paged:
             return await self._read_paged(shard)
         if self.nbytes <= _SMALL_NBYTES:
@@ -96,9 +98,9 @@ class ShardIndexReader:
             return await self._read_whole(shard)
 
     async def _read_paged(self, shard: Coords) -> KnownShard | None:
-        """A shard whose index is not held: that it is there, and the checksum, which is that of all of it."""
+        """Return a shard whose index is not held, after checking that it exists and that its checksum, over all of it, matches."""
         for _ in range(TRIES):
-            # The end of a shard that is encoded is known when it is read.
+            # The end of an encoded shard is known once it is read.
             found = await self._got(shard, ByteRange(0, 1))
             if found is None or isinstance(found, KnownShard):
                 return found
@@ -131,8 +133,7 @@ class ShardIndexReader:
         if int.from_bytes(stored, "little") == checksum:
             return None
         return ShardIndexInvalid(
-            f"the index of the shard cannot be read: crc32c: the stored checksum is {int.from_bytes(stored, 'little'):08x}, "
-            f"the bytes have {checksum:08x}"
+            f"shard index: decode failed: crc32c: stored checksum {int.from_bytes(stored, 'little'):08x}, computed {checksum:08x}"
         )
 
     async def _read_whole(self, shard: Coords) -> KnownShard | None:
@@ -146,8 +147,10 @@ class ShardIndexReader:
             return KnownShard.read(stat, error)
 
     async def _got(self, shard: Coords, part: ByteRange) -> tuple[Buffer, KeyStat] | KnownShard | None:
-        """A part of a shard for its index; the shard without one, where it is encoded and nothing of it can be had; None where it is not
-        stored."""
+        """Return a part of a shard for its index; None if the shard is absent.
+
+        For an encoded shard that cannot be decoded, returns the shard with that error as its index.
+        """
         try:
             found = await self._parent.get_with_stat(shard, part)
         except ChunkDecodeError as error:
@@ -163,20 +166,20 @@ class ShardIndexReader:
                 raise self._too_short(shard_nbytes)
             pairs = self.chain.decode(data, self._spec.index_shape)
         except ChunkDecodeError as error:
-            raise ShardIndexInvalid(f"the index of the shard cannot be read: {error}") from error
+            raise ShardIndexInvalid(f"shard index: decode failed: {error}") from error
         return self.checked(np.ascontiguousarray(pairs).reshape(-1, 2), shard_nbytes)
 
     def _too_short(self, shard_nbytes: int) -> ShardIndexInvalid:
-        return ShardIndexInvalid(f"{shard_nbytes} bytes are fewer than its index has ({self.nbytes})")
+        return ShardIndexInvalid(f"shard of {shard_nbytes} bytes: shorter than its index ({self.nbytes} bytes)")
 
     def checked(self, pairs: Pairs, shard_nbytes: int) -> ShardIndex:
-        """The index of these pairs in a shard of so many bytes."""
+        """Return the checked index with these entries, for a shard of ``shard_nbytes`` bytes."""
         if self._spec.index_location == "start":
             return ShardIndex(with_plain_holes(pairs, self.nbytes), shard_nbytes, self.nbytes, shard_nbytes)
         return ShardIndex(pairs, shard_nbytes, 0, shard_nbytes - self.nbytes)
 
 
 def restless(parent: ChunkStore, shard: Coords) -> GenerationMismatch:
-    """The error for a shard that was replaced each time."""
+    """Return the error for a shard that was replaced during each attempt to read it."""
     key = parent.keys(shard)[0]
-    return GenerationMismatch(f"{key!r} was replaced each time that it was being read", key=key)
+    return GenerationMismatch(f"{key!r}: access failed: the value was replaced during each attempt", key=key)

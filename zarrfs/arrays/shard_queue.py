@@ -1,11 +1,11 @@
-"""Chunks that were written and whose shard is not written yet (docs/SEMANTICS.md, "Shards"; docs/design/008-shards.md).
+"""Write-back queue for inner chunks of shards (docs/SEMANTICS.md, "Shards"; docs/design/008-shards.md).
 
-A shard is published, with everything that waits for it, when each of its chunks within the array was written, when somebody asks for it
-(`DelayedChunks.publish`), some time after its first chunk came, when there is no room left for what waits, and at the end of the mount.
-Until then all that is read of it through this mount is as if it were.
+A shard is written once for many inner chunks. It is published, with everything queued for it, when each of its chunks within the array
+was written, on request (`DelayedChunks.publish`), ``delay`` seconds after its first chunk, when there is no room left, and at the end of
+the mount. Reads through this mount see the queued chunks.
 
-What waits lies in memory as far as the budget goes, else in mapped files. A publish that fails leaves everything waiting; one that was
-part of an `update` takes the chunks of that update back, since whoever made it learns of the failure.
+Queued chunks are in memory up to the budget, else in mapped files. A failed publish keeps everything queued; if it was part of an
+`update`, the chunks of that update are dropped, because the caller gets the error.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
 
-# Of what waits in files, in parts of the memory budget: then shards are published although they are not complete.
+# Incomplete shards are published once their files exceed this multiple of the memory budget.
 _FILES_TO_MEMORY = 32
-# Shards whose time has come that are published at the same time.
+# Due shards published concurrently.
 _AT_ONCE = 8
-# From when an array is found to be gone: replacing it takes other programs two steps.
+# Delay after an array is found to be gone: another program replaces it in two steps.
 _GRACE_SECONDS = 1.0
-# Shards that were lost while nobody waited for them, and that somebody may ask for.
+# Limit of lost shards whose error is kept for a later request.
 _MOST_UNTOLD = 1000
 
 _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
 
 
 OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
-"""Called with a change of a shard that waits, and the chunks (of the array with this chunk prefix) that are other ones by it."""
+"""Receives a change to a queued shard and the coordinates of the changed chunks, of the array with this chunk prefix."""
 
 
 OnLoss = Callable[[QueuedShard, Exception], Awaitable[bool]]
-"""Called with what waits for a shard and cannot be published any more, and why: it is forgotten after that. Whether nothing is lost."""
+"""Called with a queued shard that can no longer be published, and the error, before it is removed. Returns True if nothing is lost."""
 
 
 async def _is_lost(shard: QueuedShard, error: Exception) -> bool:
@@ -59,8 +59,11 @@ async def _is_lost(shard: QueuedShard, error: Exception) -> bool:
 
 
 class ShardQueue:
-    """All that waits in a mount. ``delay``: seconds after which a shard is published (0: at once). ``told``: see `OnChange`.
-    ``on_failure``: called with a key and why it could not be published, where no caller learns it; ``on_loss``: where it never can be."""
+    """The queued shards of a mount.
+
+    ``delay``: seconds after which a shard is published (0: at once). ``told``: see `OnChange`. ``on_failure``: called with a key and the
+    error of a failed publish that no caller gets; ``on_loss``: for one that can never succeed.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class ShardQueue:
         self._on_failure = on_failure
         self._on_loss = on_loss
         self._shards: dict[tuple[LiveNode, Coords], QueuedShard] = {}
-        # What was lost while nobody waited for it, for who asks next.
+        # Errors of shards lost in the background, for the next request.
         self._untold: dict[QueuedShard, Exception] = {}
         self._running = False
         self._news = trio.Event()
@@ -92,36 +95,38 @@ class ShardQueue:
 
     @property
     def keys(self) -> list[Key]:
-        """The shards that something waits for."""
+        """Keys of the queued shards."""
         return [shard.key for shard in self._shards.values()]
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait."""
+        """Number of queued bytes."""
         return sum(len(each.data or b"") for shard in self._shards.values() for each in shard.all().values())
 
     @staticmethod
     def is_publishing(key: Key) -> bool:
-        """Whether the caller is called because what waited for ``key`` is being stored: all that it changes was told before."""
+        """Return True within the store of queued chunks for ``key``: its changes were announced when they were queued."""
         return _publishing.get() == key
 
     def get(self, node: LiveNode, unit: Coords) -> QueuedShard | None:
-        """What waits for a shard."""
+        """Return the queue entry of a shard."""
         return self._shards.get((node, unit))
 
     def of(self, node: LiveNode) -> list[QueuedShard]:
-        """All that waits of an array."""
+        """Return the queued shards of an array."""
         return [shard for shard in self._shards.values() if shard.node is node]
 
     async def publish_one(self, node: LiveNode, unit: Coords) -> None:
-        """Publish what waits for a shard."""
+        """Publish a queued shard."""
         if (shard := self._shards.get((node, unit))) is not None:
             await self._publish(shard)
             node.check()
 
     async def publish(self, place: Place) -> None:
-        """Publish what waits there; raises the first failure, after trying all. What was lost before, while nobody waited for it, is
-        raised once."""
+        """Publish the queued shards at ``place``; raise the first failure after trying all.
+
+        The error of a shard lost in the background is raised once.
+        """
         first: Exception | None = None
         for shard in [each for each in self._shards.values() if each.is_at(place)]:
             try:
@@ -135,24 +140,24 @@ class ShardQueue:
             raise first
 
     async def end(self) -> list[Key]:
-        """Publish everything; what cannot be is lost (`OnLoss`): the keys of that."""
+        """Publish everything; pass failed shards to `OnLoss`; return the keys of the lost ones."""
         lost: list[Key] = []
         for shard in list(self._shards.values()):
             key = shard.key
             try:
                 await self._publish(shard)
-            except Exception as error:  # noqa: BLE001 (a defect that one shard meets must not cost the others)
-                # What was lost before was told then.
+            except Exception as error:  # noqa: BLE001 (a defect in one shard must not affect the others)
+                # Earlier losses were reported then.
                 if shard.written and not await self._lose(shard, error):
                     lost.append(key)
         return lost
 
     def below(self, prefix: Prefix) -> list[QueuedShard]:
-        """The shards with keys below ``prefix``, as things are, that something waits for."""
+        """Return the queued shards whose current keys are below ``prefix``."""
         return [each for each in self._shards.values() if each.key.startswith(prefix)]
 
     async def drop(self, shards: Iterable[QueuedShard]) -> None:
-        """Forget what waits for these: they are erased."""
+        """Remove these shards from the queue: they are erased."""
         for shard in shards:
             async with shard.lock:
                 self._settle(shard, shard.written)
@@ -160,18 +165,18 @@ class ShardQueue:
                 self._forget_if_empty(shard)
 
     async def put(self, shard: QueuedShard, chunks: Mapping[Coords, Buffer | None]) -> None:
-        """Let these chunks wait; publish the shard if it is complete by them, or may not wait. When it raises, they do not wait."""
+        """Queue these chunks; publish the shard if it is now complete, or has no delay. If it raises, they are not queued."""
         now = time.time_ns()
         mine = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
         with self._putting(shard):
             mine = await self._all_kept(shard, mine)
-            # Who changes a part of one of them keeps others out from reading it to putting it here.
+            # A partial change of one of them excludes others from its read to its insertion.
             async with shard.node.turn(shard.unit):
                 before = self._insert(shard, mine)
         await self._inserted(shard, mine, before)
 
     async def modify(self, shard: QueuedShard, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
-        """As `put`, where some chunks are changed in part: in what waits of them, else in what is stored."""
+        """Run `put` with some chunks changed in part: relative to the queued chunk, else to the stored one."""
         whole, merges = split(changes)
         with self._putting(shard):
             async with shard.node.turn(shard.unit):
@@ -191,7 +196,7 @@ class ShardQueue:
                     if not mine:
                         return
                     mine = await self._all_kept(shard, mine)
-                    # What waited may be stored by now, and what is stored another chunk.
+                    # Queued chunks may be stored by now, and stored ones replaced.
                     same = all(shard.get(coords) is (each if each.generation else None) for coords, each in was.items())
                     if same and shard.publishing.keys().isdisjoint(merges):
                         break
@@ -199,9 +204,9 @@ class ShardQueue:
         await self._inserted(shard, mine, before)
 
     async def _as_they_are(self, shard: QueuedShard, merges: Mapping[Coords, Merge]) -> dict[Coords, Written]:
-        """These chunks as they wait, or as they are stored: then with that generation as ``base``, and none of their own."""
+        """Return these chunks as queued, else as stored: then with that generation as ``base``, and none of their own."""
         while any(coords in shard.publishing for coords in merges):
-            # Whether it will be stored is not known yet.
+            # The result of the publish is not known yet.
             async with shard.lock:
                 pass
         waiting = {coords: written for coords in merges if (written := shard.get(coords)) is not None}
@@ -210,7 +215,7 @@ class ShardQueue:
 
     @contextmanager
     def _putting(self, shard: QueuedShard) -> Iterator[None]:
-        """While somebody is about to put something there, it is not forgotten."""
+        """Keep the entry of a shard during an insertion."""
         shard.putting += 1
         try:
             yield
@@ -219,8 +224,8 @@ class ShardQueue:
             self._forget_if_empty(shard)
 
     async def _all_kept(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> dict[Coords, Written]:
-        """The same, in memory that stays."""
-        # What is stored at once, or not at all, needs no room of its own.
+        """Return the same chunks in memory that stays."""
+        # Chunks that are stored at once, or not at all, need no room of their own.
         if not self.delay or len(mine) >= shard.expected:
             return dict(mine)
         kept: dict[Coords, Written] = {}
@@ -233,7 +238,7 @@ class ShardQueue:
         return kept
 
     def _insert(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> dict[Coords, Written | None]:
-        """Let them wait; what waited before."""
+        """Queue these chunks; return the previously queued ones."""
         before = {coords: shard.written.get(coords) for coords in mine}
         if not shard.written:
             shard.since = trio.current_time()
@@ -258,14 +263,14 @@ class ShardQueue:
             self._tell(shard, mine)
             self._forget_if_empty(shard)
             if shard.written:
-                # Who wrote it was told that it is stored.
+                # Its writers got success already.
                 self._run_soon()
                 if isinstance(error, StaleEntry) and shard.node.why_gone is not None:
                     await self._lose(shard, error)
             raise
 
     async def _publish(self, shard: QueuedShard) -> None:
-        """Store all that waits for one shard, in one set; what comes meanwhile waits for the next one."""
+        """Store all queued chunks of one shard, in one set; chunks that arrive meanwhile stay queued."""
         try:
             await self._try_to_publish(shard)
         except StaleEntry as error:
@@ -274,13 +279,13 @@ class ShardQueue:
 
     async def _try_to_publish(self, shard: QueuedShard) -> None:
         failures = shard.failures
-        # Whoever puts chunks holds the node and has memory, and waits for the lock.
+        # A writer that waits for the lock holds the node and has its memory.
         async with shard.node.holding(), shard.working(), shard.lock:
             if not shard.written:
                 self._forget_if_empty(shard)
                 return
             if shard.failures != failures and shard.unanswered is not None:
-                # The store did not answer while this one waited. If each tried in turn, the last would wait for all deadlines.
+                # The store timed out while this task waited. If each retried in turn, the last would wait for all deadlines.
                 raise shard.unanswered
             await self._store(shard)
             shard.since = trio.current_time()
@@ -300,14 +305,14 @@ class ShardQueue:
             shard.failures += 1
             shard.unanswered = error if isinstance(error, StoreTimeout) else None
             if self.delay:
-                # While this was under way there may have been nothing else to wait for.
+                # During the publish the queue may have been empty.
                 self._run_soon()
             raise
         else:
             self._settle(shard, shard.publishing)
             shard.retry = RETRY_SECONDS[0]
             stored, shard.publishing = shard.publishing, {}
-            # Changes that were made in what others have stored meanwhile gave other chunks than were seen here.
+            # Merges into values that others stored meanwhile gave chunks other than those announced.
             anew = {each: written for each, written in stored.items() if written.merge and generations[each] != written.generation}
             if anew:
                 self._tell(shard, anew)
@@ -315,13 +320,13 @@ class ShardQueue:
             shard.publishing = {}
 
     async def _lose(self, shard: QueuedShard, error: Exception) -> bool:
-        """What waits cannot be stored any more, and waits no longer. Whether nothing of it is lost."""
+        """Remove chunks that can no longer be stored from the queue; return True if nothing is lost."""
         async with shard.lock:
             if not shard.written:
-                # Somebody else was told.
+                # Another caller got the error.
                 return False
             if shard.node.erased_here:
-                log.info("%s: chunks that waited went with their array", shard.key)
+                log.info("%s: queued chunks removed with their array", shard.key)
                 is_kept = True
             else:
                 is_kept = await self._on_loss(shard, error)
@@ -331,7 +336,7 @@ class ShardQueue:
             return is_kept
 
     def shard(self, node: LiveNode, array: ArrayNode, some: Coords, chunks: ChunkStore, expected: int) -> QueuedShard:
-        """What waits for the shard that holds ``some`` chunk, for `put`. The array may have another shape than at its first chunk."""
+        """Return the queue entry of the shard of chunk ``some``, for `put`. The array may have been resized since its first chunk."""
         unit = chunks.unit(some)
         shard = self._shards.get((node, unit))
         if shard is None:
@@ -344,7 +349,7 @@ class ShardQueue:
     # --- room ---------------------------------------------------------------------------------------------------------------
 
     async def _kept(self, shard: QueuedShard, data: Buffer) -> Buffer:
-        """A copy of ``data`` that stays, in memory or in a mapped file of the shard."""
+        """Return a permanent copy of ``data``, in memory or in a mapped file of the shard."""
         nbytes = len(data)
         if self._budget.take(nbytes):
             shard.memory_nbytes += nbytes
@@ -355,11 +360,11 @@ class ShardQueue:
             return await shard.files.keep(data)
         except OSError as error:
             await self._make_room(shard)
-            raise StoreFull(f"no room to keep a chunk of {shard.key!r}: {error}", key=shard.key) from error
+            raise StoreFull(f"{shard.key!r}: no room to queue a chunk: {error}", key=shard.key) from error
 
     async def _make_room(self, wanting: QueuedShard) -> None:
-        """Publish the shard that waits longest, other than the one that wants the room."""
-        # One that is being moved waits for who holds another array that goes with it, and that may be us.
+        """Publish the oldest shard, other than the one that needs the room."""
+        # A node that is being moved waits for holders of an array that moves with it, possibly this task.
         others = [
             each
             for each in self._shards.values()
@@ -373,11 +378,11 @@ class ShardQueue:
                 self._failed(oldest, error)
 
     def _settle(self, shard: QueuedShard, done: Mapping[Coords, Written]) -> None:
-        """What was ``done`` waits no longer: its room is free."""
+        """Release the memory of the chunks ``done``."""
         if not shard.written or shard.written is done:
             self._budget.give(shard.memory_nbytes)
             shard.memory_nbytes = 0
-            # Unmapped when the last reader has let go of them.
+            # Unmapped when the last reader has released them.
             shard.files.clear()
 
     def _forget_if_empty(self, shard: QueuedShard) -> None:
@@ -389,7 +394,7 @@ class ShardQueue:
     # --- later --------------------------------------------------------------------------------------------------------------
 
     def _ended(self, node: LiveNode) -> None:
-        """What waits for an array that is gone follows it, or is lost: soon, when whoever has erased it has put another in its place."""
+        """Schedule the queued shards of an array that is gone, to follow it or be lost, after time for its replacement to appear."""
         for shard in self.of(node):
             shard.since = min(shard.since, trio.current_time() - self.delay + _GRACE_SECONDS)
         if self.of(node):
@@ -402,7 +407,7 @@ class ShardQueue:
             self._start_soon(self._run)
 
     async def _run(self) -> None:
-        """Publish each shard when its time has come, for as long as any waits. One that cannot be stored delays no other."""
+        """Publish each shard when it is due, as long as any is queued. A shard that fails delays no other."""
         try:
             while waiting := [each for each in self._shards.values() if each.written and not each.underway]:
                 self._news = trio.Event()
@@ -420,7 +425,7 @@ class ShardQueue:
         try:
             async with self._slots:
                 await self._publish(shard)
-        except Exception as error:  # noqa: BLE001 (nobody waits for it: it is told, and tried again)
+        except Exception as error:  # noqa: BLE001 (no caller waits: it is reported, and retried)
             if shard.written:
                 self._failed(shard, error)
             elif len(self._untold) < _MOST_UNTOLD:
@@ -431,7 +436,7 @@ class ShardQueue:
                 self._run_soon()
 
     def _failed(self, shard: QueuedShard, error: Exception) -> None:
-        log.warning("%s could not be published, which is tried again: %s", shard.key, error)
+        log.warning("%s: publish failed, will retry: %s", shard.key, error)
         self._on_failure(shard.key, error)
         shard.since = trio.current_time() - self.delay + shard.retry
         shard.retry = min(2 * shard.retry, RETRY_SECONDS[1])

@@ -1,6 +1,6 @@
-"""What the shards of an array hold: each index looked at as a whole, for those who report on a store rather than read its arrays.
+"""Survey of the shards of an array: each index as a whole, for reports on a store.
 
-Nothing here reads a chunk. Findings are told as they are; an index that cannot be read is no error of who asks.
+Reads no chunk. Findings are returned as data: an unreadable index is not an error of the caller.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _WIDTH = 16
 
 @dataclass(frozen=True, slots=True)
 class SurveyedShard:
-    """One shard that is stored. ``level``: 0 for the outermost. ``key``: what holds it. Chunks are what it holds: in a shard that is not
-    of the ``innermost`` level, other shards.
+    """One stored shard. ``level``: 0 for the outermost. ``key``: the store key that holds it.
 
-    ``reason``: why nothing of it can be read, None where its index can; all else is then 0. ``stored``: chunks inside the grid that can
-    be read; ``bad``: those of which the index says what cannot be right, ``outside``: those outside the grid; ``possible``: chunks that
-    the grid has there. ``unused_nbytes``: of the shard, that belong neither to a chunk nor to the index.
+    Its chunks are its direct content: in a shard that is not of the ``innermost`` level, other shards.
+
+    ``reason``: why the index is unreadable (all counts are then 0); None if it is readable. ``stored``: readable chunks inside the grid;
+    ``bad``: chunks with an invalid index entry; ``outside``: chunks outside the grid; ``possible``: chunks that the grid has there.
+    ``unused_nbytes``: bytes of the shard that belong neither to a chunk nor to the index.
     """
 
     level: int
@@ -50,11 +51,11 @@ class SurveyedShard:
     unused_nbytes: int = 0
 
     def chunks(self) -> Iterator[tuple[Coords, int]]:
-        """Coordinates and stored bytes of the chunks that count as ``stored``, where the index is held whole."""
+        """Return coordinates and stored bytes of the ``stored`` chunks, if the index is held whole."""
         return self._inside(self.index.stored() if self.index is not None else ())
 
     async def every_chunk(self) -> AsyncIterator[tuple[Coords, int]]:
-        """As `chunks`, whether or not the index is held."""
+        """Yield what `chunks` returns, also if the index is paged."""
         if self.paged is not None:
             store, known = self.paged
             async for tally in store.tallies(self.coords, known):
@@ -70,7 +71,7 @@ class SurveyedShard:
                 yield coords, nbytes
 
     def reasons(self) -> Iterator[tuple[Coords, str]]:
-        """Coordinates of the chunks that count as ``bad``, and what is wrong about each."""
+        """Yield the coordinates of the ``bad`` chunks, and the defect of each."""
         if self.index is None or not self.bad:
             return
         sound = {place for place, _ in self.index.stored()}
@@ -83,7 +84,7 @@ class SurveyedShard:
 
 
 class ShardSurvey:
-    """The shards of an array that has some. ``chunks`` are its chunks, ``grid_shape`` is that of the outermost shards."""
+    """The shards of a sharded array. ``chunks`` are its chunks, ``grid_shape`` is that of the outermost shards."""
 
     def __init__(self, chunks: ChunkStore, metadata: ArrayMetadata) -> None:
         self._levels = levels(chunks)
@@ -102,23 +103,23 @@ class ShardSurvey:
             self._grids.insert(0, spec.grid_of_shards(self._grids[0]))
 
     def possible(self, shard: Coords) -> int:
-        """Innermost chunks of an outermost shard that are inside the grid, stored or not."""
+        """Return the number of innermost chunks of an outermost shard inside the grid, stored or not."""
         return ShardSpec(self._per_shard).count_within(shard, self._metadata.grid_shape)
 
     def key(self, shard: Coords) -> Key:
-        """The key of an outermost shard."""
+        """Return the key of an outermost shard."""
         return self._bottom.keys(shard)[0]
 
     def list_shards(self) -> AsyncIterator[StoredChunk]:
-        """The outermost shards that are stored, also those outside the grid, with their sizes. Raises `StoreUnsupported`."""
+        """Return the stored outermost shards, also those outside the grid, with their sizes. Raises `StoreUnsupported`."""
         return self._bottom.list(outside=True)
 
     async def look(self, shard: Coords) -> None:
-        """Read a little of an outermost shard, stored or not. Raises what keeps it from being read."""
+        """Read one byte of an outermost shard, stored or not. Raises the error that prevents it."""
         await self._bottom.get(shard, ByteRange(0, 1))
 
     async def survey(self, shards: Sequence[Coords]) -> AsyncIterator[SurveyedShard]:
-        """Those of these outermost shards that are stored, each followed by those within it; indexes are read several at once."""
+        """Yield the stored ones of these outermost shards, each followed by those within it; several indexes are read concurrently."""
         for start in range(0, len(shards), _WIDTH):
             for surveyed in await self._several(0, shards[start : start + _WIDTH]):
                 async for each in self._with_inner(surveyed):
@@ -187,7 +188,7 @@ class ShardSurvey:
             bad=bad,
             outside=beyond,
             possible=possible,
-            # Where chunks share their bytes, more than there is.
+            # Where chunks share bytes, the sum exceeds the size of the shard.
             unused_nbytes=max(0, stored.stat.size - used - self._index_nbytes[level]),
         )
 

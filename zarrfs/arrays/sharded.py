@@ -1,11 +1,10 @@
-"""Chunks that lie in shards, over whatever holds the shards.
+"""Chunks in shards, on top of the store of the shards.
 
-Sources: v3 final, codec ``sharding_indexed`` 1.0; v3 core 2022, "Sharding storage transformer", ``indexed``. docs/design/008-shards.md
-says why it is as it is.
+Sources: v3 final, codec ``sharding_indexed`` 1.0; v3 core 2022, "Sharding storage transformer", ``indexed``. Rationale:
+docs/design/008-shards.md.
 
-Reading takes the index, which is remembered, and then the bytes of the chunks that are wanted, in one call for those of one shard, under
-the generation that the index is of. Writing takes the chunks of the shard that stay as well, unless none does, and replaces the shard
-whole; a shard without chunks is erased.
+A read takes the index, which is cached, then the bytes of the requested chunks, in one call for each shard, under the generation of the
+index. A write also reads the chunks of the shard that stay, if any, and replaces the whole shard; a shard without chunks is erased.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec
 from zarrfs.stores.values import Buffer, Generation, KeyStat
 
 WIDTH = 16
-"""Shards that are looked at at once."""
+"""Shards read concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredShard:
-    """A shard that is stored: its coordinates, the keys that hold it, its size, and its index, or why that cannot be read."""
+    """A stored shard: coordinates, the keys that hold it, size, and its index, or why that is unreadable."""
 
     coords: Coords
     keys: tuple[Key, ...]
@@ -44,7 +43,7 @@ class StoredShard:
 
 
 class ShardedChunks(ChunkStore):
-    """The chunks, of a grid of ``grid_shape``, in the shards that ``parent`` holds."""
+    """The chunks of a grid of ``grid_shape``, in the shards of ``parent``."""
 
     def __init__(
         self, parent: ChunkStore, spec: ShardSpec, grid_shape: Shape, indexes: ShardIndexCache, counters: HierarchyCounters
@@ -59,7 +58,7 @@ class ShardedChunks(ChunkStore):
 
     @property
     def paged(self) -> bool:
-        """Whether an index is too large to be held, and a shard to be written."""
+        """True if an index is too large to be held, and a shard therefore too large to be written."""
         return self._reader.paged
 
     # --- reading ------------------------------------------------------------------------------------------------------------
@@ -99,7 +98,7 @@ class ShardedChunks(ChunkStore):
             try:
                 known = await self._reader.located(shard, known, [place]) if known is not None else None
                 if known is None or (stat := known.stat_of(place)) is None or stat.generation != generation:
-                    # What is remembered may be of an older shard.
+                    # The cached entry may belong to an older shard.
                     known = await self.shard(shard)
                     known = await self._reader.located(shard, known, [place]) if known is not None else None
                     stat = known.stat_of(place) if known is not None else None
@@ -107,7 +106,7 @@ class ShardedChunks(ChunkStore):
                 known = None
                 continue
             if known is None or stat is None or stat.generation != generation:
-                raise GenerationMismatch(f"chunk {coords} of {self.keys(coords)[0]!r} was changed", key=self.keys(coords)[0])
+                raise GenerationMismatch(f"chunk {coords} of {self.keys(coords)[0]!r}: value changed", key=self.keys(coords)[0])
             found = known.find(place)
             assert found is not None
             try:
@@ -120,7 +119,7 @@ class ShardedChunks(ChunkStore):
         return await self.get_ranges([(each, byte_range) for each in coords])
 
     async def get_ranges(self, wanted: Sequence[tuple[Coords, ByteRange]]) -> list[Buffer | ChunkError | None]:
-        """As `get_several`, for a part of its own of each chunk; a chunk may occur several times."""
+        """Return what `get_several` returns, with a byte range for each chunk; a chunk may occur several times."""
         shards: dict[Coords, list[int]] = {}
         for number, (coords, _) in enumerate(wanted):
             shards.setdefault(self.spec.shard_of(coords), []).append(number)
@@ -168,7 +167,7 @@ class ShardedChunks(ChunkStore):
         raise restless(self._parent, shard)
 
     async def shards(self) -> AsyncIterator[StoredShard]:
-        """Every shard that is stored, in no particular order; where shards are nested, those of this level."""
+        """Yield every stored shard, in no particular order; of nested shards, those of this level."""
         async for shard, known in self._shards():
             assert not isinstance(known.index, FoundPairs)
             yield StoredShard(shard, self._parent.keys(shard), known.stat.size, known.index)
@@ -198,7 +197,7 @@ class ShardedChunks(ChunkStore):
             try:
                 return await self._merge_into_those_there(chunks)
             except ShardReplaced:
-                # What replaces whole shards heeds no lock.
+                # Writers of whole shards do not take the lock.
                 continue
         raise restless(self._parent, self.spec.shard_of(next(iter(chunks))))
 
@@ -221,7 +220,7 @@ class ShardedChunks(ChunkStore):
                 nbytes = sum(map(len, pieces.values()))
                 data, pairs[shard] = await threads.cpu(nbytes, assembled, self.spec, self._reader, pieces)
             known = before[shard]
-            # Where nothing stays, what is there is of no interest.
+            # If nothing stays, the present value does not matter.
             expected = None if known is UNSEEN else "" if known is None else known.stat.generation
             shards[shard] = Written(data, new_generation(), now, expected=expected)
         try:
@@ -239,15 +238,17 @@ class ShardedChunks(ChunkStore):
         }
 
     async def _changes_nothing(self, shard: Coords, group: Mapping[int, Written]) -> bool:
-        """Whether ``group`` only erases, and nothing that is there."""
+        """Return True if ``group`` only erases chunks, none of which is stored."""
         if any(written.data is not None for written in group.values()):
             return False
         known = await self.shard(shard)
         return known is None or (isinstance(known.index, ShardIndex) and group.keys().isdisjoint(known.index.stored_pairs()))
 
     async def _staying(self, shard: Coords, group: Mapping[int, Written]) -> tuple[KnownShard | None, dict[int, Buffer]]:
-        """The shard as it is, and those of its chunks that ``group`` does not replace, by place; nothing of both is got where none
-        stays. Raises `ShardIndexInvalid` where they cannot be told: replacing the shard would lose them."""
+        """Return the shard as stored, and those of its chunks that ``group`` does not replace, by place.
+
+        Nothing is read if no chunk stays. Raises `ShardIndexInvalid` for an unreadable index: replacing the shard would lose its chunks.
+        """
         if len(group) >= self.spec.count_within(shard, self._grid_shape) and all(
             in_grid(self.spec.coords_of(shard, place), self._grid_shape) and written.merge is None and written.expected is None
             for place, written in group.items()
@@ -261,7 +262,7 @@ class ShardedChunks(ChunkStore):
                 raise known.index
             assert isinstance(known.index, ShardIndex)
             stay = [place for place in known.index.stored_pairs() if place not in group]
-            # Chunks that share their bytes go on sharing them.
+            # Chunks that share their bytes continue to share them.
             ranges = dict.fromkeys(found for place in stay if (found := known.find(place)) is not None)
             if not ranges:
                 return known, {}
@@ -282,7 +283,7 @@ class ShardedChunks(ChunkStore):
         before: KnownShard | None,
         group: Mapping[int, Written],
     ) -> None:
-        """What is known of a shard that was written here, if its generation is known: its other chunks are what they were."""
+        """Cache a shard written here, if its generation is known: its other chunks are unchanged."""
         if generation is None or written.data is None or pairs is None:
             self._indexes.discard(self._key(shard))
             return
@@ -303,7 +304,7 @@ class ShardedChunks(ChunkStore):
         return self._serial, shard
 
     async def shard(self, shard: Coords) -> KnownShard | None:
-        """The shard as it is now; None when it is not stored."""
+        """Return the current shard; None if it is not stored."""
         stat = await self._parent.stat(shard)
         if stat is None:
             self._indexes.discard(self._key(shard))
@@ -315,7 +316,7 @@ class ShardedChunks(ChunkStore):
         return self.known(shard async for shard, _, _ in self._parent.list(outside=outside, under=above))
 
     async def known(self, shards: AsyncIterator[Coords], width: int = WIDTH) -> AsyncIterator[tuple[Coords, KnownShard]]:
-        """What is known of these shards now, ``width`` of them read at once; those that are not stored are left out."""
+        """Yield the current state of these shards, ``width`` of them read concurrently; absent ones are omitted."""
         portion: dict[Coords, KnownShard | None] = {}
 
         async def look(shard: Coords) -> None:
@@ -337,7 +338,7 @@ class ShardedChunks(ChunkStore):
     async def _stamped(
         self, shard: Coords, places: Sequence[int], byte_range: ByteRange
     ) -> list[tuple[Buffer, Generation] | ChunkError | None]:
-        """The same part of chunks of one shard, and their generations."""
+        """Return the same part of chunks of one shard, and their generations."""
         for _ in range(TRIES):
             try:
                 known = await self.shard(shard)
@@ -357,11 +358,11 @@ class ShardedChunks(ChunkStore):
         raise restless(self._parent, shard)
 
     async def _values(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
-        """Parts of chunks of one shard."""
+        """Return parts of chunks of one shard."""
         try:
             return await self._values_of(shard, places)
         except ChunkError as error:
-            # The shard itself is a chunk of a larger one, which cannot be told where it is.
+            # The shard is itself a chunk of a larger shard, whose index does not locate it.
             return [error] * len(places)
 
     async def _values_of(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
@@ -369,7 +370,7 @@ class ShardedChunks(ChunkStore):
         for _ in range(TRIES):
             fresh = known is None
             if known is None:
-                # Not only if it is there: what is there and is no value (a link in a folder) is an error to readers, no missing chunk.
+                # Read without a stat: a key that is no value (a link in a folder) is an error for readers, not a missing chunk.
                 known = await self._indexes.of(self._key(shard), None, lambda: self._reader.read(shard))
             if known is None:
                 return [None] * len(places)
@@ -390,7 +391,7 @@ class ShardedChunks(ChunkStore):
                     if found is not None:
                         ranges[number] = within(found, byte_range)
             if not fresh and len(ranges) < len(places):
-                # That a chunk is not there, or cannot be read, is not seen when others are got: it may be so no longer.
+                # Reads of other chunks do not reveal that a chunk is now present or readable.
                 now = await self._parent.stat(shard)
                 if now is None or now.generation != known.stat.generation:
                     self._indexes.discard(self._key(shard))
@@ -420,7 +421,7 @@ class ShardedChunks(ChunkStore):
                     yield chunk
 
     def stored_in(self, shard: Coords, known: KnownShard, *, outside: bool = False) -> Iterator[StoredChunk]:
-        """The chunks of one shard, as `list` gives them."""
+        """Return the chunks of one shard, as `list` yields them."""
         if isinstance(known.index, PagedIndex):
             raise not_at_once(self.spec)
         if not isinstance(known.index, ShardIndex):
@@ -437,6 +438,6 @@ class ShardedChunks(ChunkStore):
 
 
 def levels(chunks: ChunkStore) -> tuple[ShardedChunks, ...]:
-    """The layers of ``chunks`` that are shards, outermost first."""
+    """Return the sharded layers of ``chunks``, outermost first."""
     below = levels(chunks.below) if chunks.below is not None else ()
     return (*below, chunks) if isinstance(chunks, ShardedChunks) else below

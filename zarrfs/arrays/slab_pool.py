@@ -1,6 +1,7 @@
-"""Slab buffers: recycled memory for sequential readers, and a file where the memory allowed does not suffice.
+"""Slab buffers: recycled memory for sequential readers, and files beyond the memory limit.
 
-Fresh memory is the dear part of reading (docs/design/003-readers.md), so buffers go back to the pool and are used again, touched.
+Fresh memory is the expensive part of a read (docs/design/003-readers.md): buffers return to the pool and are reused while their pages
+are mapped.
 """
 
 from __future__ import annotations
@@ -25,19 +26,20 @@ SlabKey = tuple[int, int]
 
 Memory = np.ndarray[Any, np.dtype[np.uint8]]
 
-# A file-backed slab is unmapped from us after this many bytes were put into it or read; the page cache keeps them.
+# The resident pages of a file-backed slab are dropped after this many bytes were written or read; the page cache keeps them.
 _TRIM_NBYTES = 4 * 1024 * 1024
-# What a slab costs beside its elements; the least that one counts for.
+# Overhead of a slab: the minimum that one counts for.
 _LEAST_NBYTES = 4096
 _MAX_FREE = 32
 
 
 class Slab:
-    """One slab being filled and read. ``first``, ``stop``: its elements; ``memory``: their bytes, valid where ``filled`` says: the
-    numbers that its chunks have in it (`zarrfs.model.slab.SlabGrid.number_in`).
+    """One slab, being filled and read.
 
-    ``pins`` counts the tasks that await something while they need its memory, ``readers`` the open files that go through it: neither
-    is displaced by other slabs. ``stale`` once what it holds was discarded; ``ahead`` once it is being completed in the background.
+    ``first``, ``stop``: its elements. ``memory``: their bytes, valid for the chunks whose numbers are in ``filled``
+    (`zarrfs.model.slab.SlabGrid.number_in`). ``pins`` counts tasks that need its memory across an await, ``readers`` open files that read
+    through it: while either is positive, no other slab displaces it. ``stale``: its content was discarded; ``ahead``: it is being
+    completed in the background.
     """
 
     def __init__(self, key: SlabKey, first: int, stop: int, nbytes: int, buffer: Memory, mapping: mmap.mmap | None) -> None:
@@ -58,16 +60,16 @@ class Slab:
 
     @property
     def spilled(self) -> bool:
-        """Whether it lies in a file."""
+        """True if it is in a file."""
         return self._mapping is not None
 
     @property
     def idle(self) -> bool:
-        """Whether nobody would miss it."""
+        """True if no task or file uses it."""
         return not (self.pins or self.readers or self.filling)
 
     def used(self, nbytes: int) -> None:
-        """``nbytes`` were put into it or read from it: a spilled slab lets go of resident pages from time to time."""
+        """Record that ``nbytes`` were written or read: a spilled slab drops its resident pages from time to time."""
         self._since_trim += nbytes
         if self._mapping is not None and self._since_trim >= _TRIM_NBYTES:
             self._since_trim = 0
@@ -75,10 +77,10 @@ class Slab:
 
 
 class SlabPool:
-    """The slabs of a mount, within ``limit`` bytes of memory, the least recently used given up first.
+    """The slabs of a mount, within ``limit`` bytes of memory, evicted in LRU order.
 
-    A slab that is in use is never given up, so that every pass decodes each chunk once: when those in use take all the memory, the
-    next one lies in a file in ``directory``.
+    A slab in use is never evicted, so that every pass decodes each chunk once: if those in use take all the memory, the next one is in a
+    file in ``directory``.
     """
 
     def __init__(
@@ -95,24 +97,26 @@ class SlabPool:
         self._free: list[Memory] = []
 
     def get(self, key: SlabKey) -> Slab | None:
-        """The slab, if it is there; it counts as used now."""
+        """Return the slab, if present, and mark it as used."""
         slab = self._slabs.get(key)
         if slab is not None:
             self._slabs.move_to_end(key)
         return slab
 
     def add_in_memory(self, key: SlabKey, first: int, stop: int, nbytes: int) -> Slab | None:
-        """A new, empty slab for elements ``first`` to ``stop``; None when those in use leave no memory for it, or while
-        `get_or_add` makes it."""
+        """Return a new, empty slab for elements ``first`` to ``stop``.
+
+        Returns None if the slabs in use leave no memory for it, or while `get_or_add` is creating it.
+        """
         if key in self._making:
             return None
         buffer = self._buffer(max(nbytes, _LEAST_NBYTES))
         return None if buffer is None else self._added(Slab(key, first, stop, nbytes, buffer, None))
 
     async def get_or_add(self, key: SlabKey, first: int, stop: int, nbytes: int) -> Slab:
-        """The slab; a new one in memory or, when there is none left, in a file. Raises OSError when there is no room either.
+        """Return the slab, or a new one in memory, else in a file. Raises OSError if there is no room for the file.
 
-        Does not wait unless the slab has to lie in a file.
+        Waits only for a file.
         """
         while True:
             slab = self.get(key)
@@ -129,13 +133,13 @@ class SlabPool:
         finally:
             del self._making[key]
             made.set()
-        # Else the kernel maps many pages around each that is touched, and chunks touch all of a slab: it would be resident whole.
+        # Without this the kernel maps many pages around each touched one; chunks touch all of a slab, so it would be fully resident.
         mapping.madvise(mmap.MADV_RANDOM)
         self._counters.slabs_spilled += 1
         return self._added(Slab(key, first, stop, nbytes, np.frombuffer(mapping, np.uint8), mapping))
 
     def discard(self, serial: int, index: int | None = None) -> None:
-        """Forget the slabs of an array, or one of them; whoever needs the memory of one now keeps it until he is done."""
+        """Remove the slabs of an array, or one of them; a current user of its memory keeps it until done."""
         keys = [key for key in self._slabs if key[0] == serial] if index is None else [(serial, index)]
         for key in keys:
             slab = self._slabs.get(key)
@@ -143,12 +147,12 @@ class SlabPool:
                 self._remove(slab)
 
     def discard_all(self) -> None:
-        """Forget the slabs of all arrays, as `discard`."""
+        """Remove the slabs of all arrays, as `discard` does."""
         for slab in list(self._slabs.values()):
             self._remove(slab)
 
     def passed(self, slab: Slab) -> None:
-        """An open file is done with a slab: the next one is to use its memory, which is still in the processor's caches."""
+        """Release a slab that an open file has passed: the next one reuses its memory, which is still in the processor's caches."""
         if slab.idle and not slab.stale:
             self._remove(slab)
 
@@ -174,14 +178,14 @@ class SlabPool:
             try:
                 buffer = np.empty(nbytes, np.uint8)
             except MemoryError:
-                # The limit is more than the system gives us; a file may still do.
+                # The limit exceeds what the system provides; a file may still fit.
                 self._budget.give(nbytes)
                 return None
             self.nbytes += nbytes
         return buffer
 
     def _recycled(self, nbytes: int) -> Memory | None:
-        """A buffer that was used before and is not much too large. It counts whole, however little of it is used."""
+        """Return a used buffer that is not much too large. Its whole size counts, however little of it is used."""
         for index, buffer in enumerate(self._free):
             if nbytes <= buffer.nbytes <= 2 * nbytes:
                 return self._free.pop(index)
@@ -193,7 +197,7 @@ class SlabPool:
         if slab.spilled:
             return
         if slab.pins or slab.filling or len(self._free) >= _MAX_FREE:
-            # Somebody may still read or fill it: its memory is left to the garbage collector.
+            # A task may still read or fill it: its memory is left to the garbage collector.
             self._dropped(slab.buffer)
         else:
             self._free.append(slab.buffer)
@@ -203,7 +207,7 @@ class SlabPool:
         self._budget.give(buffer.nbytes)
 
     def _release(self, nbytes: int) -> None:
-        """So many bytes are wanted elsewhere: what nobody would miss goes."""
+        """Evict idle slabs until ``nbytes`` are free for other users of the budget."""
         least = self.nbytes - nbytes
         while self._free and self.nbytes > least:
             self._dropped(self._free.pop())

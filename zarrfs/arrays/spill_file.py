@@ -1,4 +1,4 @@
-"""Mapped files without a name, for what memory has no room for."""
+"""Unnamed mapped files, for data beyond the memory budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FILE_NBYTES = 64 * 1024 * 1024
 
 
 class SpillFile:
-    """Pieces of bytes in mapped files, one behind the other, which are given up together."""
+    """Byte sequences appended to mapped files, released together."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
@@ -20,11 +20,11 @@ class SpillFile:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the files."""
+        """Size of the files in bytes."""
         return sum(map(len, self._files))
 
     async def keep(self, data: bytes | bytearray | memoryview) -> memoryview:
-        """A copy of ``data``. Raises OSError when there is no room for it."""
+        """Return a copy of ``data`` in a file. Raises OSError if there is no room for it."""
         nbytes = len(data)
         if nbytes > self._free:
             self._files.append(await threads.io(reserve, self._directory, max(_FILE_NBYTES, nbytes)))
@@ -36,6 +36,6 @@ class SpillFile:
         return view.toreadonly()
 
     def clear(self) -> None:
-        """Let go of all of them; the files go when nobody has any piece any more."""
+        """Release the files; each is unmapped when its last view is gone."""
         self._files.clear()
         self._free = 0

@@ -1,8 +1,7 @@
-"""Heavy work below the budget of memory (docs/design/017-memory.md): a few at a time.
+"""Limit of concurrent heavy work outside the memory budget (docs/design/017-memory.md).
 
-What is done for a shard as a whole (its index, its bytes where it is encoded as one, its being put together) is done for somebody who
-may hold a part of the budget already, and who must not wait for more. It takes turns instead. Whoever has a turn waits for the store and
-for threads alone, and needs no second one.
+Work on a whole shard (its index, its bytes if encoded as one, its assembly) runs for a caller that may already hold part of the budget
+and must not wait for more. It takes a turn instead. A holder of a turn waits only for the store and for threads, and needs no second one.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ _mine: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_turn", defa
 
 
 class Turns:
-    """An async context manager that so many may be in at once."""
+    """A supply of ``at_once`` concurrent turns."""
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:
         self._semaphore = trio.Semaphore(at_once)
 
     def take(self) -> _Turn:
-        """One turn."""
+        """Return an async context manager that holds one turn."""
         return _Turn(self._semaphore)
 
 
@@ -38,7 +37,7 @@ class _Turn:
     async def __aenter__(self) -> None:
         if not _mine.get():
             try:
-                # Without a checkpoint: mostly nobody is there.
+                # Without a checkpoint: a turn is usually free.
                 self._semaphore.acquire_nowait()
             except trio.WouldBlock:
                 await self._semaphore.acquire()

@@ -1,8 +1,8 @@
 """Dirty chunks on their way into the store: encoded, and stored unit by unit.
 
-A unit is what lies under one key of the store: a chunk, or the chunks of a shard. Of one unit, all dirty chunks are stored in one step,
-and none is when that fails. Of a chunk that was written in part the elements that were written are put into the one that is stored by
-then (`zarrfs.arrays.merging`); of a new array, in which nothing was stored by others, it is completed first.
+A unit is the content of one store key: a chunk, or the chunks of a shard. All dirty chunks of a unit are stored in one step, or none if
+that fails. The written elements of a partly written chunk are merged into the chunk stored at that time (`zarrfs.arrays.merging`); in a
+new array, which has no other writers, such a chunk is completed first.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 _WIDTH = CPU_THREADS + 1
-# Units that are stored at the same time hold no more elements together; one alone may be larger.
+# Maximum total size of units stored concurrently; a single one may be larger.
 _STORED_NBYTES = 32 * 1024 * 1024
-# Chunks are encoded together up to so many bytes: few hops, and every thread has work.
+# Chunks are encoded together up to this size: few hops, and work for every thread.
 _PORTION_NBYTES = 4 * 1024 * 1024
 
 
 class WriteBack:
-    """Stores the dirty chunks of one array.
+    """Writer of the dirty chunks of one array to the store.
 
-    ``is_new``: of what is stored already nothing counts but what was stored here, and where nothing was written is zeros. ``fortran``:
-    whether the file that is written has the elements in Fortran order. ``on_stored`` is told the keys of every unit that was stored
-    or erased.
+    ``is_new``: stored chunks count only if this object stored them, and unwritten elements are zeros. ``fortran``: the file being written
+    has its elements in Fortran order. ``on_stored`` receives the keys of every unit that was stored or erased.
     """
 
     def __init__(
@@ -57,42 +56,41 @@ class WriteBack:
         self._on_stored = on_stored
         self._per_key = array.metadata.chunks_per_key
         self._unpublished: dict[Coords, Coords] = {}
-        """Of each unit that was stored, one chunk."""
+        """One chunk of each unit that was stored."""
         self.single = math.prod(self._per_key) == 1
-        """Whether each chunk has a key of its own."""
+        """True if each chunk has its own key."""
         self.width = _WIDTH
-        """How many units are best stored at the same time."""
+        """Number of units to store concurrently."""
         if not self.single:
             unit_nbytes = math.prod(self._per_key) * array.metadata.max_chunk_nbytes
             self.width = max(1, min(_WIDTH, _STORED_NBYTES // max(1, unit_nbytes)))
         self.stored: set[Coords] = set()
-        """Chunks that were stored here and not erased again."""
+        """Chunks that were stored here and not erased since."""
         self.as_fill: set[Coords] = set()
-        """Chunks that were found to equal the fill value."""
+        """Chunks found equal to the fill value."""
         self.replaced: set[Coords] = set()
-        """Units of a new array of which nothing is left that was not stored here; of chunks that have keys of their own, unless they
-        are in ``as_fill``."""
+        """Units of a new array that contain only what was stored here; of chunks with their own keys, unless they are in ``as_fill``."""
 
     def redirect(self, array: Array) -> None:
-        """What is dirty goes to ``array`` from now on, which has the same metadata."""
+        """Direct further stores to ``array``, which has the same metadata."""
         self._array = array
         self._unpublished.clear()
 
     def ranges(self, coords: Coords) -> list[range]:
-        """Along each dimension, the chunks of the array that lie in the unit of this one."""
+        """Return, for each dimension, the chunks of the array in the unit of this one."""
         return [
             range(index // count * count, min((index // count + 1) * count, extent))
             for index, count, extent in zip(coords, self._per_key, self._array.metadata.grid_shape, strict=True)
         ]
 
     async def store(self, unit_coords: Coords) -> None:
-        """Store the dirty chunks of a unit; when it raises, they are still dirty. Nobody writes to them meanwhile."""
+        """Store the dirty chunks of a unit; if it raises, they are still dirty. The caller excludes writes to them meanwhile."""
         unit = self._dirty.units.get(unit_coords)
         if unit is None:
             return
         if math.prod(self._per_key) > MAX_WRITTEN:
             raise TooLarge(
-                f"a shard of {math.prod(self._per_key)} chunks is read only: zarrfs writes shards of up to {MAX_WRITTEN}"
+                f"shard of {math.prod(self._per_key)} chunks: read-only, above the limit of {MAX_WRITTEN} chunks for writes"
             )
         if self._is_new:
             await self._complete(unit)
@@ -112,7 +110,7 @@ class WriteBack:
                 await self._store(unit_coords, encoded)
 
     def _merge(self, coords: Coords, chunk: DirtyChunk) -> ElementMerge:
-        """What was written of a chunk, to be put into the one that is stored then."""
+        """Return the written elements of a chunk, as a merge into the stored one."""
 
         def written() -> Mask:
             mask = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
@@ -139,7 +137,7 @@ class WriteBack:
         if self.single:
             update = {coords: data for coords, data in encoded.items() if data is not None or self._may_be_stored(coords)}
         elif self._is_new:
-            # The whole unit, so that nothing of it is read: of what was there before, nothing is to be left.
+            # The whole unit, so that nothing of it is read: nothing of the earlier content may stay.
             update = {coords: None for coords in itertools.product(*self.ranges(next(iter(encoded)))) if coords not in self.stored}
             update |= encoded
         else:
@@ -157,13 +155,13 @@ class WriteBack:
         await self._update(dict.fromkeys(chunks))
 
     async def publish(self) -> None:
-        """What was stored, and waits above the store, goes there."""
+        """Flush stored units that are queued above the store."""
         if self._unpublished:
             await self._array.chunks.publish(list(self._unpublished.values()))
             self._unpublished.clear()
 
     async def stored_chunk(self, coords: Coords) -> Elements:
-        """A chunk at its full shape without what is dirty of it."""
+        """Return a chunk at its full shape without its dirty elements."""
         metadata = self._array.metadata
         elements: Elements = array(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
         await self._read_under([ChunkPart(coords, elements, tuple(map(slice, elements.shape)))])
@@ -177,7 +175,7 @@ class WriteBack:
         self._changed(update)
 
     def _changed(self, chunks: Iterable[Coords]) -> None:
-        """These chunks of one unit are stored, or wait for it."""
+        """Record that these chunks of one unit are stored, or queued."""
         one = next(iter(chunks))
         if not self.single:
             self._unpublished[self._array.chunks.unit(one)] = one
@@ -185,7 +183,7 @@ class WriteBack:
             self._on_stored(self._array.chunks.keys(one))
 
     def _portions(self, coords: Sequence[Coords]) -> Iterator[Sequence[Coords]]:
-        """These chunks, so many as are encoded together."""
+        """Return these chunks in groups that are encoded together."""
         if not coords:
             return iter(())
         nbytes = max(1, self._array.metadata.max_chunk_nbytes)
@@ -193,7 +191,7 @@ class WriteBack:
         return (coords[start : start + size] for start in range(0, len(coords), size))
 
     async def _encoded(self, unit: DirtyUnit, portion: Sequence[Coords]) -> dict[Coords, Buffer | None]:
-        """These chunks as they are to be stored; None for those that equal the fill value."""
+        """Return the encoded chunks; None for those equal to the fill value."""
         chunks = [unit.chunks[coords] for coords in portion]
         nbytes = sum(chunk.run.form.chunk_nbytes for chunk in chunks)
         is_fill = await threads.cpu(nbytes, lambda: [self._is_fill(chunk) for chunk in chunks])
@@ -206,18 +204,18 @@ class WriteBack:
         return found
 
     async def _complete(self, unit: DirtyUnit) -> None:
-        """Put what was not written in, from what is stored: all that the unit needs at once."""
+        """Fill the unwritten elements of a unit from the stored chunks, all in one step."""
         todo = [(coords, chunk) for coords, chunk in unit.chunks.items() if not chunk.whole]
         if not todo:
             return
         nbytes = sum(chunk.run.form.chunk_nbytes for _, chunk in todo)
-        # Nobody writes to them meanwhile: a thread may look at what was written.
+        # No task writes to them meanwhile: a thread may read the masks.
         await self._read_under(await threads.cpu(nbytes, lambda: [self._missing(coords, chunk) for coords, chunk in todo]))
         for _, chunk in todo:
             chunk.run.wrote(chunk.place, 1, 0, chunk.run.size)
 
     async def _read_under(self, wanted: Sequence[ChunkPart]) -> None:
-        """What is stored of some chunks, without what is dirty of them."""
+        """Read some chunks as stored, without their dirty elements."""
         stored = [each for each in wanted if self._may_be_stored(each.coords)]
         results = dict(zip([each.coords for each in stored], await self._array.read_chunks_into(stored), strict=True))
         for each in wanted:
@@ -229,7 +227,7 @@ class WriteBack:
             await threads.cpu(sum(each.out.nbytes for each in absent), self._put_absent, absent)
 
     def _missing(self, coords: Coords, chunk: DirtyChunk) -> ChunkPart:
-        """What was not written of a chunk."""
+        """Return the unwritten elements of a chunk."""
         missing = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
         np.logical_not(missing, out=missing)
         inside = tuple(map(slice, self._inside(chunk)))
@@ -255,7 +253,7 @@ class WriteBack:
         return not self._is_new or coords in self.stored
 
     def _inside(self, chunk: DirtyChunk) -> Shape:
-        """The shape of the part within the array, as the array sees it."""
+        """Return the shape of the part within the array, in the axis order of the array."""
         return chunk.inside[::-1] if self._fortran else chunk.inside
 
 

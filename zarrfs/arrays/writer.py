@@ -1,11 +1,11 @@
-"""Writing elements of an array in C order, as whole-array files are written.
+"""Writes of array elements in C order, for whole-array files.
 
-What is written lies in dirty chunks until it is published. A chunk that was written in part is got when it is published, once, and only
-then: what was written is put into what others have made of it (docs/design/020-two-writers.md). A pass in pieces of any size gets no
-chunk that it covers whole. A chunk that equals the fill value bit for bit is erased, as it is read as just that (docs/SEMANTICS.md,
-"Whole arrays").
+Written elements are in dirty chunks until they are published. A partly written chunk is read when it is published, once: the written
+elements are merged into its present value (docs/design/020-two-writers.md). A pass in pieces of any size reads no chunk that it covers
+whole. A chunk that equals the fill value bit for bit is erased, since a missing chunk reads as just that (docs/SEMANTICS.md, "Whole
+arrays").
 
-What lies under one key of the store, a chunk or the chunks of a shard, is stored in one step (`ChunkStore.unit`).
+The content of one store key, a chunk or the chunks of a shard, is stored in one step (`ChunkStore.unit`).
 """
 
 from __future__ import annotations
@@ -39,27 +39,26 @@ from zarrfs.threads import CPU_THREADS
 log = logging.getLogger(__name__)
 
 _WIDTH = CPU_THREADS + 1
-# Neighbours that are added together take no more memory, which is free again when the last of them is stored; those of one unit are
-# stored together.
+# Maximum memory of neighbours that are added together, which is released when the last of them is stored; those of one unit are stored
+# together.
 _RUN_NBYTES = 1024 * 1024
 _UNIT_RUN_NBYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class FileOrder:
-    """How the file that is written lays the elements out: their type (of the same size, perhaps of another byte order) and ``fortran``
-    order instead of C order."""
+    """The element order of the file being written: ``dtype`` (same size, perhaps another byte order), and Fortran or C order."""
 
     dtype: np.dtype[Any]
     fortran: bool = False
 
 
 class ArrayWriter:
-    """The elements of one array being written as a run of bytes.
+    """The elements of one array, written as a byte sequence.
 
-    ``reader``: where what was not written is read from; None for a new array, in which that is zeros. ``start_soon``: where units that
-    were written whole may be stored before `publish`, in the background, when memory runs short; with None they go to a file in
-    ``directory`` then. ``on_stored`` is told the keys of every unit that was stored or erased. Mutators are called by one task at a time.
+    ``reader`` supplies unwritten elements; None for a new array, where they are zeros. ``start_soon`` starts background stores of
+    completely written units before `publish`, when memory runs short; if None, such units go to a file in ``directory``. ``on_stored``
+    receives the keys of every unit that was stored or erased. One task at a time calls mutators.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class ArrayWriter:
         self._budget = budget
         self._start_soon = start_soon
         self._ready: deque[Coords] = deque()
-        """Units that were written whole."""
+        """Units that were written completely."""
         self._storing: dict[Coords, trio.Event] = {}
         """Units that are being stored."""
         self._order = file_order if file_order is not None else FileOrder(metadata.data_type.dtype)
@@ -92,29 +91,29 @@ class ArrayWriter:
 
     @property
     def stored(self) -> Set[Coords]:
-        """Chunks that were stored by this writer and not erased again."""
+        """Chunks that this writer stored and has not erased since."""
         return self._storage.stored
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the chunks that are dirty."""
+        """Size of the dirty chunks in bytes."""
         return self._dirty.nbytes
 
     @property
     def dirty(self) -> list[Coords]:
-        """Chunks that were written to and are not stored."""
+        """Chunks with writes that are not stored."""
         return [coords for unit in self._dirty.units.values() for coords in unit.chunks]
 
     def redirect(self, array: Array) -> None:
-        """From now on what is dirty is stored in ``array``, which has the same metadata."""
+        """Direct further stores to ``array``, which has the same metadata."""
         self.array = array
         self._storage.redirect(array)
 
     async def write(self, offset: int, data: Buffer, changed: Mask | None = None) -> None:
-        """Put ``data`` at byte ``offset`` of the elements; the caller has checked that both lie in the array. ``changed``: of each byte
-        whether it is a change; elements without one stay as they are, and what others make of them stays.
+        """Write ``data`` at byte ``offset`` of the elements; the caller has checked that both are within the array.
 
-        Raises `StoreFull` when there is no room to stage more. What was staged before stays so.
+        ``changed`` marks the changed bytes; an element without one is not written, and changes to it by others stay. Raises `StoreFull`
+        if there is no room to stage more; elements staged before stay staged.
         """
         which: Mask | None = None
         if changed is not None:
@@ -123,7 +122,7 @@ class ArrayWriter:
             places = np.flatnonzero(each)
             if not len(places):
                 return
-            # From the first element that is changed to the last one.
+            # From the first changed element to the last one.
             low, high = int(places[0]), int(places[-1]) + 1
             skipped = max(0, low * self._itemsize - begin)
             data = memoryview(data)[skipped : high * self._itemsize - begin]
@@ -131,7 +130,7 @@ class ArrayWriter:
             which = None if len(places) == high - low else each[low:high]
         first, stop = offset // self._itemsize, -(-(offset + len(data)) // self._itemsize)
         if offset % self._itemsize or (offset + len(data)) % self._itemsize:
-            # Parts of elements at the ends: the rest of them comes from what is there.
+            # Partial elements at the ends: their other bytes come from the present value.
             begin = offset - first * self._itemsize
             whole = bytearray(len(data) + begin + (-(begin + len(data)) % self._itemsize))
             whole[: self._itemsize] = await self.read(first * self._itemsize, self._itemsize)
@@ -151,7 +150,7 @@ class ArrayWriter:
             self._store_ahead()
 
     async def read(self, offset: int, size: int) -> Buffer:
-        """``size`` bytes from byte ``offset`` of the elements as they will be: what was written, over what is stored."""
+        """Return ``size`` bytes from byte ``offset`` of the elements: the written ones over the stored ones."""
         first, stop = offset // self._itemsize, -(-(offset + size) // self._itemsize)
         pieces = list(self._plan(first, stop))
         while True:
@@ -163,7 +162,7 @@ class ArrayWriter:
             out = np.empty(stop - first, self._order.dtype) if whole else await self._base(first, stop, pieces)
             if all(self._dirty.get(projection.coords) is chunk for chunk, (_, projection) in zip(before, pieces, strict=True)):
                 break
-            # A chunk was stored or became dirty meanwhile: what was read is of no time.
+            # A chunk was stored or became dirty meanwhile: the result mixes two states.
         for chunk, (box, projection) in zip(before, pieces, strict=True):
             if chunk is not None:
                 place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
@@ -173,14 +172,14 @@ class ArrayWriter:
         return out.view(np.uint8).data[begin : begin + size]
 
     async def publish(self) -> None:
-        """Store every dirty chunk. When it raises, those that were not stored are still dirty."""
+        """Store every dirty chunk. If it raises, chunks that were not stored are still dirty."""
         await self._idle()
         async with self.array.chunks.holding():
             await self._store_all()
             await self._storage.publish()
 
     async def publish_whole(self) -> None:
-        """As `publish`, for a new array over one of the same metadata: of that, nothing is left. Where nothing was written is zeros."""
+        """Publish a new array over one of the same metadata, of which nothing stays. Unwritten elements are zeros."""
         await self._idle()
         async with self.array.chunks.holding():
             await self._publish_whole()
@@ -195,7 +194,7 @@ class ArrayWriter:
                     run.memory.reshape(-1).view(np.uint8)[...] = 0
                     run.wrote(0, 1, 0, run.size)
         await self._store_all()
-        # Where all was replaced, nothing is looked for: a listing reads the index of every shard.
+        # If everything was replaced, nothing is listed: a listing reads the index of every shard.
         if (len(storage.stored) if storage.single else len(storage.replaced)) < math.prod(metadata.stored_grid_shape):
             left: dict[Coords, list[Coords]] = {}
             async for coords, _, _ in self.array.chunks.list():
@@ -205,7 +204,7 @@ class ArrayWriter:
         await self._storage.publish()
 
     async def aclose(self) -> None:
-        """Let go of what is dirty; what is being stored in the background is waited for."""
+        """Release the dirty chunks, after background stores have ended."""
         await self._idle()
         self._dirty.close()
         if self._reader is not None and self._position is not None:
@@ -213,12 +212,12 @@ class ArrayWriter:
             self._position = None
 
     async def store_no_more(self) -> None:
-        """What is written from now on goes to memory and files; returns when nothing is being stored ahead."""
+        """Stop background stores: further writes go to memory and files. Returns when none is running."""
         self._start_soon = None
         await self._idle()
 
     async def _idle(self) -> None:
-        """Return when nothing is being stored ahead: that may wait for the node, which is about to be held."""
+        """Return when no background store is running: it may wait for the node, which the caller is about to hold."""
         self._ready.clear()
         while self._storing:
             await next(iter(self._storing.values())).wait()
@@ -226,7 +225,7 @@ class ArrayWriter:
     # --- dirty chunks -------------------------------------------------------------------------------------------------------
 
     def _plan(self, first: int, stop: int) -> Iterator[tuple[Box, ChunkProjection]]:
-        """The parts of chunks that hold elements ``first`` to ``stop`` of the file; coordinates are the array's."""
+        """Yield the parts of chunks that hold elements ``first`` to ``stop`` of the file; coordinates are the array's."""
         plan = ChunkPlan(self._shape, self._grid, first, stop)
         for box in plan.boxes():
             for projection in plan.projections(box):
@@ -235,22 +234,22 @@ class ArrayWriter:
                 yield box, projection
 
     def _view(self, elements: Elements) -> Elements:
-        """A chunk as the file sees it."""
+        """Return a chunk in the axis order of the file."""
         return elements.T if self._order.fortran else elements
 
     def _views(self, memory: Elements) -> Elements:
-        """Chunks, along the first axis, as the file sees them."""
+        """Return chunks, along the first axis, in the axis order of the file."""
         return memory.transpose(0, *range(memory.ndim - 1, 0, -1)) if self._order.fortran else memory
 
     def _inside(self, coords: Coords) -> Shape:
-        """The shape of the part of a chunk that lies within the array, as the file sees it."""
+        """Return the shape of the part of a chunk within the array, in the axis order of the file."""
         metadata = self.array.metadata
         spans = [metadata.chunk_grid.span(axis, index) for axis, index in enumerate(coords)]
         inside = tuple(min(end, extent) - begin for (begin, end), extent in zip(spans, metadata.shape, strict=True))
         return inside[::-1] if self._order.fortran else inside
 
     async def _write(self, run: ChunkRun, source: Elements) -> None:
-        """Put the elements of a run of chunks in."""
+        """Write the elements of a run of chunks."""
         done = 0
         while done < run.count:
             there, place = await self._writable(self._along(run.coords, done)) or await self._add(self._neighbours(run, done))
@@ -270,7 +269,7 @@ class ArrayWriter:
             done += count
 
     async def _write_some(self, run: ChunkRun, source: Elements, where: Elements) -> None:
-        """Put those elements of a run of chunks in that ``where`` names; chunks without any do not become dirty."""
+        """Write those elements of a run of chunks that ``where`` selects; chunks without any do not become dirty."""
         length = source.shape[-1] // run.count if run.count > 1 else 0
         for number in range(run.count):
             place = (..., slice(number * length, (number + 1) * length)) if run.count > 1 else (...,)
@@ -290,19 +289,19 @@ class ArrayWriter:
                 self._ready.extend(unit.coords for unit in completed)
 
     def _along(self, coords: Coords, number: int) -> Coords:
-        """The array's coordinates of a chunk that follows ``coords`` (the file's) along the last axis."""
+        """Return the array's coordinates of the chunk ``number`` places after ``coords`` (the file's) along the last axis."""
         if number:
             coords = (*coords[:-1], coords[-1] + number)
         return coords[::-1] if self._order.fortran else coords
 
     async def _writable(self, coords: Coords) -> DirtyChunk | None:
-        """The chunk, if it is dirty, when nobody is storing it."""
+        """Return the chunk, if it is dirty, after any store of it has ended."""
         while (chunk := self._dirty.get(coords)) is not None and (underway := self._storing.get(chunk.unit.coords)) is not None:
             await underway.wait()
         return chunk
 
     def _neighbours(self, run: ChunkRun, done: int) -> list[Coords]:
-        """The next chunk of a run that is not dirty, and those behind it that can lie together with it."""
+        """Return the next clean chunk of a run, and those after it that can share its allocation."""
         chosen = [self._along(run.coords, done)]
         limit = _RUN_NBYTES if self._storage.single else _UNIT_RUN_NBYTES
         most = limit // max(1, self.array.metadata.chunk_nbytes(chosen[0]))
@@ -315,7 +314,7 @@ class ArrayWriter:
         return chosen
 
     async def _add(self, coords: Sequence[Coords]) -> DirtyChunk:
-        """Neighbours become dirty; the first of them."""
+        """Make neighbouring chunks dirty; return the first of them."""
         metadata = self.array.metadata
         form = RunLayout(metadata.chunk_grid.chunk_shape(coords[0]), self._inside(coords[0]), metadata.data_type.dtype)
         count = math.prod(map(len, self._storage.ranges(coords[0])))
@@ -337,7 +336,7 @@ class ArrayWriter:
     # --- storing ------------------------------------------------------------------------------------------------------------
 
     def _store_ahead(self) -> None:
-        """Begin to store units that were written whole, a few at once; errors are left to `publish`, which tries again."""
+        """Start stores of completely written units, a few concurrently; errors are left to `publish`, which retries."""
         while self._start_soon is not None and self._ready and len(self._storing) < self._storage.width:
             unit = self._ready.popleft()
             if unit in self._dirty.units and unit not in self._storing:
@@ -368,7 +367,7 @@ class ArrayWriter:
             self._storing.pop(unit).set()
 
     async def _base(self, first: int, stop: int, pieces: Sequence[tuple[Box, ChunkProjection]]) -> Elements:
-        """Elements ``first`` to ``stop`` of the file as they are stored."""
+        """Return elements ``first`` to ``stop`` of the file as stored."""
         if self._reader is not None and self._position is not None:
             data = await self._reader.read(first * self._itemsize, (stop - first) * self._itemsize, self._position)
             return np.frombuffer(bytearray(data), self._order.dtype)
@@ -383,8 +382,10 @@ class ArrayWriter:
 
 
 def _span(selection: Selection, inside: Shape) -> tuple[int, int]:
-    """Which elements of the part of a chunk within the array (C order) a selection is: always a run, since a box is a range of the outer
-    indices and all of the inner ones."""
+    """Return the range of elements, of the part of a chunk within the array (C order), that a selection covers.
+
+    It is contiguous, since a box is a range of the outer indices and all of the inner ones.
+    """
     start = stop = 0
     for cut, extent in zip(selection, inside, strict=True):
         start = start * extent + cut.start
@@ -393,7 +394,7 @@ def _span(selection: Selection, inside: Shape) -> tuple[int, int]:
 
 
 def _in_parts(elements: Elements, count: int) -> Elements:
-    """``elements`` cut into so many parts along the last axis, which lie along a new first one; a view."""
+    """Return ``elements`` cut into ``count`` parts along the last axis, which become a new first axis; a view."""
     *rows, length = elements.shape
     cut = elements.reshape(*rows, count, length // count)
     return cut.transpose(cut.ndim - 2, *range(cut.ndim - 2), cut.ndim - 1)
