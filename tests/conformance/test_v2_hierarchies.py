@@ -131,7 +131,7 @@ TEXT.row("zarr_format MUST be present", refuses({".zgroup": {}}, r"^\.zgroup: za
 TEXT.row(
     "zarr_format is an integer, the version: 2",
     all_of(
-        refuses({".zgroup": {"zarr_format": 3}}, "zarr_format is 3, not 2"),
+        refuses({".zgroup": {"zarr_format": 3}}, "zarr_format must be 2, not 3"),
         refuses({".zgroup": {"zarr_format": "1"}}, "zarr_format"),
     ),
 )
@@ -152,7 +152,7 @@ TEXT.row(
 @TEXT.rule("(no statement) .zarray and .zgroup at one path", "the array counts, as in zarr-python, and that is a quirk")
 def _() -> None:
     found = array({**store(), ".zgroup": GROUP})
-    assert "a group lies at the same path" in found.quirks[0]
+    assert "a group exists at the same path" in found.quirks[0]
 
 
 # --------------------------------------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ TEXT.row(
     all_of(
         refuses({"zarr.json": b"{"}, r"^zarr\.json: not JSON"),
         refuses({"zarr.json": b"\xef\xbb\xbf{}"}, r"^zarr\.json: not"),
-        refuses({"zarr.json": b'{"node_type": 1, "node_type": 2}'}, "two members"),
+        refuses({"zarr.json": b'{"node_type": 1, "node_type": 2}'}, "duplicate member"),
     ),
     "as stated, in UTF-8 without a byte order mark, and no member twice",
 )

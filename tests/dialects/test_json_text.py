@@ -111,7 +111,7 @@ def test_what_was_not_parsed_is_written_as_it_was_read(value: dict[str, Any]) ->
 def test_two_members_of_one_name_are_refused_wherever_they_lie() -> None:
     inner = ", ".join(f'"k{n}": [{n}]' for n in range(50))
     for text in (f'{{"a": {{{inner}, "k3": 1}}}}', f'{{{inner}, "k49": 1}}', f'{{"a": [[{{{inner}, "k0": []}}], 1]}}'):
-        with pytest.raises(MetadataError, match="two members are called"):
+        with pytest.raises(MetadataError, match="duplicate member"):
             documents.parse_object("k", text.encode(), LOOSE)
 
 
@@ -127,7 +127,7 @@ def test_a_document_of_too_many_values_is_refused_before_it_is_parsed(monkeypatc
 def test_members_that_somebody_looks_into_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "_MAX_PARSED", 100)
     text = json.dumps({"codecs": [{}] * 200, "attributes": {"a": [{}] * 200}})
-    with pytest.raises(MetadataError, match="outside of attributes"):
+    with pytest.raises(MetadataError, match="outside attributes"):
         documents.parse_object("k", text.encode(), documents.ATTRIBUTES)
     text = json.dumps({"codecs": [], "attributes": {"a": [{}] * 200}})
     assert isinstance(documents.parse_object("k", text.encode(), documents.ATTRIBUTES)["attributes"]["a"], Unparsed)

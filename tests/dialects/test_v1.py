@@ -303,7 +303,7 @@ def test_with_others_F_is_what_software_wrote_or_what_the_text_says(name: str, o
     data = meta(order="F", compression=name, compression_opts=options)
     node, as_text = parse(data), parse(data, dialect=AS_TEXT)
     assert node.metadata.codecs[0] == BYTES and as_text.metadata.codecs[:2] == (TRANSPOSE, BYTES)
-    assert "v1.order=text" in node.quirks[0] and "in F order, as the text says" in as_text.quirks[0]
+    assert "v1.order=text" in node.quirks[0] and "in F order, as specified" in as_text.quirks[0]
     assert (node.warnings, as_text.warnings) == (node.quirks, as_text.quirks)
     assert written(node.metadata)["order"] == "C"
     # What was not asked for stays as it is written.

@@ -548,7 +548,7 @@ def test_attributes_are_an_object_and_the_error_names_their_document(attributes:
         # The formula's form of an array, beside a group.
         ({group: dumped({"extensions": [], "attributes": {}}), other: of_array}, other),
     ):
-        with pytest.raises(MetadataError, match=f"^{key}: attributes is an object"):
+        with pytest.raises(MetadataError, match=f"^{key}: attributes must be an object"):
             LAYOUT.parse(PATH, documents)
 
 

@@ -158,7 +158,7 @@ async def test_a_shape_is_changed_and_nothing_else_of_an_array(dialect: int, kin
             ({"compressor": {"id": "zlib", "level": 1}}, "compressor has to be null"),
             ({"filters": [{"id": "delta", "dtype": "<i4"}]}, "filters has to be null"),
             ({"dimension_separator": "/"}, "dimension_separator has to be '.'"),
-            ({"zarr_format": 3}, "zarr_format is 3, not 2"),
+            ({"zarr_format": 3}, "zarr_format must be 2, not 3"),
             ({"more": 1}, "member 'more'"),
             ({"shape": [-1, 6]}, "shape"),
         ):

@@ -118,7 +118,7 @@ async def test_shape_and_attributes_are_changed_and_nothing_else_of_an_array(
             ({"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}, "codecs of an array"),
             ({"chunk_key_encoding": {"name": "v2"}}, "chunk_key_encoding of an array"),
             *([({"dimension_names": ["a", "b"]}, "dimension_names of an array")] if dialect == 3 else ()),
-            ({"zarr_format": 2}, "zarr_format is 2, not 3"),
+            ({"zarr_format": 2}, "zarr_format must be 3, not 2"),
             ({"node_type": "group"}, "no place|member|group"),
             ({"more": {"must_understand": False}}, "member 'more'"),
         ):

@@ -1,1 +1,1 @@
-"""Dialects: the layouts of metadata documents that Zarr has had. Pure: documents in, values out; the caller does the I/O."""
+"""Dialects: the layouts of metadata documents of all Zarr versions. Pure: documents in, values out; the caller does the I/O."""

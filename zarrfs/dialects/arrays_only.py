@@ -1,10 +1,10 @@
-"""What v0 and v1 have in common: a folder is an array, and there is nothing else.
+"""Common part of v0 and v1: a folder is an array, and nothing else exists.
 
-Each array has a document of what it is and one of its attributes, both JSON objects in its own folder. There are no groups: a folder
-above arrays is one only by what lies in it, and has neither documents nor attributes. So `Layout.format` refuses groups, and an empty
-one is a folder of the store, or of the mount (`Dialect.has_groups`).
+Each array has a document of its metadata and one of its attributes, both JSON objects in its own folder. There are no groups: a folder
+above arrays is one only through its content, and has neither documents nor attributes. `Layout.format` therefore refuses groups, and an
+empty one is a folder of the store, or of the mount (`Dialect.has_groups`).
 
-The software wrote both documents with Python's ``json``: indented by four, members sorted, in ASCII.
+The original software wrote both documents with Python's ``json``: indented by four, members sorted, in ASCII.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ _INDENT = 4
 
 @dataclass(frozen=True)
 class ArraysOnlyLayout(Layout):
-    """See the module's text. ``array_name`` and ``attributes_name``: of the two documents."""
+    """See the module's docstring. ``array_name`` and ``attributes_name`` are the names of the two documents."""
 
     array_name: ClassVar[str]
     attributes_name: ClassVar[str]
     always_attributes: ClassVar[bool] = False
-    """Whether an array has a document of its attributes even when it has none."""
+    """True if an array without attributes still has a document for them."""
 
     dialect: Dialect
     prefix: Prefix
 
     @abc.abstractmethod
     def parse_array(self, document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
-        """What the array's document says, and why its elements may be something else (`ArrayNode.warnings`, of which each is a quirk).
+        """Return the metadata in the array's document, and reasons why its elements may differ (`ArrayNode.warnings`, each a quirk).
 
         Raises `MetadataError`, `MetadataUnsupported`.
         """
 
     @abc.abstractmethod
     def format_array(self, metadata: ArrayMetadata) -> dict[str, Any]:
-        """The array's document. Raises `NotRepresentable`."""
+        """Return the array's document. Raises `NotRepresentable`."""
 
     def read_array(self, key: Key, documents: Documents) -> dict[str, Any] | None:
-        """The array's document, which is there, as JSON; None where it is none of this dialect. Raises `MetadataError`."""
+        """Return the array's document, which exists, as JSON; None if it is not of this dialect. Raises `MetadataError`."""
         return parse_object(key, documents[key])
 
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
@@ -112,7 +112,7 @@ class ArraysOnlyLayout(Layout):
 
     def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
         if isinstance(node, GroupNode):
-            raise NotRepresentable(f"{node.path}: {self.dialect.name} has no groups, and so no attributes of groups", key=node.path)
+            raise NotRepresentable(f"{node.path}: {self.dialect.name} has no groups, and no group attributes", key=node.path)
         key, attributes_key = self.document_keys(node.path)
         written = {}
         if node.attributes or self.always_attributes:
@@ -129,7 +129,7 @@ class ArraysOnlyLayout(Layout):
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         node = self.parse(path, documents)
         if not isinstance(node, ArrayNode):
-            raise MetadataError(f"{path} has no documents that could be changed", key=path)
+            raise MetadataError(f"{path}: no documents to change", key=path)
         key, attributes_key = self.document_keys(path)
         amended: dict[Key, bytes] = {}
         if edit.attributes is not None:
@@ -162,30 +162,31 @@ class ArraysOnlyLayout(Layout):
     def check_name(self, name: str) -> None:
         reason = self._against(name)
         if reason is not None:
-            raise NameInvalid(f"an array of {self.dialect.name} cannot be called {name!r}: {reason}", key=name)
+            raise NameInvalid(f"{name!r}: invalid name for an array of {self.dialect.name}: {reason}", key=name)
 
     def _against(self, name: str) -> str | None:
-        """Why no array can have this name; None when it can."""
+        """Return why no array can have this name; None if it can."""
         if name in ("", ".", "..") or "/" in name or "\0" in name:
-            return "no folder can"
+            return "not a folder name"
         if "\\" in name:
-            return "a backslash separates folders elsewhere"
+            return "a backslash is a separator on other systems"
         return None
 
 
 def parse_common(
     document: Mapping[str, Any], chunk_key_encoding: ChunkKeyEncoding, compressors: Iterable[Mapping[str, Any]], *, reverse: bool
 ) -> ArrayMetadata:
-    """The members that v0 and v1 share. ``compressors``: in numcodecs' words; ``reverse``: the first dimension varies fastest.
+    """Return the metadata in the members that v0 and v1 share.
 
-    Raises `MetadataError`, `MetadataUnsupported`.
+    ``compressors`` are numcodecs configurations; ``reverse``: the first dimension varies fastest. Raises `MetadataError`,
+    `MetadataUnsupported`.
     """
     shape = json_documents.shape(member(document, "shape"), "shape")
     chunks = json_documents.shape(member(document, "chunks"), "chunks")
     grid = RegularGrid.checked(chunks, shape)
     stored = dtype_from_json(member(document, "dtype"))
     if stored.hasobject:
-        raise MetadataUnsupported("dtype: elements that are Python objects are pickled, and pickle is refused")
+        raise MetadataUnsupported("dtype: Python objects are pickled, and pickle is refused")
     data_type = from_numpy(stored)
     check_chunk_nbytes(chunks, data_type)
     codecs = (*order_codecs("F" if reverse else "C", len(shape)), bytes_codec(stored), *map(lookup.from_numcodecs, compressors))
@@ -201,13 +202,13 @@ def parse_common(
 
 
 def format_common(metadata: ArrayMetadata, dialect: Dialect) -> tuple[dict[str, Any], bool, list[dict[str, Any]]]:
-    """The members that v0 and v1 share, whether the first dimension varies fastest, and the compressors in numcodecs' words.
+    """Return the members that v0 and v1 share, whether the first dimension varies fastest, and the compressors for numcodecs.
 
-    Raises `NotRepresentable` for other grids and chunk keys, for shards, and for types and chains that NumPy and these layouts lack.
+    Raises `NotRepresentable` for other grids and chunk keys, for shards, and for types and chains absent from NumPy or these layouts.
     """
     name = dialect.name
     if not isinstance(metadata.chunk_grid, RegularGrid):
-        raise NotRepresentable(f"{name} has regular chunk grids alone")
+        raise NotRepresentable(f"{name} has only regular chunk grids")
     if metadata.shards:
         raise NotRepresentable(f"{name} has no shards")
     if metadata.chunk_key_encoding != dialect.chunk_key_encoding:
@@ -232,14 +233,14 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int, name: 
         try:
             compressors.append(lookup.to_numcodecs(spec))
         except MetadataUnsupported as error:
-            raise NotRepresentable(f"{name} does not know codec {spec.name!r}") from error
+            raise NotRepresentable(f"{name} cannot represent codec {spec.name!r}") from error
     return order == "F", stored, compressors
 
 
 def _dtype_to_json(stored: Stored, name: str) -> str | list[Any]:
     descr = dtype_to_json(stored)
     if isinstance(descr, list) and not _of_pairs(descr):
-        raise NotRepresentable(f"{name} has no fields that are arrays: a field is [name, type]")
+        raise NotRepresentable(f"{name} cannot represent fields that are arrays: a field is [name, type]")
     return descr
 
 
@@ -248,12 +249,12 @@ def _of_pairs(descr: list[Any]) -> bool:
 
 
 def _attributes_changed(key: Key, data: bytes, before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
-    """The document with the members that differ: the others keep every byte."""
+    """Return the document with the differing members changed; the others keep every byte."""
     changes = {name: value for name, value in after.items() if name not in before or _differ(before[name], value)}
     gone = before.keys() - after.keys()
     return merged(key, data, [], changes, gone) if changes or gone else data
 
 
 def _differ(one: Any, other: Any) -> bool:
-    # Not ==, to which 1, 1.0 and true are the same, and NaN is not itself.
+    # Not ==, under which 1, 1.0 and true are equal, and NaN is not equal to itself.
     return dump(one) != dump(other)

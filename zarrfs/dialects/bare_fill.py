@@ -1,14 +1,14 @@
-"""Fill values as v0 and v1 write them: bare JSON scalars.
+"""Fill values of v0 and v1: bare JSON scalars.
 
-Source: v0 and v1, ``fill_value`` ("a scalar value"). Neither text says more; zarr 0.4 to 1.1 hand the scalar to NumPy's ``ndarray.fill``,
-and write what they were given with Python's ``json``. So here, other than in v2:
+Source: v0 and v1, ``fill_value`` ("a scalar value"), without further detail; zarr 0.4 to 1.1 pass the scalar to NumPy's
+``ndarray.fill``, and write the given value with Python's ``json``. Differences to v2:
 
     NaN  Infinity  -Infinity   bare tokens, not strings (the strings of v2 are read as well)
     "abc"                      a fixed-length string as text, ASCII, not base64; a longer text is cut, as by NumPy
     0                          of a string type the text "0"; of a structured type each field set to 0; of a complex one 0+0j
     null                       undefined
 
-What such a scalar cannot be (other complex values, other elements with fields, raw bytes) raises `NotRepresentable`.
+Values without such a scalar (other complex values, other elements with fields, raw bytes) raise `NotRepresentable`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zarrfs.model.data_type import from_numpy, little_endian
 
 
 def fill_from_json(stored: Stored, value: Any) -> bytes | None:
-    """The fill value, one element in memory order (little-endian); None for null. Raises `MetadataError`."""
+    """Return the fill value, one element in memory order (little-endian); None for null. Raises `MetadataError`."""
     if value is None:
         return None
     match stored.kind:
@@ -38,7 +38,7 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
 
 
 def fill_to_json(stored: Stored, fill_value: bytes | None) -> Any:
-    """The member ``fill_value``; the payload of a NaN is lost. Raises `NotRepresentable`."""
+    """Return the member ``fill_value``; the payload of a NaN is lost. Raises `NotRepresentable`."""
     if fill_value is None:
         return None
     value = _scalar(stored, fill_value)
@@ -47,7 +47,9 @@ def fill_to_json(stored: Stored, fill_value: bytes | None) -> Any:
     except MetadataError:
         says_it = False
     if not says_it:
-        raise NotRepresentable(f"no JSON scalar says the fill value {fill_value[:16].hex()} of type {from_numpy(stored).name}")
+        raise NotRepresentable(
+            f"fill value {fill_value[:16].hex()} of type {from_numpy(stored).name}: no JSON scalar represents it"
+        )
     return value
 
 
@@ -63,7 +65,7 @@ def _scalar(stored: Stored, fill_value: bytes) -> Any:
         case "c":
             number = np.frombuffer(fill_value, data_type.dtype)[0]
             if number.imag != 0 or np.signbit(number.imag):
-                raise NotRepresentable(f"no scalar of JSON says the fill value {number} before Zarr v2")
+                raise NotRepresentable(f"fill value {number}: no JSON scalar represents it before Zarr v2")
             return float(number.real)
     return fills.to_json(data_type, fill_value)
 
@@ -90,4 +92,4 @@ def _fields(stored: Stored, value: Any) -> bytes:
 
 
 def _refused(stored: Stored, value: Any) -> MetadataError:
-    return MetadataError(f"fill_value {shortened(value)} is none of type {from_numpy(stored).name}")
+    return MetadataError(f"fill_value {shortened(value)} is invalid for type {from_numpy(stored).name}")

@@ -1,12 +1,12 @@
-"""What a dialect is: one layout of metadata documents.
+"""The interface of a dialect: one layout of metadata documents.
 
-A `Dialect` recognises hierarchies of its kind; a `Layout` is one such hierarchy at one place in a store, and knows which keys hold
-documents, what they say, and how to write them. Both are pure: the caller gets the documents that they name from a store and sets
-what they return. One file a dialect; its module constant ``PLUGIN`` is an instance of the `Dialect`.
+A `Dialect` recognises hierarchies of its kind; a `Layout` is one such hierarchy at one prefix of a store: its document keys, their
+content, and how to write them. Both are pure: the caller gets the documents that they name from a store and sets those that they return.
+A dialect is one file; its module constant ``PLUGIN`` is an instance of the `Dialect`.
 
-Translation between dialects is ``A.parse``, then ``B.format``. What B has no words for raises `NotRepresentable`.
+Translation between dialects is ``A.parse``, then ``B.format``. Anything that B cannot represent raises `NotRepresentable`.
 
-Nothing in a document is trusted: documents are read through `zarrfs.dialects.documents`, which caps size and depth.
+Documents are untrusted: they are read through `zarrfs.dialects.documents`, which limits size and depth.
 """
 
 from __future__ import annotations
@@ -24,98 +24,102 @@ from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 
 Documents = Mapping[Key, bytes]
-"""Documents by store key; a key that holds nothing is left out."""
+"""Documents by store key; an absent key is omitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What a metadata edit changes; None leaves it as it is. ``attributes`` is the whole new set of the node's user attributes."""
+    """Changes of a node's metadata; None keeps a property. ``attributes`` is the complete new set of user attributes."""
 
     attributes: Mapping[str, Any] | None = None
     shape: Shape | None = None
     dimension_names: tuple[str | None, ...] | None = None
-    """Only of arrays of a dialect with `Dialect.has_dimension_names`."""
+    """Only for arrays of a dialect with `Dialect.has_dimension_names`."""
     fill_value: bytes | None = None
-    """The element that missing chunks read as from now on. Only of arrays of a dialect with `Dialect.has_undefined_fill`."""
+    """New element of missing chunks. Only for arrays of a dialect with `Dialect.has_undefined_fill`."""
 
 
 class Dialect(abc.ABC):
-    """A layout of documents. ``name`` is its module's; a lower ``priority`` is asked first where several could apply."""
+    """A layout of documents. ``name`` is that of its module; of several matching dialects the lowest ``priority`` comes first."""
 
     name: ClassVar[str]
     priority: ClassVar[int] = 100
     per_node: ClassVar[bool] = True
-    """Whether all documents of a node lie in the folder of the node (v0, v1, v2, final v3), so that hierarchies of several such
-    dialects can share folders; else (2019, 2022) a hierarchy has an entry point, and owns what lies below its prefix."""
+    """True if all documents of a node are in the folder of the node (v0, v1, v2, final v3).
+
+    Hierarchies of several such dialects can share folders. Otherwise (2019, 2022) a hierarchy has an entry point and owns its prefix.
+    """
     names_fold_case: ClassVar[bool] = False
-    """Whether names of new nodes must differ from those of their siblings in more than case."""
+    """True if names of new nodes must differ from those of their siblings in more than case."""
     has_groups: ClassVar[bool] = True
-    """Whether groups have documents; else (v0, v1) a group is a folder that holds arrays, or an empty one, and has no attributes."""
+    """True if groups have documents; else (v0, v1) a group is a folder with arrays, or an empty one, and has no attributes."""
     fill_value_marks_missing: ClassVar[bool] = True
-    """Whether software takes elements that equal ``fill_value`` for missing data, as CF does with ``_FillValue``; else (final v3) the
-    fill value is what missing chunks read as, and nothing more."""
+    """True if software treats elements equal to ``fill_value`` as missing data, as CF does with ``_FillValue``.
+
+    Otherwise (final v3) the fill value is only the value of missing chunks.
+    """
     has_undefined_fill: ClassVar[bool] = False
-    """Whether every document of an array can leave the fill value undefined (null), and `Edit.fill_value` can define it."""
+    """True if every array document can leave the fill value undefined (null), and `Edit.fill_value` can define it."""
     has_dimension_names: ClassVar[bool] = False
-    """Whether documents of arrays have names of dimensions (`Edit.dimension_names`)."""
+    """True if documents of arrays have names of dimensions (`Edit.dimension_names`)."""
     lock_suffix: ClassVar[str] = ""
-    """What the dialect's software appends to a key to lock it: such keys belong to the node whose key it is."""
+    """Suffix that the dialect's software appends to a key to lock it: such keys belong to the node of the key."""
     chunk_key_encoding: ClassVar[ChunkKeyEncoding]
-    """How new arrays of this dialect name their chunks."""
+    """Chunk key encoding of new arrays."""
     new_index_codecs: ClassVar[tuple[CodecSpec, ...] | None] = None
-    """Codecs of the index of new shards; None for a dialect that has no shards."""
+    """Codecs of the index of new shards; None for a dialect without shards."""
     has_written_forms: ClassVar[bool] = False
-    """Whether arrays of one hierarchy are written in several forms, of which a new one gets that of an array beside it."""
+    """True if arrays of one hierarchy are written in several forms; a new array gets that of a neighbouring one."""
     forms: ClassVar[tuple[str, ...]] = ()
-    """Forms in which a new hierarchy can be written, the default first, where text and software differ."""
+    """Forms of a new hierarchy, the default first, where specification and software differ."""
     new_codecs: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("zstd", {"level": 0, "checksum": False}),)
-    """Codecs of new arrays where nobody chose others, in the final v3's words; `bytes` precedes them unless one of them makes bytes of
-    elements itself."""
+    """Default codecs of new arrays, in the terms of the final v3; `bytes` precedes them unless one of them is an array -> bytes codec."""
     writable: ClassVar[bool] = True
-    """Whether nodes of this dialect can be made and changed, and their chunks stored; else files of it cannot be opened to be
-    written, and what would change it is EROFS, whatever the store is."""
+    """True if nodes of this dialect can be created and changed, and their chunks stored.
+
+    Otherwise its files cannot be opened for writing, and changes fail with EROFS, on any store.
+    """
     data_types: ClassVar[tuple[str, ...] | None] = None
-    """Names of the only data types that documents can say, of those that have no configuration; None where there are many. The
-    conformance suite draws of these."""
+    """Names of all representable data types without a configuration, if they are few, for the conformance suite; else None."""
     examples: ClassVar[tuple[Mapping[str, bytes], ...]] = ()
-    """Of a dialect that is not writable: documents of arrays at the root, by key below the root's prefix, for the conformance suite."""
+    """Array documents at the root, by key below the root's prefix, for the conformance suite of a read-only dialect."""
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """What a user may choose of how documents are read, where texts and software disagree: names and their values, the default first."""
+    """User choices of how documents are read, where specifications and software disagree: names and values, the default first."""
 
     def choosing(self, chosen: Mapping[str, str]) -> Dialect:
-        """This dialect with such choices (of `choices`, checked)."""
+        """Return this dialect with these choices (from `choices`, checked)."""
         return self
 
     def chunk_keys(self, separator: str) -> ChunkKeyEncoding:
-        """`chunk_key_encoding` with another separator. Whether the dialect can represent it is for `Layout.format` to tell."""
+        """Return `chunk_key_encoding` with another separator. `Layout.format` checks if the dialect can represent it."""
         return replace(self.chunk_key_encoding, separator=separator)
 
     def chunk_grid(self, chunks: Shape, shape: Shape) -> ChunkGrid:
-        """The grid of a new array of ``shape``, of which ``chunks`` is the wanted shape of a chunk. Raises `MetadataError`."""
+        """Return the grid of a new array of ``shape`` with the requested chunk shape ``chunks``. Raises `MetadataError`."""
         return RegularGrid.checked(chunks, shape)
 
     @abc.abstractmethod
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
-        """Keys of the documents by which a hierarchy of this dialect with its root at ``prefix`` is recognised and opened."""
+        """Return the keys of the documents by which a hierarchy of this dialect at ``prefix`` is recognised and opened."""
 
     def further_keys(self, prefix: Prefix, documents: Documents) -> tuple[Key, ...]:
-        """Keys of what `open` wants to see besides, now that these are the ``documents`` found under `root_keys`."""
+        """Return the keys of further documents for `open`, given the ``documents`` found under `root_keys`."""
         return ()
 
     @abc.abstractmethod
     def open(self, prefix: Prefix, documents: Documents) -> Layout | None:
-        """The hierarchy whose root is at ``prefix``, from the documents found under `root_keys` and `further_keys`; None when it is not
-        this dialect.
+        """Return the hierarchy with its root at ``prefix``; None if it is not of this dialect.
 
-        Never raises for a document that is bad: a root that cannot be read is a `Layout` whose `parse` raises.
+        ``documents`` are those found under `root_keys` and `further_keys`. Never raises for a bad document: an unreadable root gives a
+        `Layout` whose `parse` raises.
         """
 
     @abc.abstractmethod
     def create(self, prefix: Prefix) -> Layout:
-        """A layout for a new, still empty hierarchy with its root at ``prefix``."""
+        """Return a layout for a new, empty hierarchy with its root at ``prefix``."""
 
     def create_in(self, form: str, prefix: Prefix) -> Layout:
-        """As `create`, written in one of `forms`."""
+        """Return what `create` returns, written in one of `forms`."""
         return self.create(prefix)
 
 
@@ -125,10 +129,10 @@ class Layout(abc.ABC):
     dialect: Dialect
     prefix: Prefix
     copy_only: bool = False
-    """Whether the consolidated copy describes nodes that no key in the store implies: the hierarchy has no documents of its own."""
+    """True if the consolidated copy describes nodes that no key in the store implies: the hierarchy has no documents of its own."""
 
     def in_form(self, form: str) -> Layout:
-        """The layout that writes new arrays as one with this `ArrayNode.form` is written."""
+        """Return the layout that writes new arrays in the form `ArrayNode.form`."""
         return self
 
     @property
@@ -138,53 +142,55 @@ class Layout(abc.ABC):
 
     @property
     def own_names(self) -> frozenset[str]:
-        """Names directly below `prefix` under which the hierarchy keeps documents and chunks, and where no other nodes are."""
+        """Names directly below `prefix` that hold the documents and chunks of the hierarchy, and no other nodes."""
         return frozenset()
 
     def holds(self, path: NodePath) -> bool:
-        """Whether nodes of this hierarchy can be at ``path``."""
+        """Return True if nodes of this hierarchy can be at ``path``."""
         return True
 
     def require_writable(self) -> None:
-        """Raise `StoreReadOnly` where nodes of the dialect are only read."""
+        """Raise `StoreReadOnly` if the dialect is read-only."""
         if not self.dialect.writable:
-            raise StoreReadOnly(f"hierarchies of {self.dialect.name} are only read", key=self.prefix)
+            raise StoreReadOnly(f"hierarchies of {self.dialect.name} are read-only", key=self.prefix)
 
     def check(self) -> None:
-        """Raise `MetadataError` or `MetadataUnsupported` where the entry point forbids to read anything of the hierarchy."""
+        """Raise `MetadataError` or `MetadataUnsupported` if the entry point makes the whole hierarchy unreadable."""
 
     @abc.abstractmethod
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
-        """Keys that may hold the documents of the node at ``path``, all of which `parse` wants to see."""
+        """Return the keys that may hold documents of the node at ``path``; `parse` requires all of them."""
 
     def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
-        """Those of `document_keys` of which one has a value where there is a node: the others are asked for when one of these has."""
+        """Return those of `document_keys` of which any node has at least one: the others are requested only if one of these exists."""
         return self.document_keys(path)
 
     def group_keys(self, path: NodePath) -> tuple[Key, ...]:
-        """Those of `document_keys` that make a group of the node where no array's document is at the same path; none where one document
-        says what a node is."""
+        """Return those of `document_keys` that denote a group, unless an array document is at the same path.
+
+        Empty if a single document states the kind of the node.
+        """
         return ()
 
     @abc.abstractmethod
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
-        """The node that ``documents`` (those found under `document_keys`) describe; None when they describe none.
+        """Return the node that ``documents`` (those found under `document_keys`) describe; None if they describe none.
 
-        Raises `MetadataError` for documents that are bad and `MetadataUnsupported` for what zarrfs cannot do; the caller shows such a
-        node as unsupported and its neighbours as they are. A node known only from a consolidated copy is parsed from that copy when
+        Raises `MetadataError` for bad documents and `MetadataUnsupported` for unsupported ones; the caller shows such a node as
+        unsupported, without effect on its neighbours. A node that only a consolidated copy describes is parsed from that copy if
         ``documents`` is empty.
         """
 
     @abc.abstractmethod
     def listing_prefix(self, path: NodePath) -> Prefix:
-        """The prefix whose listing tells the children of the group at ``path``."""
+        """Return the prefix whose listing contains the children of the group at ``path``."""
 
     def listing_prefixes(self, path: NodePath) -> tuple[Prefix, ...]:
-        """Every prefix whose listing tells children, `listing_prefix` first: several where documents may lie in several places."""
+        """Return all prefixes whose listings contain children, `listing_prefix` first: several if documents may be in several places."""
         return (self.listing_prefix(path),)
 
     def node_of_prefix(self, prefix: Prefix) -> NodePath | None:
-        """The group that has ``prefix`` among its `listing_prefixes`; None where there is none. For invalidation."""
+        """Return the group that has ``prefix`` among its `listing_prefixes`; None if there is none. For invalidation."""
         try:
             return NodePath("/" + prefix[len(self.prefix) : -1]) if prefix.startswith(self.prefix) else None
         except NameInvalid:
@@ -192,68 +198,76 @@ class Layout(abc.ABC):
 
     @abc.abstractmethod
     def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
-        """Names of what may be children of the group at ``path``, from the names of keys and prefixes under one of `listing_prefixes`.
+        """Return possible names of children of the group at ``path``, from the names of keys and prefixes in one listing.
 
-        A name is one where `parse` of the child may give a node, or where only its own children would: an implicit group.
+        A name is possible if `parse` of the child may return a node, or if only its own children would: an implicit group.
         """
 
     def consolidated_names(self, path: NodePath) -> set[str] | None:
-        """Names of the children of ``path`` that a consolidated copy knows; None when there is no copy. For stores that cannot list,
-        and for nodes that have no documents of their own."""
+        """Return the names of the children of ``path`` in a consolidated copy; None if there is no copy.
+
+        For stores that cannot list, and for nodes without documents of their own.
+        """
         return None
 
     def copied(self, path: NodePath) -> object:
-        """What a consolidated copy says of the node at ``path``, None where there is no copy; of one ``repr`` while it says the same."""
+        """Return the copy's content for the node at ``path``, with equal ``repr`` for equal content; None if there is no copy."""
         return None
 
     def without_copy(self) -> Layout:
-        """The layout without its consolidated copy: equal to another by which the documents of nodes say the same."""
+        """Return the layout without its consolidated copy: equal for all layouts that parse documents of nodes alike."""
         return self
 
     @abc.abstractmethod
     def chunk_prefix(self, path: NodePath) -> Prefix:
-        """What precedes the encoded chunk coordinates in the keys of the array at ``path``."""
+        """Return the prefix of the encoded chunk coordinates in the keys of the array at ``path``."""
 
     def scalar_names(self, node: ArrayNode) -> tuple[str, ...]:
-        """What the only chunk of the 0-dimensional array ``node`` may be called, where software disagrees and no document tells: the
-        one that is stored counts, the first where none is."""
+        """Return the possible names of the only chunk of the 0-dimensional array ``node``, where software differs.
+
+        The name that is stored applies, else the first.
+        """
         return (node.metadata.chunk_key_encoding.scalar,)
 
     @abc.abstractmethod
     def node_of_document(self, key: Key) -> NodePath | None:
-        """The node whose documents ``key`` belongs to (the root for a consolidated copy); None when it is no document. For
-        invalidation."""
+        """Return the node that the document ``key`` belongs to (the root for a consolidated copy); None if it is no document.
+
+        For invalidation.
+        """
 
     @abc.abstractmethod
     def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
-        """New documents for a node (at ``node.path`` of this layout), without those of its parents.
+        """Return new documents for a node (at ``node.path`` of this layout), without those of its parents.
 
-        The order is the order in which they are to be set: what makes the node appear comes last. Raises `NotRepresentable`.
+        They are to be set in this order: the document that makes the node appear comes last. Raises `NotRepresentable`.
         """
 
     def kept_prefixes(self, node: GroupNode | ArrayNode) -> tuple[Prefix, ...]:
-        """Prefixes that a new node has even while nothing is in them, where a store can hold such."""
+        """Return the prefixes that a new node has even while they are empty, on stores that can hold such."""
         return () if self.dialect.has_groups or isinstance(node, ArrayNode) else (self.listing_prefix(node.path),)
 
     def entry_documents(self) -> dict[Key, bytes]:
-        """Documents that the hierarchy has beside those of its nodes, as they are when it is made. They are set before the first node."""
+        """Return the initial documents of a hierarchy besides those of its nodes. They are set before the first node."""
         return {}
 
     @abc.abstractmethod
     def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
-        """Ancestors of ``path`` that must be explicit groups before a node may be created there, the root first."""
+        """Return the ancestors of ``path``, root first, that must be explicit groups before a node may be created there."""
 
     @abc.abstractmethod
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
-        """Keys of consolidated copies that a change of the node at ``path`` must be written to as well."""
+        """Return the keys of all consolidated copies that a change of the node at ``path`` must update."""
 
     def copy_key(self, path: NodePath) -> Key | None:
-        """The key of the consolidated copy in the group at ``path``; None where the layout has none there, or keeps it in the group's own
-        document (`GroupNode.has_copy`)."""
+        """Return the key of the consolidated copy of the group at ``path``.
+
+        None if the layout has none there, or keeps it in the group's own document (`GroupNode.has_copy`).
+        """
         return None
 
     def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
-        """An empty consolidated copy in the group at ``path``, for `copies_with`; nothing where the layout can have none there.
+        """Return an empty consolidated copy for the group at ``path``, for `copies_with`; empty if the layout can have none there.
 
         ``documents``: those found under `document_keys`.
         """
@@ -261,48 +275,47 @@ class Layout(abc.ABC):
 
     @abc.abstractmethod
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
-        """The documents that ``edit`` changes, patched: what it does not name (unknown members, extensions, hidden filters) stays.
+        """Return the documents changed by ``edit``, patched: other content (unknown members, extensions, hidden filters) stays.
 
         ``documents``: those found under `document_keys` and `consolidated_keys`. Raises `MetadataError`.
         """
 
     @abc.abstractmethod
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
-        """The consolidated copies that there are, with the nodes at ``paths`` as their own documents have them: new members for new
-        nodes, and none for documents that a node has no longer.
+        """Return the existing consolidated copies, updated from the nodes' own documents at ``paths``.
 
-        ``documents``: those found under `document_keys` and `consolidated_keys` of each path. A copy that cannot be read stays as it is.
+        New nodes get members, and documents that a node no longer has lose theirs. ``documents``: those found under `document_keys` and
+        `consolidated_keys` of each path. An unreadable copy stays as it is.
         """
 
     def unsharded(self, key: Key, document: bytes) -> bytes:
-        """``document``, the value of ``key``, as it would be if no chunk lay in a shard: that of an array, and copies of such in it.
+        """Return ``document``, the value of ``key``, rewritten for unsharded chunks: that of an array, and copies of such in it.
 
-        What says nothing of shards, and what cannot be read, stays as it is.
+        Documents without shards, and unreadable ones, stay as they are.
         """
         return document
 
     def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
-        """``document`` with the shards of ``stored``: `unsharded` of it is ``document`` again.
+        """Return ``document`` with the shards of ``stored``: `unsharded` of the result is ``document`` again.
 
-        Raises `NotRepresentable` where there is no such: it says other chunks or codecs than ``stored``.
+        Raises `NotRepresentable` if there is no such document: it has other chunks or codecs than ``stored``.
         """
         return document
 
     @abc.abstractmethod
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
-        """The consolidated copies (those found under `consolidated_keys`) that know the node at ``path``, or one below it, without
-        these."""
+        """Return the consolidated copies (those found under `consolidated_keys`) that have nodes at or below ``path``, without these."""
 
     @abc.abstractmethod
     def check_name(self, name: str) -> None:
-        """Raise `NameInvalid` when a new node must not have this name (the dialect's text, "Node names")."""
+        """Raise `NameInvalid` if a new node must not have this name (the specification, "Node names")."""
 
 
 def check_plugin(offered: object) -> None:
-    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    """Raise TypeError for an object that is not a usable plug-in of this package: another distribution may offer anything."""
     if not isinstance(offered, Dialect):
         raise TypeError(f"a {type(offered).__name__} is no Dialect")
     if not isinstance(getattr(offered, "name", None), str) or not isinstance(offered.priority, int):
-        raise TypeError("its name has to be a string, and its priority an integer")
+        raise TypeError("name must be a string, and priority an integer")
     if not isinstance(offered.choices, Mapping):
-        raise TypeError("its choices have to be a mapping")
+        raise TypeError("choices must be a mapping")

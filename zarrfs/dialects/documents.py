@@ -1,15 +1,15 @@
-"""JSON documents that are not trusted: read with limits, and patched without touching what is not meant.
+"""Untrusted JSON documents: reads with limits, and patches that leave all other bytes untouched.
 
-Source: RFC 8259, with the two liberties that real stores need and the limits that hostile ones do.
+Source: RFC 8259, with the deviations required by real stores and the limits required by malicious ones.
 
 * The bare tokens NaN, Infinity and -Infinity are floats: zarr-python writes them in fill values (v0 to v2) and attributes. Views refuse
   attributes that add one (`check_bare_tokens`).
-* A number that no float can hold (``1e999``) is legal, and keeps its text (`json_text.Overflowing`).
-* A lone surrogate (``"\\udcff"``, written for file names that are no UTF-8) is kept in strings; who makes a *name* of one checks it.
-* Two members of one name are refused. Parsers differ in which of the two they take, so another program may see another array.
+* A number beyond the range of a float (``1e999``) is legal, and keeps its text (`json_text.Overflowing`).
+* A lone surrogate (``"\\udcff"``, written for file names that are not UTF-8) is kept in strings; users of a *name* check it.
+* Duplicate members are refused. Parsers differ in which one they take, so another program may see another array.
 * A byte order mark is refused, as zarr-python does (RFC 8259 section 8.1: MUST NOT be added).
-* An integer of more than 4300 digits is refused (Python's own limit), and so is any nesting beyond `json_text.MAX_DEPTH`.
-* Of large documents some members stay `Unparsed` (`zarrfs.dialects.json_text`).
+* An integer of more than 4300 digits is refused (Python's own limit), and so is nesting beyond `json_text.MAX_DEPTH`.
+* In large documents some members stay `Unparsed` (`zarrfs.dialects.json_text`).
 
 Every failure is a `MetadataError` that names the key.
 """
@@ -29,44 +29,44 @@ from zarrfs.dialects.json_text import JsonText, Overflowing, text_of
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.unparsed import Unparsed
 
-# The lowest limit of the NumPy versions that zarrfs runs on.
+# The lowest limit of the supported NumPy versions.
 MAX_NDIM = 32
 MAX_INTEGER = 2**63 - 1
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|NaN|-?Infinity', re.DOTALL)
-# No document holds it: who writes them cannot guess it.
+# Cannot occur in a document: it is random for each process.
 _PLACEHOLDER = uuid.uuid4().hex
 
 ATTRIBUTES: frozenset[tuple[str, ...]] = frozenset({("attributes",)})
 """For `parse_object`: the members of a document's member "attributes" may stay unparsed."""
 MEMBERS: frozenset[tuple[str, ...]] = frozenset({()})
-"""For `parse_object`: the members of the document may stay unparsed: it is all attributes."""
+"""For `parse_object`: the members of the document may stay unparsed, as all are attributes."""
 
 
 def parse_object(key: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> dict[str, Any]:
-    """The JSON object in ``data``, the value of ``key``. Raises `MetadataError` for anything else.
+    """Return the JSON object in ``data``, the value of ``key``. Raises `MetadataError` for anything else.
 
-    ``loose``: paths (names from the outermost object inwards) of objects whose members the caller does not look into: those of a large
-    document may be `Unparsed`.
+    ``loose``: paths (names from the outermost object inwards) of objects whose members the caller does not use: in a large document
+    these may be `Unparsed`.
     """
     return _parse(key, data, loose)[1]
 
 
 def parsed(key: str, value: dict[str, Any] | Unparsed, loose: Collection[tuple[str, ...]] = ()) -> dict[str, Any]:
-    """The object that is a member ``value`` of a document, which may be `Unparsed`; else as `parse_object`."""
+    """Return the object ``value``, a member of a document, parsed as by `parse_object` if it is `Unparsed`."""
     return parse_object(key, value.data, loose) if isinstance(value, Unparsed) else value
 
 
 def is_object(value: Any) -> bool:
-    """Whether ``value``, which may be `Unparsed`, is an object."""
+    """Return True if ``value``, which may be `Unparsed`, is an object."""
     return value.is_object if isinstance(value, Unparsed) else isinstance(value, dict)
 
 
 def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False, compact: bool = False) -> bytes:
-    """``value`` as JSON in ASCII, as zarr-python writes it (version 2: indent 4, sorted; version 3: indent 2). `Unparsed` members keep
-    their text, whatever it is indented by.
+    """Return ``value`` as JSON in ASCII, as zarr-python writes it (version 2: indent 4, sorted; version 3: indent 2).
 
-    Infinite and undefined floats become the bare tokens that `parse_object` takes; what it gave is therefore always writable.
+    `Unparsed` members keep their text and its indentation. Infinite and undefined floats become the bare tokens that `parse_object`
+    accepts; its results are therefore always writable.
     """
     kept: list[bytes] = []
 
@@ -79,7 +79,7 @@ def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False
     separators = (",", ":") if compact else (",", ": ") if indent is not None else None
     text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
     if b"Infinity" in text:
-        # Numbers too large for a float may be among them, and keep their text.
+        # Numbers beyond the range of a float may be among them, and keep their text.
         kept.clear()
         value = _with_text(value)
         text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
@@ -90,11 +90,12 @@ def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False
 
 
 def patched(key: str, data: bytes, path: Sequence[str], value: Any) -> bytes:
-    """``data`` with the member at ``path`` (names from the outermost object inwards) set to ``value``.
+    """Return ``data`` with the member at ``path`` (names from the outermost object inwards) set to ``value``.
 
-    Every other byte stays: order and spelling of members, the digits of numbers, white space. A member that is not there is added at
-    the end of its object; that object itself must be there. The new value is indented as the document is.
-    Raises `MetadataError` when ``data`` is no JSON object, or something on the way to the member is none.
+    Every other byte stays: order and spelling of members, digits of numbers, white space. A missing member is added at the end of its
+    object, which must exist. The new value is indented as the document is.
+
+    Raises `MetadataError` if ``data`` is not a JSON object, or a value on the path is not an object.
     """
     document, _ = _parse(key, data, MEMBERS)
     text = document.text
@@ -116,13 +117,13 @@ def patched(key: str, data: bytes, path: Sequence[str], value: Any) -> bytes:
             return (text[:last] + comma + line + member + close + text[last:]).encode()
         else:
             raise MetadataError(f"{key}: {'/'.join(path[: depth + 1])} is missing", key=key)
-    raise ValueError("the path to a member has at least one name")
+    raise ValueError("path of a member must not be empty")
 
 
 def merged(key: str, data: bytes, path: Sequence[str], changes: Mapping[str, Any], gone: Collection[str] = ()) -> bytes:
-    """``data`` with members of the object at ``path`` set to what ``changes`` says, and those named in ``gone`` taken out.
+    """Return ``data`` with members of the object at ``path`` set to ``changes``, and the members ``gone`` removed.
 
-    As `patched`, which it is to many members of one object in one pass: the others keep every byte, and new ones come last.
+    A `patched` of many members of one object in one pass: the others keep every byte, and new ones come last.
     """
     document, _ = _parse(key, data, MEMBERS)
     text = document.text
@@ -148,19 +149,19 @@ def merged(key: str, data: bytes, path: Sequence[str], changes: Mapping[str, Any
 
 
 def check_bare_tokens(before: Any, after: Any, name: str = "") -> None:
-    """Raise `MetadataError` where attributes ``after`` have a NaN or an infinity that ``before`` does not have in the same place.
+    """Raise `MetadataError` if attributes ``after`` have a NaN or infinity that ``before`` does not have at the same position.
 
-    JSON has no such numbers, and most programs fail on a document that does. What a store holds already stays.
+    JSON has no such numbers, and most programs fail on them. Those already stored are accepted.
     """
     if isinstance(after, Overflowing):
         return
     if isinstance(after, float) and not math.isfinite(after):
         token = dump(after).decode()
         if not isinstance(before, float) or dump(before).decode() != token:
-            raise MetadataError(f"attribute {shortened(name)}: {token} is not JSON: write it as a string, or null")
+            raise MetadataError(f"attribute {shortened(name)}: {token} is not JSON: use a string, or null")
     elif isinstance(after, Unparsed) or isinstance(before, Unparsed):
         if after != before and (added := _bare_tokens(after)) and added != _bare_tokens(before):
-            raise MetadataError(f"attribute {shortened(name)}: {added[0]} is not JSON: write it as a string, or null")
+            raise MetadataError(f"attribute {shortened(name)}: {added[0]} is not JSON: use a string, or null")
     elif isinstance(after, dict):
         for key, value in after.items():
             check_bare_tokens(before.get(key) if isinstance(before, dict) else None, value, f"{name}/{key}" if name else key)
@@ -171,7 +172,7 @@ def check_bare_tokens(before: Any, after: Any, name: str = "") -> None:
 
 @contextmanager
 def naming(key: str) -> Iterator[None]:
-    """Puts ``key`` into every `MetadataError` of the block that names none: those of the helpers below, of `model` and of `codecs`."""
+    """Add ``key`` to every `MetadataError` of the body that has none: from the helpers below, from `model` and from `codecs`."""
     try:
         yield
     except MetadataError as error:
@@ -181,7 +182,7 @@ def naming(key: str) -> Iterator[None]:
 
 
 def member(document: Mapping[str, Any], name: str) -> Any:
-    """The member ``name``, which must be there."""
+    """Return the member ``name``. Raises `MetadataError` if it is missing."""
     try:
         return document[name]
     except KeyError:
@@ -189,49 +190,49 @@ def member(document: Mapping[str, Any], name: str) -> Any:
 
 
 def integer(value: Any, name: str) -> int:
-    """``value`` as a Python integer from 0 to 2^63-1; no boolean, no float. ``name`` is for the message, here and below."""
+    """Return ``value``, a Python integer from 0 to 2^63-1; no boolean, no float. ``name`` is for the message, here and below."""
     if type(value) is not int or not 0 <= value <= MAX_INTEGER:
-        raise MetadataError(f"{name} is an integer from 0 to 2^63-1, not {shortened(value)}")
+        raise MetadataError(f"{name} must be an integer from 0 to 2^63-1, not {shortened(value)}")
     return value
 
 
 def integers(value: Any, name: str) -> tuple[int, ...]:
-    """``value``, a list of integers from 0 to 2^63-1, as a tuple."""
+    """Return ``value``, a list of integers from 0 to 2^63-1, as a tuple."""
     if not isinstance(value, list):
-        raise MetadataError(f"{name} is a list of integers, not {shortened(value)}")
+        raise MetadataError(f"{name} must be a list of integers, not {shortened(value)}")
     return tuple(integer(each, f"each number in {name}") for each in value)
 
 
 def shape(value: Any, name: str) -> tuple[int, ...]:
-    """`integers`, one for each dimension of an array. Raises `MetadataUnsupported` for more dimensions than NumPy has."""
+    """Return `integers`, one for each dimension. Raises `MetadataUnsupported` for more dimensions than NumPy supports."""
     if isinstance(value, list) and len(value) > MAX_NDIM:
-        raise MetadataUnsupported(f"{name} has {len(value)} dimensions; zarrfs reads up to {MAX_NDIM}")
+        raise MetadataUnsupported(f"{name} has {len(value)} dimensions, above the limit of {MAX_NDIM}")
     return integers(value, name)
 
 
 def string(value: Any, name: str) -> str:
-    """``value``, a string."""
+    """Return ``value``, a string."""
     if not isinstance(value, str):
-        raise MetadataError(f"{name} is a string, not {shortened(value)}")
+        raise MetadataError(f"{name} must be a string, not {shortened(value)}")
     return value
 
 
 def array(value: Any, name: str) -> list[Any]:
-    """``value``, a JSON array."""
+    """Return ``value``, a JSON array."""
     if not isinstance(value, list):
-        raise MetadataError(f"{name} is a list, not {shortened(value)}")
+        raise MetadataError(f"{name} must be a list, not {shortened(value)}")
     return value
 
 
 def mapping(value: Any, name: str) -> dict[str, Any]:
-    """``value``, a JSON object."""
+    """Return ``value``, a JSON object."""
     if not isinstance(value, dict):
-        raise MetadataError(f"{name} is an object, not {shortened(value)}")
+        raise MetadataError(f"{name} must be an object, not {shortened(value)}")
     return value
 
 
 def shortened(value: Any) -> str:
-    """``value`` for an error message: never long, however large a hostile value is."""
+    """Return ``value`` for an error message, of limited length for any value."""
     if isinstance(value, int) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, dict | list) and len(value) > 20:
@@ -274,13 +275,13 @@ def _kind(value: Any) -> str:
 
 
 def _members(document: JsonText, at: int) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where the value of each member of the object at ``at`` begins and ends, and where a further member would be added."""
+    """Return begin and end of the value of each member of the object at ``at``, and the position for a further member."""
     found = {name: (start, stop) for name, start, stop in document.members(at)}
     return found, next(reversed(found.values()))[1] if found else at + 1
 
 
 def _indent_of(text: str) -> str:
-    """What the document puts before its first member; empty when it is written on one line."""
+    """Return the indentation of the document's first member; empty if it is written on one line."""
     found = re.match(r"\s*\{\r?\n([ \t]*)\S", text)
     return found[1] if found else ""
 

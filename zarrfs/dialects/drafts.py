@@ -1,8 +1,8 @@
-"""What the drafts of Zarr v3 (2019 and 2022) share: their URIs, their extensions, their codecs, and where documents and chunks lie.
+"""Common part of the drafts of Zarr v3 (2019 and 2022): URIs, extensions, codecs, and the keys of documents and chunks.
 
 Sources: Zarr core protocol version 3.0, editor's draft of 19 June 2019; Zarr v3 core draft of 2022; and stores of zarrita and
-zarr-python. Both drafts name codecs and extensions by URIs, which occur in more forms than the texts have: with ``http`` and ``https``,
-with a version and without, ``codec`` and ``codecs``. What counts is the name in the path.
+zarr-python. Both drafts name codecs and extensions by URIs, which occur in more forms than the specifications have: with ``http`` and
+``https``, with and without a version, ``codec`` and ``codecs``. The name in the path is decisive.
 
     https://purl.org/zarr/spec/protocol/core/3.0      http://purl.org/zarr/spec/codec/gzip      .../spec/codec/gzip/1.0
 """
@@ -31,14 +31,16 @@ _CODEC_KINDS = ("codec", "codecs")
 
 
 def protocol_version(uri: object) -> tuple[int, int] | None:
-    """The version (3, 0) in the URI of a core protocol; None for anything else."""
+    """Return the version (3, 0) in the URI of a core protocol; None for anything else."""
     match = _PROTOCOL.fullmatch(uri) if isinstance(uri, str) else None
     return (int(match[1]), int(match[2])) if match is not None else None
 
 
 def name_in_uri(uri: object, kinds: Iterable[str]) -> str | None:
-    """``gzip`` of ``https://purl.org/zarr/spec/codec/gzip/1.0`` where the part before the name is one of ``kinds``; None where ``uri``
-    is none of zarr-specs, or of something else: others may mean something else by the same name. So may another major version."""
+    """Return ``gzip`` of ``https://purl.org/zarr/spec/codec/gzip/1.0`` if the part before the name is one of ``kinds``.
+
+    None if ``uri`` is not of zarr-specs, or of another kind or major version: the same name may then have another meaning.
+    """
     match = _SPECIFICATION.fullmatch(uri) if isinstance(uri, str) else None
     if match is None or int(match[3] or 1) != 1:
         return None
@@ -46,25 +48,25 @@ def name_in_uri(uri: object, kinds: Iterable[str]) -> str | None:
 
 
 def form_of_uri(uri: str) -> str | None:
-    """``uri``, that of a codec, with ``{}`` in place of the name; None where it is none of zarr-specs."""
+    """Return ``uri``, that of a codec, with ``{}`` in place of the name; None if it is not of zarr-specs."""
     match = _SPECIFICATION.fullmatch(uri)
     return f"{uri[: match.start(2)]}{{}}{uri[match.end(2) :]}" if match is not None else None
 
 
 def codec_from_json(value: Any, place: str) -> CodecSpec:
-    """The codec that ``{"codec": URI, "configuration": {...}}`` names. Raises `MetadataError`, `MetadataUnsupported`."""
+    """Return the codec of ``{"codec": URI, "configuration": {...}}``. Raises `MetadataError`, `MetadataUnsupported`."""
     said = documents.mapping(value, place)
     uri = documents.string(documents.member(said, "codec"), f"codec of {place}")
     configuration = said.get("configuration")
     name = name_in_uri(uri, _CODEC_KINDS)
     if name is None:
-        raise MetadataUnsupported(f"codec {documents.shortened(uri)} is not known")
+        raise MetadataUnsupported(f"codec {documents.shortened(uri)}: unknown")
     config = {} if configuration is None else documents.mapping(configuration, f"configuration of {place}")
     return lookup.from_numcodecs({**config, "id": name})
 
 
 def codec_to_json(spec: CodecSpec, uri: str) -> dict[str, Any]:
-    """``spec`` in these words; ``uri`` has ``{}`` in place of the name. Raises `NotRepresentable`."""
+    """Return ``spec`` in this form; ``uri`` has ``{}`` in place of the name. Raises `NotRepresentable`."""
     try:
         config = lookup.to_numcodecs(spec)
     except MetadataUnsupported as error:
@@ -73,9 +75,9 @@ def codec_to_json(spec: CodecSpec, uri: str) -> dict[str, Any]:
 
 
 def check_extensions(value: Any, place: str) -> tuple[str, ...]:
-    """Quirks: the extensions that ``value``, the member ``extensions`` of ``place``, lists and that are ignored as they allow.
+    """Return quirks for the extensions in ``value``, the member ``extensions`` of ``place``, that are ignored as they permit.
 
-    Raises `MetadataUnsupported` for one that must be understood: none is; `MetadataError` for one that does not say whether it must.
+    Raises `MetadataUnsupported` for one that must be understood, as none is; `MetadataError` for one without ``must_understand``.
     """
     ignored = []
     for each in documents.array(value, f"extensions of {place}"):
@@ -83,22 +85,24 @@ def check_extensions(value: Any, place: str) -> tuple[str, ...]:
         uri = documents.string(documents.member(said, "extension"), f"an extension of {place}")
         must = documents.member(said, "must_understand")
         if not isinstance(must, bool):
-            raise MetadataError(f"must_understand of {documents.shortened(uri)} is true or false, not {documents.shortened(must)}")
+            raise MetadataError(
+                f"must_understand of {documents.shortened(uri)} must be true or false, not {documents.shortened(must)}"
+            )
         if must:
-            raise MetadataUnsupported(f"extension {documents.shortened(uri)} of {place} must be understood, and is not known")
-        ignored.append(f"extension {documents.shortened(uri)} of {place} is not known, and ignored as it allows")
+            raise MetadataUnsupported(f"extension {documents.shortened(uri)} of {place} must be understood, and is unknown")
+        ignored.append(f"extension {documents.shortened(uri)} of {place} is unknown, and ignored as it permits")
     return tuple(ignored)
 
 
 def attributes_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of an array or a group: none where the member is missing, or null, as zarrita wrote it when nobody gave any."""
+    """Return the attributes of an array or a group: empty if the member is missing, or null, as zarrita wrote empty ones."""
     value = document.get("attributes")
     return {} if value is None else documents.mapping(value, "attributes")
 
 
 @dataclass(frozen=True, slots=True)
 class DraftKeys:
-    """Where a hierarchy at ``prefix`` has the documents and the chunks of its nodes.
+    """The keys of documents and chunks of nodes in a hierarchy at ``prefix``.
 
     A document of the node ``/P`` is ``meta`` + ``/P`` + ``.array`` or ``.group`` + ``suffix``, that of the root is ``root`` + ``array``
     or ``group`` + ``suffix``, and chunks are below ``data`` + ``/P/``.
@@ -111,20 +115,20 @@ class DraftKeys:
     suffix: str = ""
 
     def document(self, path: NodePath, kind: str) -> Key:
-        """The key of the document of an ``array`` or a ``group``."""
+        """Return the key of the document of an ``array`` or a ``group``."""
         stem = self.root if path == ROOT else f"{self.meta}{path}."
         return Key(f"{self.prefix}{stem}{kind}{self.suffix}")
 
     def listing(self, path: NodePath) -> Prefix:
-        """Below which the documents of the children are."""
+        """Return the prefix of the documents of the children."""
         return Prefix(f"{self.prefix}{self.meta}/{path.prefix}")
 
     def chunks(self, path: NodePath) -> Prefix:
-        """Below which the chunks of an array are."""
+        """Return the prefix of the chunks of an array."""
         return Prefix(f"{self.prefix}{self.data}/{path.prefix}")
 
     def node_of_document(self, key: str) -> NodePath | None:
-        """The node to which a document belongs; None for keys that are none."""
+        """Return the node of a document; None for other keys."""
         if not key.startswith(self.prefix):
             return None
         inside = key[len(self.prefix) :]
@@ -137,14 +141,14 @@ class DraftKeys:
         return None
 
     def node_of_listing(self, prefix: str) -> NodePath | None:
-        """The group whose children's documents lie at ``prefix``; None where none do."""
+        """Return the group whose children's documents are at ``prefix``; None if there is none."""
         top = self.listing(ROOT)
         if not prefix.startswith(top):
             return None
         return ROOT if prefix == top else node_path("/" + prefix[len(top) : -1])
 
     def child_names(self, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
-        """Names of children, from the names that a listing gives: those of documents, and those of groups that only descendants imply."""
+        """Return the names of children in a listing: those of documents, and of groups that only descendants imply."""
         names = {name for name in prefixes if node_path(f"/{name}") is not None}
         for key in keys:
             for kind in ("array", "group"):
@@ -155,7 +159,7 @@ class DraftKeys:
 
 
 def node_path(text: str) -> NodePath | None:
-    """``text`` as a path, where it is one of a node that is not the root."""
+    """Return ``text`` as a path if it is one of a node other than the root; else None."""
     try:
         return NodePath(text) if text != "/" else None
     except NameInvalid:

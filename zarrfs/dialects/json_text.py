@@ -1,11 +1,11 @@
-"""The text of a JSON document that is not trusted: its limits, and where its values begin and end.
+"""The text of an untrusted JSON document: its limits, and the extents of its values.
 
-Source: RFC 8259, with the liberties and limits that `zarrfs.dialects.documents` states.
+Source: RFC 8259, with the deviations and limits listed in `zarrfs.dialects.documents`.
 
-A C parser holds the interpreter for as long as it parses, and its objects take up to fifty times the bytes of their text. So a document
-above `SMALL_NBYTES` is never parsed at once: it is cut along its members, and handed to the C parser in pieces of about that size. Large
-members that the reader of a document does not look into (attributes, copies of other documents) stay `Unparsed`. Between two pieces
-other threads run, whatever the document.
+A C parser holds the interpreter for as long as it parses, and its objects take up to fifty times the size of their text. A document above
+`SMALL_NBYTES` is therefore never parsed at once: it is cut along its members and passed to the C parser in pieces of about that size.
+Large members that the reader of a document does not use (attributes, copies of other documents) stay `Unparsed`. Other threads run
+between two pieces, for any document.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any, Self
 
 from zarrfs.model.unparsed import Unparsed
 
-# A consolidated copy of some ten thousand arrays.
+# Enough for a consolidated copy of some ten thousand arrays.
 MAX_NBYTES = 16 << 20
 MAX_DEPTH = 64
 MAX_VALUES = 2_000_000
-"""Values in one document: checking them all takes seconds, beside other work."""
+"""Limit of values in one document: checking them all takes seconds, beside other work."""
 SMALL_NBYTES = 64 << 10
-"""Text that the C parser takes within a millisecond or two."""
+"""Size of text that the C parser handles within a millisecond or two."""
 
-# Values in a large document that become objects: they take 10 MB.
+# Limit of values in a large document that become objects: they take 10 MB.
 _MAX_PARSED = 100_000
-# What says what an array is takes a few hundred; thousands of fields, or labels of categories, are far from this.
+# Array metadata takes a few hundred characters; thousands of fields, or category labels, are far below this.
 _MAX_PARSED_LENGTH = 1 << 20
-# A member of a large document that may stay unparsed is parsed up to so many characters: names of dimensions, units, scale factors.
+# A member of a large document that may stay unparsed is parsed up to this length: names of dimensions, units, scale factors.
 _SHORT = 4096
 
 _PIECE_NBYTES = 4 * SMALL_NBYTES
@@ -42,7 +42,7 @@ _STRUCTURE = re.compile(r'["\[\]{}]')
 
 
 class Overflowing(float):
-    """A number that is legal JSON and too large for a float, ``1e999``: an infinity that keeps its ``text``."""
+    """A legal JSON number beyond the range of a float, ``1e999``: an infinity that keeps its ``text``."""
 
     __slots__ = ("text",)
     text: str
@@ -54,13 +54,13 @@ class Overflowing(float):
 
 
 class LargeDocument(bytes):
-    """A document that is measured once, however many readers parse it. Kept by whoever holds the document, and no longer."""
+    """A document that is measured once for all its readers. The measurement lives as long as the document."""
 
     text: JsonText | None = None
 
 
 def text_of(data: bytes) -> JsonText:
-    """``data`` decoded and measured. Raises as `JsonText`."""
+    """Return ``data`` decoded and measured. Raises as `JsonText`."""
     if not isinstance(data, LargeDocument):
         return JsonText(data)
     if data.text is None:
@@ -69,19 +69,21 @@ def text_of(data: bytes) -> JsonText:
 
 
 class JsonText:
-    """A document of at most `MAX_NBYTES`, decoded and measured. Raises `ValueError` (of which `UnicodeDecodeError` and
-    `json.JSONDecodeError` are kinds) here and in every method, and says what is wrong but not where it lies in the store."""
+    """A document of at most `MAX_NBYTES`, decoded and measured.
+
+    Raises `ValueError` (including `UnicodeDecodeError` and `json.JSONDecodeError`), here and in every method, without the store key.
+    """
 
     def __init__(self, data: bytes) -> None:
         if len(data) > MAX_NBYTES:
-            raise ValueError(f"a document of {len(data)} bytes is larger than zarrfs reads ({MAX_NBYTES})")
+            raise ValueError(f"document of {len(data)} bytes exceeds the limit of {MAX_NBYTES} bytes")
         if data.startswith(codecs.BOM_UTF8):
-            raise ValueError("it begins with a byte order mark")
+            raise ValueError("begins with a byte order mark")
         self.text = bytes(data).decode("utf-8")
         self.is_small = len(self.text) <= SMALL_NBYTES
-        # Where containers of more than `SMALL_NBYTES` begin and end.
+        # Begin and end of containers above `SMALL_NBYTES`.
         self._large: dict[int, int] = {}
-        # Commas of theirs, about so far apart.
+        # Commas in them, about that far apart.
         self._cuts: dict[int, list[int]] = {}
         if not self.is_small or self.text.count("[") + self.text.count("{") > MAX_DEPTH:
             self._measure()
@@ -89,8 +91,8 @@ class JsonText:
         self._loose_values = self._loose_length = 0
 
     def whole(self, loose: Collection[tuple[str, ...]] = ()) -> Any:
-        """The value that is the document; see `load`."""
-        # What the reader before has parsed is no part of what this one does.
+        """Return the value of the whole document; see `load`."""
+        # Values parsed for an earlier reader do not count for this one.
         self._parsed = self._parsed_length = self._loose_values = self._loose_length = 0
         at = self.skip(0)
         value = self.load(at, loose)
@@ -100,13 +102,13 @@ class JsonText:
         return value
 
     def skip(self, at: int) -> int:
-        """The first offset from ``at`` on that is no white space."""
+        """Return the first offset from ``at`` that is not white space."""
         found = _SPACE.match(self.text, at)
         assert found is not None
         return found.end()
 
     def load(self, at: int, loose: Collection[tuple[str, ...]]) -> Any:
-        """The value at ``at``. ``loose`` names objects (by the names that lead to them) whose large members may stay `Unparsed`."""
+        """Return the value at ``at``. ``loose`` is the set of paths of objects whose large members may stay `Unparsed`."""
         if self.is_small or not loose or self.text[at : at + 1] != "{":
             return self._parse(at)
         loaded = {}
@@ -121,20 +123,22 @@ class JsonText:
         return loaded
 
     def end(self, at: int) -> int:
-        """Where the value at ``at`` ends, which is checked and not kept."""
+        """Return the end of the value at ``at``, after checking it without keeping it."""
         if at in self._large:
             self._check(at)
         return self._extent(at)
 
     def members(self, at: int, end_of: Callable[[int], int] | None = None) -> Iterator[tuple[str, int, int]]:
-        """Name, begin and end of the value of each member of the object at ``at``. ``end_of`` tells where a value ends; where it is not
-        given all of it is checked."""
+        """Yield name, begin and end of the value of each member of the object at ``at``.
+
+        ``end_of`` returns the end of a value; without it every value is checked.
+        """
         seen: set[str] = set()
         at = self.skip(at + 1)
         while seen or self.text[at : at + 1] != "}":
             name, start, stop = self._member(at, end_of)
             if name in seen:
-                raise ValueError(f"two members are called {_shortened(name)}")
+                raise ValueError(f"duplicate member {_shortened(name)}")
             seen.add(name)
             yield name, start, stop
             at = self.skip(stop)
@@ -143,7 +147,7 @@ class JsonText:
             at = self._after_comma(at)
 
     def _check(self, at: int) -> None:
-        """Check the large container at ``at``, in pieces that lie between commas of its own."""
+        """Check the large container at ``at``, in pieces between commas of its own."""
         opening, last, names = self.text[at], self._large[at] - 1, set[str]()
         begin = at + 1
         for cut in (*self._cuts.get(at, ()), last):
@@ -157,22 +161,24 @@ class JsonText:
                 raise json.JSONDecodeError("Expecting value", self.text, cut)
             if opening == "{":
                 if not names.isdisjoint(piece):
-                    raise ValueError(f"two members are called {_shortened(next(iter(names & piece.keys())))}")
+                    raise ValueError(f"duplicate member {_shortened(next(iter(names & piece.keys())))}")
                 names |= piece.keys()
             begin = cut + 1
 
     def _check_slowly(self, opening: str, at: int, stop: int, names: set[str]) -> int:
-        """Check what begins before ``stop``, one by one: where a large value is among it, or nothing but numbers. Gives where the rest
-        begins, which is behind the container where there is none."""
+        """Check values that begin before ``stop`` one by one, if they include a large one, or nothing but numbers.
+
+        Returns the begin of the rest, which is after the container if there is none.
+        """
         text = self.text
         while at <= stop:
             if opening == "{":
                 name, _, end = self._member(at)
                 if name in names:
-                    raise ValueError(f"two members are called {_shortened(name)}")
+                    raise ValueError(f"duplicate member {_shortened(name)}")
                 names.add(name)
             else:
-                # Numbers and the like, as many as come before the next bracket or string.
+                # Numbers, literals: as many as come before the next bracket or string.
                 limit = min(stop, at + SMALL_NBYTES)
                 structure = _STRUCTURE.search(text, at, limit)
                 comma = text.rfind(",", at, structure.start() if structure else limit)
@@ -217,7 +223,7 @@ class JsonText:
         if self.text[start] not in '[{"':
             return _DECODER.raw_decode(self.text, start)[0]
         values = _values(self.text, start, stop)
-        # Apart from what has to be parsed: that must not be refused because of what need not be.
+        # Counted apart from members that must be parsed, which must not be refused because of optional ones.
         if (
             stop - start <= _SHORT
             and self._loose_values + values <= _MAX_PARSED
@@ -232,13 +238,13 @@ class JsonText:
     def _count(self, start: int, stop: int) -> None:
         self._parsed_length += stop - start
         if self._parsed_length > _MAX_PARSED_LENGTH:
-            raise ValueError(f"more than {_MAX_PARSED_LENGTH} characters outside of attributes")
+            raise ValueError(f"more than {_MAX_PARSED_LENGTH} characters outside attributes")
         self._parsed += _values(self.text, start, stop)
         if self._parsed > _MAX_PARSED:
-            raise ValueError(f"more than {_MAX_PARSED} values outside of attributes")
+            raise ValueError(f"more than {_MAX_PARSED} values outside attributes")
 
     def _measure(self) -> None:
-        """Before anything is parsed: the parser recurses in C, where a small stack overflows before Python counts to its limit."""
+        """Find large containers and check depth and counts before any parse: the C parser recurses, and may overflow a small stack."""
         open_at: list[int] = []
         cut_at: list[int] = []
         values, last = 0, 0
@@ -251,7 +257,7 @@ class JsonText:
                     begin = open_at.pop()
                     cut_at.pop()
                     if token != _CLOSING[self.text[begin]]:
-                        # What is checked in pieces is closed by who cut it.
+                        # `_check` closes the pieces itself and would not notice.
                         raise json.JSONDecodeError(f"Expecting {_CLOSING[self.text[begin]]!r}", self.text, start)
                     if stop - begin > SMALL_NBYTES:
                         self._large[begin] = stop
@@ -277,8 +283,10 @@ class JsonText:
             raise json.JSONDecodeError("Unterminated array or object", self.text, open_at[-1])
 
     def _tokens(self) -> Iterator[tuple[int, int]]:
-        """Where brackets are, and where strings begin and end: a bracket in one opens nothing. An expression that matches a
-        whole string would hold the interpreter for a second."""
+        """Yield the extents of brackets, and of strings, since a bracket within one does not count.
+
+        A single expression for a whole string would hold the interpreter for a second.
+        """
         text, at = self.text, 0
         while at < len(text):
             found = _STRUCTURE.search(text, at, at + _PIECE_NBYTES)
@@ -304,13 +312,13 @@ class JsonText:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of an object. Raises `ValueError` where two have one name."""
+    """Return the members of an object. Raises `ValueError` for a duplicate name."""
     members = dict(pairs)
     if len(members) != len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise ValueError(f"two members are called {_shortened(name)}")
+                raise ValueError(f"duplicate member {_shortened(name)}")
             seen.add(name)
     return members
 

@@ -1,7 +1,7 @@
-"""The deviations of one document from its specification that are accepted.
+"""Accepted deviations of one document from its specification.
 
-A deviation that real software wrote is accepted by default and told in the node's ``quirks``. Where accepting it is a matter of
-judgement, the dialect declares a choice (`Dialect.choices`) with the values `USE` and `REFUSE`.
+A deviation found in real stores is accepted by default and listed in the node's ``quirks``. If accepting it is a matter of judgement, the
+dialect declares a choice (`Dialect.choices`) with the values `USE` and `REFUSE`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ USE_OR_REFUSE = (USE, REFUSE)
 
 
 class Quirks(list[str]):
-    """The deviations that were accepted, one text each. ``chosen``: the user's choices of ``dialect``, by name."""
+    """The accepted deviations, one text each. ``chosen``: the user's choices for ``dialect``, by name."""
 
     def __init__(self, dialect: str, chosen: Mapping[str, str]) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Quirks(list[str]):
         self._chosen = chosen
 
     def accept(self, choice: str, text: str) -> None:
-        """Add the deviation ``text``. Raises `MetadataError` where the user chose to refuse deviations of the kind ``choice``."""
+        """Add the deviation ``text``. Raises `MetadataError` if the user refuses deviations of the kind ``choice``."""
         if self._chosen.get(choice) == REFUSE:
             raise MetadataError(f"{text}: refused ({self._dialect}.{choice}={REFUSE})")
         self.append(text)

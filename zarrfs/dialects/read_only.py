@@ -1,4 +1,4 @@
-"""A layout of documents that are only read: for dialects that are not writable (`Dialect.writable`)."""
+"""A read-only layout: for dialects that are not writable (`Dialect.writable`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from zarrfs.model.metadata import ArrayNode, GroupNode
 
 
 class ReadOnlyLayout(Layout):
-    """What a layout has to say of writing, said once: nothing is written. Copies of documents are left as they are."""
+    """The writing half of a layout that writes nothing. Consolidated copies stay as they are."""
 
     def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
-        raise NotRepresentable(f"documents of {self.dialect.name} are only read")
+        raise NotRepresentable(f"documents of {self.dialect.name} are read-only")
 
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
-        raise MetadataError(f"documents of {self.dialect.name} are only read", key=path)
+        raise MetadataError(f"documents of {self.dialect.name} are read-only", key=path)
 
     def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
         return ()

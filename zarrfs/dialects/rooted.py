@@ -1,4 +1,4 @@
-"""A hierarchy whose root is not the store's: its layout, with paths as the store has them."""
+"""A hierarchy whose root is below that of the store: its layout, with paths relative to the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 
 
 class RootedLayout(Layout):
-    """``inner``, whose root node is at ``at``. Asked only for paths that it `holds`."""
+    """``inner``, with its root node at ``at``. Called only with paths that it `holds`."""
 
     def __init__(self, inner: Layout, at: NodePath) -> None:
         self.inner = inner

@@ -1,6 +1,7 @@
-"""The member ``shuffle`` of Blosc as text, in documents whose text has a number there.
+"""The member ``shuffle`` of Blosc as text, in documents that should have a number.
 
 Source: numcodecs ``blosc`` (0 none, 1 bytes, 2 bits); GDAL's creation option ``BLOSC_SHUFFLE``, which its Zarr driver stores as given:
+
 
     {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": "BIT", "blocksize": 0}
 """
@@ -26,7 +27,7 @@ _NUMBERS = {
 
 
 def with_shuffle(config: Any, quirks: Quirks) -> Any:
-    """The numcodecs configuration ``config``, with the number that the text of its ``shuffle`` stands for."""
+    """Return the numcodecs configuration ``config`` with ``shuffle`` as a number, if it is text."""
     shuffle = config.get("shuffle") if isinstance(config, dict) and config.get("id") == "blosc" else None
     if not isinstance(shuffle, str) or shuffle.lower() not in _NUMBERS:
         return config

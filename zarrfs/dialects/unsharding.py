@@ -1,7 +1,7 @@
-"""Documents of sharded arrays, as those of the same arrays without shards; and back.
+"""Conversion of documents of sharded arrays to those of the same arrays without shards, and back.
 
-Only the members that say how chunks are bundled become others; every other byte stays. Documents of others that lie in one (a
-consolidated copy) are changed in the same way.
+Only the members that describe the bundling of chunks change; every other byte stays. Documents of other nodes within one (a consolidated
+copy) are changed in the same way.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ Members = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Sharded:
-    """What the document of a sharded array says, and which members would be others without shards."""
+    """The document ``said`` of a sharded array, and the members ``plain`` that differ without shards."""
 
     said: Members
     plain: Members
 
     @property
     def bundled(self) -> Members:
-        """Those members as they are."""
+        """The members of ``plain`` with their present values."""
         return {name: self.said[name] for name in self.plain}
 
 
 @dataclass(frozen=True, slots=True)
 class Unsharding:
-    """How the documents of a dialect say shards.
+    """The representation of shards in the documents of a dialect.
 
-    ``word``: what is in each that does. ``copies``: where in a document those of others lie, by their names; ``loose``: what of it may
-    stay unparsed. ``plain`` returns the members of an array's document that would be others without shards; none where it has no
-    shards, or such as cannot be taken apart. It raises `MetadataError` for a document that is bad, or not that of an array.
+    ``word`` occurs in each document with shards. ``copies``: path, within a document, of the documents of other nodes by name; ``loose``:
+    members that may stay unparsed. ``plain`` returns the members of an array's document that differ without shards; empty if it has no
+    shards, or none that can be taken apart. It raises `MetadataError` for a bad document, or one of another kind of node.
     """
 
     word: bytes
@@ -66,11 +66,11 @@ class Unsharding:
         if again:
             made = merged(key, made, self.copies, again)
         if self.unsharded(key, made) != document:
-            raise NotRepresentable(f"{key}: chunks, codecs and shards cannot be changed where shards are not shown", key=key)
+            raise NotRepresentable(f"{key}: chunks, codecs and shards cannot be changed in a view without shards", key=key)
         return made
 
     def _sharded(self, key: Key, document: bytes) -> tuple[_Sharded | None, dict[str, _Sharded]]:
-        """The document itself, where it is that of a sharded array, and copies of such in it."""
+        """Return the document itself, if it is of a sharded array, and the copies of such in it."""
         if self.word not in document:
             return None, {}
         try:

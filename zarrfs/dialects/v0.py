@@ -1,19 +1,19 @@
 """The layout before Zarr 1.0: ``__zmeta__``, ``__zattr__`` and ``__zdata__/0.0.blosc`` in the folder of each array.
 
-Source: "zarr - Persistence" (the documentation of zarr 0.3 and 0.4), the one text there is. It has no version of its own; here it is v0.
+Source: "zarr - Persistence" (the documentation of zarr 0.3 and 0.4), the only specification. It has no version number; here it is v0.
 
     t2m/__zmeta__             {"chunks": [100], "clevel": 5, "cname": "lz4", "dtype": "<f4", "fill_value": NaN, ...}
     t2m/__zattr__             {"units": "K"}
-    t2m/__zdata__/0.blosc     a Blosc container; there is no other compressor, in C order alone
+    t2m/__zdata__/0.blosc     a Blosc container; the only compressor, in C order only
 
-What the software does beyond the text:
+Behaviour of the software beyond the specification:
 
 * ``fill_value`` may be null, and NaN and the infinities are bare tokens (`zarrfs.dialects.bare_fill`); ``dtype`` may be a list of fields.
-* ``__zattr__`` is there once an attribute was set. Locks (``__zattr__.lock``, ``__zdata__/0.blosc.lock``) may lie beside what they lock;
+* ``__zattr__`` exists once an attribute was set. Locks (``__zattr__.lock``, ``__zdata__/0.blosc.lock``) may be beside the locked key;
   they are neither nodes nor chunks.
-* zarr 0.3.0 pickled ``__zmeta__``. It is known by its first bytes, refused, and never unpickled.
+* zarr 0.3.0 pickled ``__zmeta__``. It is recognised by its first bytes, refused, and never unpickled.
 
-An array of no dimensions, which the software could not make, has its chunk under ``0.blosc``, as v2 would name it.
+The chunk of a 0-dimensional array, which the software could not create, is ``0.blosc``, as in v2.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class V0(Dialect):
     """The layout before Zarr 1.0."""
 
     name = "v0"
-    # After every other one: where documents of two layouts lie in one folder, the newer was written later.
+    # After all others: if documents of two layouts are in one folder, those of the newer were written later.
     priority = 300
     has_groups = False
     has_undefined_fill = True
@@ -72,13 +72,13 @@ class V0Layout(ArraysOnlyLayout):
         return self.listing_prefix(path).child(ZDATA)
 
     def kept_prefixes(self, node: GroupNode | ArrayNode) -> tuple[Prefix, ...]:
-        # The software lists it without asking whether it is there.
+        # The original software lists it without checking that it exists.
         return (self.chunk_prefix(node.path),) if isinstance(node, ArrayNode) else super().kept_prefixes(node)
 
     def read_array(self, key: Key, documents: Documents) -> dict[str, Any]:
         if documents[key].startswith(_PICKLES):
             raise MetadataUnsupported(
-                f"{key}: a pickle, as zarr 0.3.0 wrote it; unpickling would run code that the store brings along, and is refused",
+                f"{key}: pickle of zarr 0.3.0, refused: unpickling runs code from the store",
                 key=key,
             )
         return parse_object(key, documents[key])
@@ -86,7 +86,7 @@ class V0Layout(ArraysOnlyLayout):
     def parse_array(self, document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
         shuffle = member(document, "shuffle")
         if type(shuffle) is not int or shuffle not in _SHUFFLES:
-            raise MetadataError(f"shuffle is 0, 1 or 2, not {shortened(shuffle)}")
+            raise MetadataError(f"shuffle must be 0, 1 or 2, not {shortened(shuffle)}")
         blosc = {
             "id": "blosc",
             "cname": string(member(document, "cname"), "cname"),
@@ -98,15 +98,15 @@ class V0Layout(ArraysOnlyLayout):
     def format_array(self, metadata: ArrayMetadata) -> dict[str, Any]:
         common, reverse, compressors = format_common(metadata, self.dialect)
         if reverse:
-            raise NotRepresentable("v0 stores chunks in C order alone")
+            raise NotRepresentable("v0 has only C order")
         if len(compressors) != 1 or compressors[0]["id"] != "blosc":
-            raise NotRepresentable("v0 compresses chunks with blosc, and nothing else")
+            raise NotRepresentable("v0 has only blosc compression")
         if compressors[0]["blocksize"] != 0 or compressors[0]["shuffle"] not in _SHUFFLES:
-            raise NotRepresentable("v0 says of blosc its compressor, level and shuffle alone")
+            raise NotRepresentable("v0 can represent only compressor, level and shuffle of blosc")
         return common | {name: compressors[0][name] for name in ("cname", "clevel", "shuffle")}
 
     def _against(self, name: str) -> str | None:
-        return f"{name} is a part of an array" if name in (ZMETA, ZATTR, ZDATA) else super()._against(name)
+        return f"{name} is part of an array" if name in (ZMETA, ZATTR, ZDATA) else super()._against(name)
 
 
 PLUGIN = V0()

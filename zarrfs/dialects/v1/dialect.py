@@ -1,24 +1,24 @@
 """Zarr v1: ``meta``, ``attrs`` and chunks ``0.0`` in the folder of each array.
 
-Source: Zarr storage specification version 1; the sections are named where a rule is followed.
+Source: Zarr storage specification version 1; sections are named where a rule is followed.
 
     t2m/meta     {"chunks": [100], "compression": "blosc", "compression_opts": {"clevel": 5, ...}, "dtype": "<f4", "fill_value": null,
                   "order": "C", "shape": [365], "zarr_format": 1}
-    t2m/attrs    {"units": "K"}, and {} where there are none
+    t2m/attrs    {"units": "K"}; {} if there are none
     t2m/0        a chunk, compressed
 
-What the software (zarr 1.0 and 1.1) does otherwise:
+Deviations of the software (zarr 1.0 and 1.1):
 
-* **Order "F".** The text: 'column-major order, i.e., the first dimension varies fastest'. The software hands chunks to Blosc as they lie
-  in memory, column-major, but makes bytes of them in row-major order for every other compressor and for none, and reads them so. Archives
-  were written by it, so that is what we read; the choice ``order=text`` reads what the text says. Nothing in the store tells the two
-  apart, so each array that is concerned says so (in its ``quirks`` and in the log), and no array is *written* with another compressor
-  and order F: everybody reads C alike.
+* **Order "F".** The specification: 'column-major order, i.e., the first dimension varies fastest'. The software passes chunks to Blosc in
+  memory order, column-major, but converts them to bytes in row-major order for every other compressor and for none, and reads them so.
+  Archives were written by it, so we read that; the choice ``order=text`` reads what the specification requires. Nothing in the store
+  distinguishes the two: each affected array reports it (in its ``quirks`` and in the log), and no array is *written* with another
+  compressor and order F, as all readers agree on C.
 * NaN and the infinities are bare tokens (`zarrfs.dialects.bare_fill`).
-* ``compression`` may be null, which is "none" (`zarrfs.dialects.v1.compression`).
+* ``compression`` may be null, meaning "none" (`zarrfs.dialects.v1.compression`).
 
-``meta`` and ``attrs`` are names that anything may have: a ``meta`` that has nothing of an array's is none of ours, unless ``attrs`` lies
-beside it. An array of no dimensions, which the text does not name and the software could not store, has its chunk under ``0``.
+``meta`` and ``attrs`` are common names: a ``meta`` without members of an array is not of this dialect, unless ``attrs`` is beside it. The
+chunk of a 0-dimensional array, absent from the specification and impossible in the software, is ``0``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MARKS = frozenset({"shape", "chunks", "dtype"})
 
 @dataclass(frozen=True)
 class V1(Dialect):
-    """Zarr v1. ``order``: whose word counts for chunks in order F that Blosc did not compress."""
+    """Zarr v1. ``order``: interpretation of chunks in order F that Blosc did not compress."""
 
     name = "v1"
     priority = 200
@@ -85,7 +85,7 @@ class V1Layout(ArraysOnlyLayout):
     dialect: V1
 
     def describes_array(self, documents: Documents) -> bool:
-        """Whether ``documents`` hold those of an array at the root. Raises `MetadataError` when that cannot be read."""
+        """Return True if ``documents`` include those of an array at the root. Raises `MetadataError` if that is unreadable."""
         key, _ = self.document_keys(ROOT)
         return key in documents and self.read_array(key, documents) is not None
 
@@ -102,10 +102,10 @@ class V1Layout(ArraysOnlyLayout):
     def parse_array(self, document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
         version = member(document, "zarr_format")
         if type(version) is not int or version != 1:
-            raise MetadataError(f"zarr_format is {shortened(version)}, not 1")
+            raise MetadataError(f"zarr_format must be 1, not {shortened(version)}")
         order = member(document, "order")
         if order not in ("C", "F"):
-            raise MetadataError(f"order is 'C' or 'F', not {shortened(order)}")
+            raise MetadataError(f"order must be 'C' or 'F', not {shortened(order)}")
         compressors = parse_compression(document)
         is_doubtful = order == "F" and not _keeps_order(compressors)
         reverse = order == "F" and (not is_doubtful or self.dialect.order == _TEXT)
@@ -117,7 +117,7 @@ class V1Layout(ArraysOnlyLayout):
     def format_array(self, metadata: ArrayMetadata) -> dict[str, Any]:
         common, reverse, compressors = format_common(metadata, self.dialect)
         if reverse and not _keeps_order(compressors):
-            raise NotRepresentable("v1: chunks in order F are read alike by everybody only where blosc compressed them")
+            raise NotRepresentable("v1: readers agree on chunks in order F only if blosc compressed them")
         return common | format_compression(compressors) | {"order": "F" if reverse else "C", "zarr_format": 1}
 
     def _against(self, name: str) -> str | None:
@@ -125,16 +125,16 @@ class V1Layout(ArraysOnlyLayout):
 
 
 def _keeps_order(compressors: list[dict[str, Any]]) -> bool:
-    """Whether the software stores the chunks of order F in order F."""
+    """Return True if the software stores chunks of order F in order F."""
     return bool(compressors) and compressors[0]["id"] == "blosc"
 
 
 _ORDER_AS_SOFTWARE = (
-    "order is F and the compressor is not blosc: the chunks are read in C order, as zarr 1.x wrote them;"
-    " --dialect-choices v1.order=text reads them as the text says"
+    "order is F and the compressor is not blosc: chunks are read in C order, as zarr 1.x wrote them;"
+    " --dialect-choices v1.order=text reads them in F order, as specified"
 )
 _ORDER_AS_TEXT = (
-    "order is F and the compressor is not blosc: the chunks are read in F order, as the text says and as v1.order=text chooses;"
+    "order is F and the compressor is not blosc: chunks are read in F order, as specified and chosen by v1.order=text;"
     " zarr 1.x wrote them in C order"
 )
 

@@ -1,13 +1,12 @@
-"""The document ``.zarray``: between its JSON and `ArrayMetadata`.
+"""The document ``.zarray``: conversion between its JSON and `ArrayMetadata`.
 
-Source: v2 "Arrays" (Metadata, Chunks, Filters). The chain of codecs, in the final v3's words and in the order of encoding:
+Source: v2 "Arrays" (Metadata, Chunks, Filters). The chain of codecs, in the terms of the final v3 and in the order of encoding:
 
     transpose (order "F" of two or more dimensions) | bytes (the byte order of the dtype) | each filter | the compressor
 
-so filters work on the chunk's stored memory, as numcodecs does it. A filter or compressor that makes bytes of elements stands in place of
-``bytes``, with the filters before it on elements. Objects (dtype ``|O``) have their first filter in place of ``bytes``:
-`zarrfs.dialects.v2.objects`. A structured type with big-endian fields has no v3 form: there
-``bytes`` carries the v2 dtype itself, ``{"dtype": [["x", ">f4"], ...]}``.
+so filters work on the chunk's stored memory, as in numcodecs. A filter or compressor that is an array -> bytes codec replaces ``bytes``,
+with the filters before it on elements. For objects (dtype ``|O``) the first filter replaces ``bytes``: `zarrfs.dialects.v2.objects`. A
+structured type with big-endian fields has no v3 form: then ``bytes`` carries the v2 dtype itself, ``{"dtype": [["x", ">f4"], ...]}``.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.metadata import ArrayMetadata, check_chunk_nbytes
 
-# What v2 readers take as "the primary compressor"; every other codec goes into `filters`.
+# Codecs that v2 readers accept as "the primary compressor"; all others go into `filters`.
 _COMPRESSORS = frozenset({"blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "snappy"})
 _SEPARATORS = (".", "/")
-# Real chains have three or four; each costs a pass over the chunk.
+# Real chains have three or four; each codec costs a pass over the chunk.
 _MAX_CODECS = 32
 
 
@@ -48,11 +47,11 @@ def check_format(document: Mapping[str, Any], quirks: Quirks) -> None:
         quirks.accept("zarr_format", 'zarr_format is the string "2"')
         return
     if type(version) is not int or version != 2:
-        raise MetadataError(f"zarr_format is {documents.shortened(version)}, not 2")
+        raise MetadataError(f"zarr_format must be 2, not {documents.shortened(version)}")
 
 
 def parse_array(document: Mapping[str, Any], quirks: Quirks | None = None) -> ArrayMetadata:
-    """What a ``.zarray`` says; its unknown members are ignored, its deviations added to ``quirks``.
+    """Return the metadata in a ``.zarray``; unknown members are ignored, deviations added to ``quirks``.
 
     Raises `MetadataError`, `MetadataUnsupported`.
     """
@@ -79,12 +78,12 @@ def parse_array(document: Mapping[str, Any], quirks: Quirks | None = None) -> Ar
 
 
 def format_array(metadata: ArrayMetadata) -> dict[str, Any]:
-    """The ``.zarray`` that says ``metadata``, without its dimension names: v2 has none.
+    """Return the ``.zarray`` of ``metadata``, without its dimension names: v2 has none.
 
-    Raises `NotRepresentable` for other grids and chunk key encodings, for shards, for types that NumPy lacks and codecs that v2 lacks.
+    Raises `NotRepresentable` for other grids and chunk key encodings, shards, and types and codecs absent from NumPy or v2.
     """
     if not isinstance(metadata.chunk_grid, RegularGrid):
-        raise NotRepresentable("Zarr v2 has regular chunk grids alone")
+        raise NotRepresentable("Zarr v2 has only regular chunk grids")
     if metadata.shards:
         raise NotRepresentable("Zarr v2 has no shards")
     if metadata.chunk_key_encoding not in map(chunk_key.v2, _SEPARATORS):
@@ -107,7 +106,7 @@ def format_array(metadata: ArrayMetadata) -> dict[str, Any]:
 
 
 def fill_to_member(document: Mapping[str, Any], fill_value: bytes) -> Any:
-    """The member ``fill_value`` of the ``.zarray`` that ``document`` is. Raises `MetadataError`."""
+    """Return the member ``fill_value`` for the ``.zarray`` ``document``. Raises `MetadataError`."""
     data_type = parse_array(document).data_type
     if data_type.is_variable:
         return object_fill_to_json(data_type, fill_value)
@@ -115,17 +114,17 @@ def fill_to_member(document: Mapping[str, Any], fill_value: bytes) -> Any:
 
 
 def _filters(document: Mapping[str, Any], quirks: Quirks) -> list[Any]:
-    """The configurations of the filters and the compressor, in the order of encoding; an absent ``filters`` is null."""
+    """Return the configurations of the filters and the compressor, in the order of encoding; an absent ``filters`` is null."""
     filters = document.get("filters")
     if "filters" not in document:
         quirks.accept("missing", "filters is missing: none")
     compressor = documents.member(document, "compressor")
     configs = [*([] if filters is None else documents.array(filters, "filters")), *([] if compressor is None else [compressor])]
     if len(configs) > _MAX_CODECS:
-        raise MetadataUnsupported(f"a chain of {len(configs)} codecs is longer than zarrfs decodes ({_MAX_CODECS})")
+        raise MetadataUnsupported(f"chain of {len(configs)} codecs exceeds the limit of {_MAX_CODECS}")
     for config in configs:
         if isinstance(config, dict) and config.get("id") == "pickle":
-            raise MetadataUnsupported("filter 'pickle' is refused: unpickling runs code that the store brings along")
+            raise MetadataUnsupported("filter 'pickle' refused: unpickling runs code from the store")
     return [with_shuffle(config, quirks) for config in configs]
 
 
@@ -140,18 +139,18 @@ def _order(document: Mapping[str, Any], ndim: int) -> tuple[CodecSpec, ...]:
         case "C" | "F" as order:
             return order_codecs(order, ndim)
         case order:
-            raise MetadataError(f"order is 'C' or 'F', not {documents.shortened(order)}")
+            raise MetadataError(f"order must be 'C' or 'F', not {documents.shortened(order)}")
 
 
 def _separator(document: Mapping[str, Any]) -> str:
     separator = document.get("dimension_separator", ".")
     if separator not in _SEPARATORS:
-        raise MetadataError(f"dimension_separator is '.' or '/', not {documents.shortened(separator)}")
+        raise MetadataError(f"dimension_separator must be '.' or '/', not {documents.shortened(separator)}")
     return str(separator)
 
 
 def bytes_codec(stored: Stored) -> CodecSpec:
-    """The codec `bytes` that stores elements in the byte order, or orders, of ``stored``."""
+    """Return the codec `bytes` that stores elements in the byte order, or orders, of ``stored``."""
     orders = byte_orders(stored)
     if not orders:
         return CodecSpec("bytes")
@@ -161,20 +160,22 @@ def bytes_codec(stored: Stored) -> CodecSpec:
 
 
 def stored_codecs(stored: Stored, listed: Iterable[CodecSpec]) -> tuple[CodecSpec, ...]:
-    """The chain for the filters and the compressor of elements of a fixed size: `bytes`, and they behind it; or where one of them makes
-    bytes of elements itself, they alone. Raises `MetadataUnsupported` where that one meets elements in big-endian memory: what it
-    takes these for is its own affair."""
+    """Return the chain for the filters and the compressor of elements of a fixed size.
+
+    `bytes` precedes them, unless one of them is an array -> bytes codec itself. Raises `MetadataUnsupported` if such a codec follows
+    elements in big-endian memory, as its interpretation of these is undefined.
+    """
     codecs = tuple(listed)
     serializer = next((spec for spec in codecs if issubclass(lookup.class_of(spec), ArrayBytesCodec)), None)
     if serializer is None:
         return (bytes_codec(stored), *codecs)
     if ">" in byte_orders(stored):
-        raise MetadataUnsupported(f"codec {serializer.name!r} behind big-endian elements is not supported")
+        raise MetadataUnsupported(f"codec {serializer.name!r} after big-endian elements is not supported")
     return codecs
 
 
 def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[dict[str, Any]]]:
-    """``order``, the stored type, and the filters and compressor of a chain. Raises `NotRepresentable`."""
+    """Return ``order``, the stored type, and the filters and compressor of a chain. Raises `NotRepresentable`."""
     order, rest = split_order(codecs, ndim, "Zarr v2")
     stored = data_type.dtype if data_type.is_variable else stored_type(data_type, big_endian=False)
     if data_type.is_variable:
@@ -184,7 +185,7 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
     filters = []
     for spec in rest:
         if spec.name in ("transpose", "bytes"):
-            raise NotRepresentable(f"Zarr v2 has no place for codec {spec.name!r} there")
+            raise NotRepresentable(f"Zarr v2 cannot represent codec {spec.name!r} at this place of the chain")
         try:
             filters.append(lookup.to_numcodecs(spec))
         except MetadataUnsupported as error:
@@ -193,10 +194,13 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
 
 
 def stored_by(spec: CodecSpec, data_type: DataType) -> Stored:
-    """The stored type of ``data_type`` where ``spec`` is the codec `bytes`: the inverse of `bytes_codec`. Raises `NotRepresentable`."""
+    """Return the stored type of ``data_type`` if ``spec`` is the codec `bytes`: the inverse of `bytes_codec`.
+
+    Raises `NotRepresentable`.
+    """
     if "dtype" not in spec.configuration:
         return stored_type(data_type, big_endian=spec.configuration.get("endian") == "big")
     stored = dtype_from_json(spec.configuration["dtype"])
     if stored.newbyteorder("<") != data_type.dtype:
-        raise NotRepresentable(f"codec 'bytes' stores {np.dtype(stored)}, which is not the type of the array")
+        raise NotRepresentable(f"codec 'bytes' stores {np.dtype(stored)}, which differs from the type of the array")
     return stored

@@ -1,11 +1,11 @@
 """The consolidated copy ``.zmetadata``: every document of a hierarchy under one key, for stores that cannot list.
 
-The v2 text does not know it; zarr-python 2 (`zarr.consolidate_metadata`), GDAL and netCDF-C write it at the root of the hierarchy,
+It is not in the v2 specification; zarr-python 2 (`zarr.consolidate_metadata`), GDAL and netCDF-C write it at the root of the hierarchy,
 zarr-python 3 in any group:
 
     {"zarr_consolidated_format": 1, "metadata": {".zgroup": {"zarr_format": 2}, "a/.zarray": {...}, "a/.zattrs": {...}}}
 
-It is a copy: a node's own documents win, and a copy that cannot be read hides nothing.
+It is a copy: a node's own documents take precedence, and an unreadable copy hides nothing.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class ConsolidatedCopy:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> ConsolidatedCopy:
-        """The copy in ``data``, the value of ``key``. Raises `MetadataError`; a bad member is left out."""
+        """Return the copy in ``data``, the value of ``key``. Raises `MetadataError`; a bad member is omitted."""
         with documents.naming(key):
             document = documents.parse_object(key, data, _LOOSE)
             version = document.get("zarr_consolidated_format")
             if version != 1:
-                raise MetadataError(f"zarr_consolidated_format is {documents.shortened(version)}, not 1")
+                raise MetadataError(f"zarr_consolidated_format must be 1, not {documents.shortened(version)}")
             members = documents.mapping(documents.member(document, "metadata"), "metadata")
         kept = {name: each for name, each in members.items() if documents.is_object(each)}
         return cls(kept, _children(kept))
 
 
 def _children(members: Mapping[str, Any]) -> dict[NodePath, frozenset[str]]:
-    """Every node with a document, and every path above one: an implicit group."""
+    """Return every node with a document, and every path above one: an implicit group."""
     below: dict[NodePath, set[str]] = {}
     for key in members:
         prefix, _, name = key.rpartition("/")

@@ -1,19 +1,19 @@
 """Zarr v2: ``.zarray``, ``.zgroup`` and ``.zattrs`` in the folder of each node.
 
-Source: Zarr storage specification version 2 (zarr-specs ``docs/v2/v2.0.rst``); the sections are named where a rule is followed.
+Source: Zarr storage specification version 2 (zarr-specs ``docs/v2/v2.0.rst``); sections are named where a rule is followed.
 
     .zgroup            {"zarr_format": 2}
     a/.zattrs          {"units": "m"}
     a/b/.zarray        {"chunks": [10], "compressor": null, "dtype": "<i4", "fill_value": 0, "filters": null, ...}
-    a/b/0  a/b/1       chunks; "/" instead of "." between the indices where `dimension_separator` says so
+    a/b/0  a/b/1       chunks; "/" instead of "." between the indices if `dimension_separator` requires it
 
-What the text leaves open, and what we do:
+Points that the specification leaves open:
 
-* A prefix without documents is an implicit group where something lies below it: tensorstore writes no ``.zgroup`` at parents.
-* ``.zarray`` and ``.zgroup`` at one path: the array wins, as in zarr-python, and the node says so (``quirks``).
-* Names that begin with a dot are nodes like all others; the names of the documents themselves are not.
-* Of a node that has documents of its own, the consolidated copy says nothing; ``.zattrs`` alone makes no node.
-* Deviations of real software are accepted and told in the node's ``quirks``; `V2.choices` names those that a user may refuse.
+* A prefix without documents is an implicit group if it has content: tensorstore writes no ``.zgroup`` at parents.
+* ``.zarray`` and ``.zgroup`` at one path: the array takes precedence, as in zarr-python, and the node reports it (``quirks``).
+* Names that begin with a dot are ordinary node names; the names of the documents themselves are not.
+* The consolidated copy is ignored for a node with documents of its own; ``.zattrs`` alone is no node.
+* Deviations of real software are accepted and listed in the node's ``quirks``; `V2.choices` names those that a user may refuse.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INDENT = 4
 
 
 class V2(Dialect):
-    """Zarr v2. ``chosen``: which deviations are refused, by the names of `choices`."""
+    """Zarr v2. ``chosen``: the deviations that are refused, by the names of `choices`."""
 
     name = "v2"
     chunk_key_encoding = chunk_key.v2(".")
@@ -58,7 +58,7 @@ class V2(Dialect):
         return V2(chosen)
 
     def quirks(self) -> Quirks:
-        """No deviations yet, of a document to be read."""
+        """Return an empty set of deviations for a document to be read."""
         return Quirks(self.name, self.chosen)
 
     def root_keys(self, prefix: Prefix) -> tuple[Key, ...]:
@@ -86,8 +86,10 @@ PLUGIN = V2()
 
 @dataclass(frozen=True, slots=True)
 class V2Layout(Layout):
-    """A v2 hierarchy. ``copy`` is its consolidated copy, where there is one that can be read; ``copy_only``: the root has no document
-    of its own, as in a store that has only the copy."""
+    """A v2 hierarchy. ``copy`` is its consolidated copy, if there is a readable one.
+
+    ``copy_only``: the root has no document of its own, as in a store that has only the copy.
+    """
 
     prefix: Prefix
     copy: ConsolidatedCopy | None = None
@@ -99,7 +101,7 @@ class V2Layout(Layout):
         return tuple(base.key(name) for name in _NAMES)
 
     def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
-        # A node that is known from the copy may have attributes of its own.
+        # A node described by the copy may have attributes of its own.
         keys = self.document_keys(path)
         return keys if self.copy is not None else tuple(key for key in keys if key.name != ZATTRS)
 
@@ -110,7 +112,7 @@ class V2Layout(Layout):
             with naming(sources[ZARRAY].key):
                 metadata = parse_array(sources[ZARRAY].read(), quirks)
             if ZGROUP in sources:
-                quirks.append("a group lies at the same path: .zarray and .zgroup")
+                quirks.append("a group exists at the same path: .zarray and .zgroup")
             return ArrayNode(
                 path=path,
                 dialect=PLUGIN.name,
@@ -161,7 +163,7 @@ class V2Layout(Layout):
             return None
 
     def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
-        """As `Layout.format`. Dimension names are no part of v2: who wants them kept puts them into the attributes."""
+        """Run `Layout.format`. v2 has no dimension names: a caller that needs them puts them into the attributes."""
         base = self.chunk_prefix(node.path)
         written = {base.key(ZATTRS): _dump_attributes(node.attributes)} if node.attributes else {}
         match node:
@@ -175,7 +177,7 @@ class V2Layout(Layout):
         return tuple(path.ancestors())
 
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
-        # A group below the root may be one that was a store of its own, and has a copy by that.
+        # A group below the root may have been a store of its own, and have a copy from that time.
         return tuple(self._copy_key(each) for each in (*path.ancestors(), path))
 
     def copy_key(self, path: NodePath) -> Key | None:
@@ -187,7 +189,7 @@ class V2Layout(Layout):
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         node = self.parse(path, documents)
         if node is None or (isinstance(node, GroupNode) and not node.explicit):
-            raise MetadataError(f"{path} has no documents that could be changed", key=path)
+            raise MetadataError(f"{path}: no documents to change", key=path)
         base = self.chunk_prefix(path)
         amended: dict[Key, bytes] = {}
         members: dict[tuple[str, ...], Any] = {}
@@ -199,7 +201,7 @@ class V2Layout(Layout):
         if edit.shape is not None or edit.fill_value is not None:
             source = self._sources(path, documents).get(ZARRAY)
             if source is None:
-                raise MetadataError(f"{path} is a group: it has no shape", key=path)
+                raise MetadataError(f"{path}: a group has no shape", key=path)
             key, changed = base.key(ZARRAY), {}
             with naming(source.key):
                 if edit.shape is not None:
@@ -241,13 +243,13 @@ class V2Layout(Layout):
     def check_name(self, name: str) -> None:
         if not name.isascii() or not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
             raise NameInvalid(
-                f"{name!r}: a part of a logical path is ASCII, without slashes, and neither '.' nor '..' (v2)", key=name
+                f"{name!r}: a node name must be ASCII, without slashes, and neither '.' nor '..' (v2, 'logical path')", key=name
             )
         if name in (*_NAMES, ZMETADATA):
-            raise NameInvalid(f"{name!r} is the name of a Zarr v2 document", key=name)
+            raise NameInvalid(f"{name!r}: reserved for a Zarr v2 document", key=name)
 
     def _sources(self, path: NodePath, documents: Documents) -> dict[str, _Source]:
-        """The documents of a node by their names: its own, or else those of the consolidated copy."""
+        """Return the documents of a node by their names: its own, or else those of the consolidated copy."""
         base = self.chunk_prefix(path)
         own = {name: _Source(key, documents[key]) for name in _NAMES if (key := base.key(name)) in documents}
         if self.copy is None or not own.keys().isdisjoint(NODE_DOCUMENTS):
@@ -262,7 +264,7 @@ class V2Layout(Layout):
     def _amended_copies(
         self, path: NodePath, documents: Documents, members: Mapping[tuple[str, ...], Any]
     ) -> Iterator[tuple[Key, bytes]]:
-        """Each ``.zmetadata`` that has the node, with the members of its documents changed."""
+        """Yield each ``.zmetadata`` that has the node, with the members of its documents changed."""
         for group in (*path.ancestors(), path):
             key, place, copy = self._copy_key(group), _place(path, group), self._copy_in(group, documents)
             if copy is None:
@@ -270,7 +272,7 @@ class V2Layout(Layout):
             data = documents[key]
             knows = any(place + name in copy.documents for name in NODE_DOCUMENTS)
             for (name, *rest), value in members.items():
-                # No attributes, nowhere written: that is how an absent .zattrs stays absent.
+                # Empty attributes are not added, so that an absent .zattrs stays absent.
                 if place + name in copy.documents or (name == ZATTRS and value and knows):
                     data = patched(key, data, ["metadata", place + name, *rest], value)
             if data != documents[key]:
@@ -280,7 +282,7 @@ class V2Layout(Layout):
         return self.chunk_prefix(group).key(ZMETADATA)
 
     def _copy_in(self, group: NodePath, documents: Documents) -> ConsolidatedCopy | None:
-        """The consolidated copy of ``group`` among ``documents``, if there is one and it can be read."""
+        """Return the consolidated copy of ``group`` among ``documents``, if there is a readable one."""
         key = self._copy_key(group)
         try:
             return ConsolidatedCopy.parse(key, documents[key])
@@ -300,15 +302,15 @@ class _Source:
 
 
 def _place(path: NodePath, group: NodePath) -> str:
-    """What the names of the documents of a node begin with in the copy of ``group``."""
+    """Return the prefix of the document names of a node in the copy of ``group``."""
     return path.prefix[len(group.prefix) :]
 
 
 def _attributes(sources: Mapping[str, _Source]) -> dict[str, Any]:
-    """The text, "Attributes": absent means empty."""
+    """Return the attributes; absent means empty (section "Attributes")."""
     return sources[ZATTRS].read(MEMBERS) if ZATTRS in sources else {}
 
 
 def _dump_attributes(attributes: Mapping[str, Any]) -> bytes:
-    # Not sorted, unlike the rest: the order is the user's.
+    # Not sorted, unlike other documents: the order is the user's.
     return dump(dict(attributes), indent=_INDENT)

@@ -1,4 +1,4 @@
-"""Fill values of another JSON type than the data type of the array has.
+"""Fill values whose JSON type does not match the data type of the array.
 
 "0"   of a number (bioformats2raw)      the number
 0     of |S and <U (zarr-python)        its digits: zarr-python 2 reads the text "0"
@@ -19,7 +19,7 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
 
 
 def intended_fill(stored: Stored, value: Any, quirks: Quirks) -> Any:
-    """The fill value that ``value`` stands for, of the JSON type that ``stored`` has; ``value`` where it already is, or is none."""
+    """Return the fill value meant by ``value``, in the JSON type for ``stored``; ``value`` itself if it has it, or is invalid."""
     kind = stored.kind
     if kind in "iuf" and isinstance(value, str) and _INTEGER.fullmatch(value):
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a number is a string")

@@ -1,17 +1,17 @@
-"""Data types and fill values as Zarr v2 writes them.
+"""Data types and fill values of Zarr v2.
 
 Source: v2 "Data type encoding" and "Fill value encoding"; NumPy "The array interface protocol" (typestr, descr).
 
     "<f8"  "|b1"  "|S12"  "<M8[ns]"  [["x", "<f4"], ["z", ">f4", [2, 2]], ["bar", [["baz", "<i2"]]]]
 
-A v2 type says the byte order of stored bytes as well. Here a NumPy type carries both ("stored"); in the model a `DataType` is always
+A v2 type includes the byte order of stored bytes. Here a NumPy type carries both ("stored"); in the model a `DataType` is always
 little-endian and the byte order belongs to the codec `bytes`.
 
-Where real stores differ from the text, all of it accepted: an integer fill written as ``3.0`` (z5py), a floating-point fill as ``3``,
-bare ``NaN`` tokens, ``0`` and ``1`` for booleans, ``[re, im]`` for complex, ``"NaT"`` beside integers; ``<M8`` and ``<m8`` without a
-unit, which zarr-python writes; ``"bfloat16"``, ``"float8_e5m2"``, ``"int4"`` and their like, which tensorstore writes by name,
-little-endian (they are read, and new arrays do not get them: no other software knows them). The text has one NaN: the payload of
-another is lost when a fill value is written. Fill values of another JSON type: `zarrfs.dialects.v2.intended_fill`.
+Accepted deviations of real stores: an integer fill written as ``3.0`` (z5py), a floating-point fill as ``3``, bare ``NaN`` tokens, ``0``
+and ``1`` for booleans, ``[re, im]`` for complex, ``"NaT"`` beside integers; ``<M8`` and ``<m8`` without a unit, which zarr-python writes;
+``"bfloat16"``, ``"float8_e5m2"``, ``"int4"`` and similar names, which tensorstore writes, little-endian (read only, not used for new
+arrays, as no other software reads them). The specification has one NaN: the payload of another is lost when a fill value is written. Fill
+values of another JSON type: `zarrfs.dialects.v2.intended_fill`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _NAMES_OF_FLOATS = ("NaN", "Infinity", "-Infinity")
 
 
 def dtype_from_json(value: Any) -> Stored:
-    """The stored type that the member ``dtype`` says; ``|O`` is NumPy's object type, whose filter the caller judges.
+    """Return the stored type of the member ``dtype``; ``|O`` is NumPy's object type, whose filter the caller checks.
 
-    Raises `MetadataError` for what is no v2 type, `MetadataUnsupported` for one that is too large or unknown here.
+    Raises `MetadataError` for a value that is not a v2 type, `MetadataUnsupported` for one that is too large or unknown.
     """
     if isinstance(value, list):
         return _structured(value)
@@ -52,22 +52,20 @@ def dtype_from_json(value: Any) -> Stored:
         return np.dtype(object)
     size = int(digits or 0)
     if kind in _WIDTHS and size not in _WIDTHS[kind]:
-        # `<f16` is x86's 80-bit float with padding: no other machine could read it.
+        # `<f16` is x86's 80-bit float with padding: unreadable on other machines.
         error = MetadataUnsupported if (kind, size) in (("f", 16), ("c", 32)) else MetadataError
         raise error(f"dtype {documents.shortened(value)}: no such type in Zarr v2")
     if size == 0:
-        raise MetadataError(f"dtype {documents.shortened(value)}: an element has at least one byte")
+        raise MetadataError(f"dtype {documents.shortened(value)}: an element must have at least one byte")
     if order == "|" and ((kind in _WIDTHS and size > 1) or kind == "U"):
         raise MetadataError(f"dtype {documents.shortened(value)}: the byte order must be '<' or '>' (v2, 'Data type encoding')")
     if size * (4 if kind == "U" else 1) > MAX_ITEMSIZE:
-        raise MetadataUnsupported(
-            f"dtype {documents.shortened(value)}: an element is larger than zarrfs allows ({MAX_ITEMSIZE} bytes)"
-        )
+        raise MetadataUnsupported(f"dtype {documents.shortened(value)}: element size exceeds the limit of {MAX_ITEMSIZE} bytes")
     return np.dtype(f"{order}{kind}{size}")
 
 
 def dtype_to_json(stored: Stored) -> str | list[Any]:
-    """The member ``dtype`` for a stored type. Raises `NotRepresentable` for layouts that only NumPy has (padding, overlaps)."""
+    """Return the member ``dtype`` for a stored type. Raises `NotRepresentable` for NumPy-only layouts (padding, overlaps)."""
     if stored.names is None:
         text = str(stored.str)
         return f"{text}[generic]" if stored.kind in "mM" and "[" not in text else text
@@ -78,12 +76,12 @@ def dtype_to_json(stored: Stored) -> str | list[Any]:
         base, shape = inner.subdtype or (inner, ())
         descr.append([name, dtype_to_json(base), list(shape)] if shape else [name, dtype_to_json(base)])
     if dtype_from_json(descr) != stored:
-        raise NotRepresentable(f"Zarr v2 has no words for the memory layout of {stored}")
+        raise NotRepresentable(f"Zarr v2 cannot represent the memory layout of {stored}")
     return descr
 
 
 def stored_type(data_type: DataType, *, big_endian: bool) -> Stored:
-    """How v2 stores ``data_type``. Raises `NotRepresentable` for types that NumPy, and so v2, lacks."""
+    """Return the v2 stored type of ``data_type``. Raises `NotRepresentable` for types absent from NumPy, and so from v2."""
     require_plain(data_type, "Zarr v2 without an object codec")
     if data_type.npy_dtype != data_type.dtype:
         raise NotRepresentable(f"Zarr v2 has no data type {data_type.name}")
@@ -92,7 +90,7 @@ def stored_type(data_type: DataType, *, big_endian: bool) -> Stored:
 
 
 def byte_orders(stored: Stored) -> set[str]:
-    """The byte orders that occur in a stored type: of ``<`` and ``>``, both, one or none."""
+    """Return the byte orders in a stored type: ``<`` and ``>``, both, one or none."""
     if stored.names is not None:
         assert stored.fields is not None
         return set().union(*(byte_orders(stored.fields[name][0]) for name in stored.names))
@@ -100,19 +98,19 @@ def byte_orders(stored: Stored) -> set[str]:
     if base.names is not None:
         return byte_orders(base)
     if base.itemsize == 1:
-        # Of the small types of other packages, NumPy says a byte order of those, too.
+        # NumPy reports a byte order also for small types of other packages.
         return set()
     return {base.str[0]} - {"|"}
 
 
 def fill_from_json(stored: Stored, value: Any) -> bytes | None:
-    """The fill value, one element in memory order (little-endian); None for null. Raises `MetadataError` for any other type's."""
+    """Return the fill value, one element in memory order (little-endian); None for null. Raises `MetadataError` for another type."""
     if value is None:
         return None
     data_type = from_numpy(stored)
     if stored in SMALL_TYPES.values():
         if isinstance(value, str) and value not in _NAMES_OF_FLOATS:
-            # tensorstore writes float4_e2m1fn so.
+            # tensorstore writes float4_e2m1fn this way.
             return fills.base64_from_json(data_type, value)
         return fills.from_json(data_type, value)
     match stored.kind:
@@ -127,14 +125,14 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
         case "c":
             return fills.from_json(data_type, [_float(data_type, value), 0.0])
         case "V" if not isinstance(value, str):
-            raise MetadataError(f"fill_value {documents.shortened(value)}: of type {data_type.name} it is a base64 string")
+            raise MetadataError(f"fill_value {documents.shortened(value)}: for type {data_type.name} it must be a base64 string")
         case "V":
             return _reordered(fills.base64_from_json(data_type, value), stored, little_endian(stored))
     return fills.from_json(data_type, value)
 
 
 def fill_to_json(stored: Stored, fill_value: bytes | None) -> Any:
-    """The member ``fill_value``; every NaN is ``"NaN"``."""
+    """Return the member ``fill_value``; every NaN is ``"NaN"``."""
     if fill_value is None:
         return None
     data_type = from_numpy(stored)
@@ -151,37 +149,37 @@ def fill_to_json(stored: Stored, fill_value: bytes | None) -> Any:
 
 def _structured(fields: list[Any]) -> Stored:
     if not fields:
-        raise MetadataError("dtype: a structured type has at least one field")
+        raise MetadataError("dtype: a structured type must have at least one field")
     if len(fields) > MAX_FIELDS:
-        raise MetadataUnsupported(f"dtype: {len(fields)} fields are more than zarrfs reads ({MAX_FIELDS})")
+        raise MetadataUnsupported(f"dtype: {len(fields)} fields exceed the limit of {MAX_FIELDS}")
     pairs: list[Any] = []
     for item in fields:
         if not isinstance(item, list) or len(item) not in (2, 3):
-            raise MetadataError(f"dtype: a field is [name, type] or [name, type, shape], not {documents.shortened(item)}")
+            raise MetadataError(f"dtype: a field must be [name, type] or [name, type, shape], not {documents.shortened(item)}")
         name = _field_name(item[0])
         inner = dtype_from_json(item[1])
-        shape = documents.shape(item[2], f"the shape of field {name!r}") if len(item) == 3 else ()
+        shape = documents.shape(item[2], f"shape of field {name!r}") if len(item) == 3 else ()
         nbytes = inner.itemsize
         for extent in shape:
             nbytes *= extent
         if not 0 < nbytes <= MAX_ITEMSIZE:
-            raise MetadataError(f"dtype: field {name!r} has {nbytes} bytes; zarrfs allows 1 to {MAX_ITEMSIZE}")
+            raise MetadataError(f"dtype: field {name!r} has {nbytes} bytes, outside the range 1 to {MAX_ITEMSIZE}")
         pairs.append((name, inner, shape) if shape else (name, inner))
     try:
         dtype = np.dtype(pairs)
     except (ValueError, TypeError) as error:
         raise MetadataError(f"dtype: {error}") from error
     if dtype.itemsize > MAX_ITEMSIZE:
-        raise MetadataUnsupported(f"dtype: an element of {dtype.itemsize} bytes is larger than zarrfs allows ({MAX_ITEMSIZE})")
+        raise MetadataUnsupported(f"dtype: element size of {dtype.itemsize} bytes exceeds the limit of {MAX_ITEMSIZE}")
     return dtype
 
 
 def _field_name(value: Any) -> str:
-    name = documents.string(value, "the name of a field")
+    name = documents.string(value, "field name")
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise MetadataError(f"the name of a field is no text: {documents.shortened(value)}") from error
+        raise MetadataError(f"field name is not Unicode text: {documents.shortened(value)}") from error
     return name
 
 
@@ -201,9 +199,9 @@ def _time(value: Any) -> Stored:
 
 
 def _float(data_type: DataType, value: Any) -> Any:
-    """``value`` where v2 has such a float: not the hexadecimal form, which only v3 has."""
+    """Return ``value`` if it is a v2 float: not the hexadecimal form, which only v3 has."""
     if isinstance(value, str) and value not in _NAMES_OF_FLOATS:
-        raise MetadataError(f"fill_value {documents.shortened(value)} is none of type {data_type.name}")
+        raise MetadataError(f"fill_value {documents.shortened(value)} is invalid for type {data_type.name}")
     return value
 
 
@@ -212,7 +210,7 @@ def _one_nan(value: Any) -> Any:
 
 
 def _reordered(element: bytes, before: Stored, after: Stored) -> bytes:
-    """The same element of a structured type with its numbers in the byte order of ``after``."""
+    """Return the same element of a structured type with its numbers in the byte order of ``after``."""
     if before == after:
         return element
     return np.frombuffer(element, before).astype(after).tobytes()

@@ -1,4 +1,4 @@
-"""The array document of the final v3: between its JSON and `ArrayMetadata`.
+"""The array document of the final v3: conversion between its JSON and `ArrayMetadata`.
 
 Source: Zarr v3 core, section "Array metadata"; "Regular chunk grid"; "Default chunk key encoding"; "v2 chunk key encoding";
 "Permitted fill values"; zarr-extensions (``struct``, ``structured``).
@@ -9,14 +9,14 @@ Source: Zarr v3 core, section "Array metadata"; "Regular chunk grid"; "Default c
      "fill_value": 0, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
      "dimension_names": ["y", null], "attributes": {}, "storage_transformers": []}
 
-Where real software deviates we read what it wrote and say so in the node's ``quirks``:
+Accepted deviations of real software, listed in the node's ``quirks``:
 
-* zarrita.js writes ``"codecs": []`` by default (the text: the list cannot be empty). It means C order, little-endian. GDAL 3.8 leaves
-  the member out, and zarrita and zarr-js, before the text was final, the array -> bytes codec of a list: the same is meant.
+* zarrita.js writes ``"codecs": []`` by default (the specification: the list cannot be empty). It means C order, little-endian. GDAL 3.8
+  omits the member, and zarrita and zarr-js, before the specification was final, the array -> bytes codec of a list: same meaning.
 * bioformats2raw writes the fill value of an integer type as a string.
 * zarrita.js writes ``"fill_value": null`` by default (no core type permits it). The fill value is then undefined.
-* zarrita (Python) writes the order of ``transpose`` as "C" or "F", as drafts of the text had it.
-* A fill value like ``3.0`` of an integer type (the text: no fraction) is that integer, as in zarr-python.
+* zarrita (Python) writes the order of ``transpose`` as "C" or "F", as in drafts of the specification.
+* A fill value like ``3.0`` of an integer type (the specification: no fraction) is that integer, as in zarr-python.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
 def parse_array(
     document: Mapping[str, Any], chosen: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[ArrayMetadata, tuple[str, ...]]:
-    """What an array's ``document`` says, and its deviations from the text. ``chosen``: which of these are refused, by choice.
+    """Return the metadata in an array's ``document``, and its deviations. ``chosen``: the deviations that are refused.
 
     Raises `MetadataError`, `MetadataUnsupported`.
     """
     quirks = Quirks("v3", chosen)
-    check_members(document, _MEMBERS, "the array's document")
+    check_members(document, _MEMBERS, "array document")
     _check_storage_transformers(document.get("storage_transformers"))
     shape = documents.shape(documents.member(document, "shape"), "shape")
     element = _data_type(extension(documents.member(document, "data_type"), "data_type"))
@@ -96,23 +96,24 @@ def parse_array(
 
 
 def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The document that says ``metadata``, its members in the order in which zarr-python 3.1 writes them.
+    """Return the document of ``metadata``, its members in the order of zarr-python 3.1.
 
-    An undefined fill value becomes what missing chunks read as: the text demands one. A chain without an array -> bytes codec gets
-    ``bytes``, little-endian.
-    ``structured`` keeps this older name of ``struct``, and its fill value the form that goes with it: zarr-python 3.1 knows no other.
+    An undefined fill value becomes the value of missing chunks, as the specification requires one. A chain without an array -> bytes
+    codec gets ``bytes``, little-endian.
+
+    ``structured`` keeps this older name of ``struct``, with its form of the fill value: zarr-python 3.1 has no other.
     Raises `NotRepresentable`.
     """
     element = metadata.data_type
     if element == data_type.OBJECT:
         raise NotRepresentable("Zarr v3 has no data type for objects of any kind")
     if _has_subarrays(element.dtype):
-        raise NotRepresentable("Zarr v3 has no fields that are arrays")
+        raise NotRepresentable("Zarr v3 cannot represent fields that are arrays")
     grid = metadata.chunk_grid
     chunks = tuple(max(1, length) for length in grid.largest)
     if metadata.shards:
         if not isinstance(grid, RegularGrid):
-            raise NotRepresentable("shards of chunks of unequal shapes have no form here")
+            raise NotRepresentable("shards of chunks of unequal shapes are not supported")
         grid = RegularGrid(tuple(length * count for length, count in zip(chunks, metadata.chunks_per_key, strict=True)))
     return {
         "shape": list(metadata.shape),
@@ -130,8 +131,10 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any]) -> dict
 
 
 def plain_members(document: Mapping[str, Any], chosen: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """The members of an array's ``document`` that would be others if its chunks lay in no shards; none where they do not, or shards
-    cannot be taken apart. Raises `MetadataError`."""
+    """Return the members of an array's ``document`` that differ without shards; empty if it has none, or none that can be taken apart.
+
+    Raises `MetadataError`.
+    """
     if document.get("node_type") != "array":
         return {}
     metadata, _ = parse_array(document, chosen)
@@ -149,28 +152,28 @@ def _codecs(document: Mapping[str, Any], quirks: Quirks) -> Any:
 
 
 def _check_storage_transformers(value: Any) -> None:
-    """Section "storage_transformers": absent and empty mean none; of the others only those that may be ignored are no obstacle."""
+    """Check section "storage_transformers": absent and empty mean none; others are accepted only if they may be ignored."""
     for each in [] if value is None else documents.array(value, "storage_transformers"):
         transformer = extension(each, "storage_transformers")
         if transformer.must_understand:
-            raise MetadataUnsupported(f"storage transformer {documents.shortened(transformer.name)} is not known")
+            raise MetadataUnsupported(f"storage transformer {documents.shortened(transformer.name)}: unknown")
 
 
 def _data_type(named: Extension) -> DataType:
     found = data_type.from_name(named.name, named.configuration)
     if _has_subarrays(found.dtype):
-        raise MetadataError(f"{named.name}: a field is a name and a type, without a shape")
+        raise MetadataError(f"{named.name}: a field must be a name and a type, without a shape")
     return found
 
 
 def _chunk_key_encoding(named: Extension) -> ChunkKeyEncoding:
     if named.name not in _ENCODINGS:
-        raise MetadataUnsupported(f"chunk key encoding {documents.shortened(named.name)} is not known")
+        raise MetadataUnsupported(f"chunk key encoding {documents.shortened(named.name)}: unknown")
     check_members(named.configuration, ("separator",), f"chunk key encoding {named.name!r}")
     make, default = _ENCODINGS[named.name]
     separator = named.configuration.get("separator", default)
     if separator not in _SEPARATORS:
-        raise MetadataError(f"the separator of chunk keys is '/' or '.', not {documents.shortened(separator)}")
+        raise MetadataError(f"separator of chunk keys must be '/' or '.', not {documents.shortened(separator)}")
     return make(separator)
 
 
@@ -197,7 +200,7 @@ def _fill_value(value: Any, element: DataType, codecs: tuple[CodecSpec, ...], qu
 
 
 def _packed(value: bytes, element: DataType, codecs: tuple[CodecSpec, ...]) -> bytes:
-    """Between an element of fields in memory and the bytes that base64 stands for, which have the byte order of the ``bytes`` codec.
+    """Convert an element with fields between memory and its base64 form, which has the byte order of the ``bytes`` codec.
 
     Source: zarr-extensions ``structured``, "Base64-encoded fill values"; ``struct`` has no such form.
     """
@@ -208,12 +211,14 @@ def _packed(value: bytes, element: DataType, codecs: tuple[CodecSpec, ...]) -> b
 
 
 def _dimension_names(value: Any, ndim: int) -> tuple[str | None, ...] | None:
-    """Section "dimension_names"; null as a whole counts as absent."""
+    """Return the names of dimensions (section "dimension_names"); null as a whole counts as absent."""
     if value is None:
         return None
     names = documents.array(value, "dimension_names")
     if len(names) != ndim or not all(name is None or isinstance(name, str) for name in names):
-        raise MetadataError(f"dimension_names has a string or null for each of {ndim} dimensions, not {documents.shortened(names)}")
+        raise MetadataError(
+            f"dimension_names must be a string or null for each of {ndim} dimensions, not {documents.shortened(names)}"
+        )
     return tuple(names)
 
 

@@ -1,25 +1,25 @@
-"""A chain of codecs of any layout in the words of the final v3, for the same stored bytes; and back.
+"""Conversion of a chain of codecs of any layout to the final v3, for the same stored bytes; and back.
 
-The final v3 has array -> array codecs before the one that makes bytes, bytes -> bytes codecs behind it. v2 has its filters on the memory
-of the stored chunk, behind the type's byte order: ``bytes | delta | zlib``. What such a filter does to memory it does to elements, if it
-takes them for what they are; so the filter can stand before ``bytes``, and what is stored is the same:
+The final v3 has array -> array codecs before the array -> bytes codec, and bytes -> bytes codecs after it. v2 has its filters on the
+memory of the stored chunk, after the type's byte order: ``bytes | delta | zlib``. A filter has the same effect on memory as on elements
+if its configured type matches them; the filter can then precede ``bytes``, with the same stored bytes:
 
     v2     bytes (big) | delta (dtype >i4, astype <i2) | zlib
     v3     numcodecs.delta (dtype <i4, astype <i2) | bytes (little) | numcodecs.zlib
 
-That is certain where all of this is so; anything else raises `NotRepresentable`:
+This is certain if all of the following hold; anything else raises `NotRepresentable`:
 
-* the elements are numbers or booleans, and each filter is configured for just the type and byte order that it meets;
-* what the last filter makes is little-endian (or of one byte): zarr-python 3.1 hands elements that ``bytes`` has read on in big-endian
-  memory, where a filter takes them for something else;
-* no ``transpose`` stands before it: zarr-python 3.1 flattens a transposed chunk in the order of its memory, and so writes something
-  else than it reads;
-* elements of one byte stay of one byte: zarr-python 3.1 forgets the byte order of ``bytes`` where the array's type has none;
-* a filter whose result has another type says so in a way that zarr-python 3.1 understands (``quantize`` with an ``astype`` does not);
-* no NumPy-level filter follows a codec that works on bytes.
+* the elements are numbers or booleans, and each filter is configured for exactly the type and byte order of its input;
+* the output of the last filter is little-endian (or of one byte): zarr-python 3.1 passes big-endian elements decoded by ``bytes`` on in
+  big-endian memory, which a filter misinterprets;
+* no ``transpose`` precedes it: zarr-python 3.1 flattens a transposed chunk in the order of its memory, so that its writes differ from its
+  reads;
+* elements of one byte stay of one byte: zarr-python 3.1 loses the byte order of ``bytes`` if the array's type has none;
+* a filter with another output type declares it in a way that zarr-python 3.1 understands (``quantize`` with an ``astype`` does not);
+* no NumPy-level filter follows a bytes -> bytes codec.
 
-Streams of LZMA whose format stores the filters (.xz, .lzma) are not representable where the document lists filters, too, as v1's may:
-numcodecs hands these to the decoder, which takes them for raw streams alone.
+Streams of LZMA whose format stores the filters (.xz, .lzma) are not representable if the document also lists filters, as v1's may:
+numcodecs passes these to the decoder, which accepts them for raw streams only.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ from zarrfs.model.data_type import DataType, little_endian
 Dtype = np.dtype[Any]
 
 _NUMBERS = "biuf"
-# The members of configurations that name types: of decoded elements, of encoded ones.
+# Members of configurations that are types: of decoded elements, of encoded ones.
 _TYPES = {
     "numcodecs.astype": ("decode_dtype", "encode_dtype"),
     "numcodecs.delta": ("dtype", "astype"),
     "numcodecs.fixedscaleoffset": ("dtype", "astype"),
     "numcodecs.quantize": ("dtype", "astype"),
 }
-# Filters that zarr-python takes to keep the type of elements, whatever their configuration says.
+# Filters that zarr-python treats as preserving the type of elements, whatever their configuration.
 _SAME_TYPE = frozenset({"numcodecs.quantize", "numcodecs.bitround"})
 
 
 def final_codecs(codecs: Sequence[CodecSpec], data_type: DataType) -> tuple[CodecSpec, ...]:
-    """The chain ``codecs`` as the final v3 says it: the same stored bytes are the same elements. Raises `NotRepresentable`."""
+    """Return the chain ``codecs`` in the final v3: the same stored bytes are the same elements. Raises `NotRepresentable`."""
     chain = CodecChain.build(codecs, data_type)
     if any(
         spec.name == "numcodecs.lzma" and spec.configuration.get("filters") and spec.configuration["format"] != lzma.FORMAT_RAW
         for spec in chain.specs
     ):
-        raise NotRepresentable("filters beside an LZMA stream that is not raw: numcodecs does not decode it")
+        raise NotRepresentable("LZMA stream with filters that is not raw: numcodecs cannot decode it")
     if any(issubclass(lookup.class_of(spec), NumpyFilter) for spec in chain.specs[_place_of_bytes(chain.specs) :]):
         chain = CodecChain.build(_filters_first(chain.specs, data_type.dtype), data_type)
     return chain.v3_specs()
 
 
 def plain_codecs(data_type: DataType) -> tuple[CodecSpec, ...]:
-    """The chain for elements as they are: C order, little-endian."""
+    """Return the chain for plain elements: C order, little-endian."""
     return CodecChain.build((), data_type).specs
 
 
 def filters_last(codecs: Sequence[CodecSpec], data_type: DataType) -> tuple[CodecSpec, ...]:
-    """A chain of the final v3 as v2 would have it. Whether it means the same is for `final_codecs` to tell."""
+    """Return a chain of the final v3 in the order of v2. `final_codecs` determines if it has the same meaning."""
     specs = CodecChain.build(codecs, data_type).specs
     place = _place_of_bytes(specs)
     filters = [spec for spec in specs[:place] if issubclass(lookup.class_of(spec), NumpyFilter)]
@@ -89,7 +89,7 @@ def _filters_first(specs: Sequence[CodecSpec], dtype: Dtype) -> tuple[CodecSpec,
     serializer, *rest = specs
     _, codec = lookup.resolve(serializer, dtype)
     if not isinstance(codec, ArrayBytesCodec):
-        raise NotRepresentable(f"codec {serializer.name!r} stands before filters on stored bytes")
+        raise NotRepresentable(f"codec {serializer.name!r} before filters on stored bytes")
     if dtype.kind not in _NUMBERS:
         raise NotRepresentable(f"filters on the memory of elements of type {dtype}")
     stored = codec.encoded_dtype(dtype)
@@ -101,20 +101,18 @@ def _filters_first(specs: Sequence[CodecSpec], dtype: Dtype) -> tuple[CodecSpec,
             behind.append(spec)
             continue
         if not isinstance(each, NumpyFilter) or behind:
-            raise NotRepresentable(
-                f"filter {spec.name!r} works on stored bytes, behind codec {(behind or [serializer])[-1].name!r}"
-            )
+            raise NotRepresentable(f"filter {spec.name!r} works on stored bytes, after codec {(behind or [serializer])[-1].name!r}")
         decoded, encoded = each.types(stored)
         if decoded != stored:
-            raise NotRepresentable(f"filter {spec.name!r} takes elements of type {stored} for {decoded}")
+            raise NotRepresentable(f"filter {spec.name!r} interprets elements of type {stored} as {decoded}")
         if encoded.kind not in _NUMBERS or (spec.name in _SAME_TYPE and little_endian(encoded) != little_endian(decoded)):
-            raise NotRepresentable(f"filter {spec.name!r} makes elements of type {encoded}")
+            raise NotRepresentable(f"filter {spec.name!r} returns elements of type {encoded}")
         filters.append(CodecSpec(spec.name, _little_endian_types(spec, decoded, encoded)))
         stored = encoded
     if little_endian(stored) != stored:
-        raise NotRepresentable(f"filters make big-endian elements ({stored})")
+        raise NotRepresentable(f"filters return big-endian elements ({stored})")
     if dtype.itemsize == 1 < stored.itemsize:
-        raise NotRepresentable(f"filters make elements with a byte order ({stored}) of some that have none ({dtype})")
+        raise NotRepresentable(f"filters return elements with a byte order ({stored}) from elements without one ({dtype})")
     return (*filters, CodecSpec("bytes", {"endian": "little"} if stored.itemsize > 1 else {}), *behind)
 
 

@@ -1,8 +1,8 @@
-"""One list of codecs of the final v3, as an array document and the codec ``sharding_indexed`` have it: between its JSON and codec specs.
+"""One list of codecs of the final v3, in an array document or in ``sharding_indexed``: conversion between JSON and codec specs.
 
 Source: Zarr v3 core, sections "codecs" (array metadata) and "Codecs" (chunk encoding): zero or more array -> array codecs, exactly one
-array -> bytes codec, zero or more bytes -> bytes codecs. Each is an extension object; an unknown one that says
-``"must_understand": false`` is left out, as zarrs does.
+array -> bytes codec, zero or more bytes -> bytes codecs. Each is an extension object; an unknown one with ``"must_understand": false`` is
+omitted, as in zarrs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zarrfs.dialects.v3.extension import Extension, check_members, extension, ex
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.codec_spec import CodecSpec
 
-# The array -> bytes codec that is no codec here, but a way to store chunks: see `zarrfs.dialects.v3.sharding`.
+# The array -> bytes codec that is not implemented as a codec, but as a way to store chunks: see `zarrfs.dialects.v3.sharding`.
 SHARDING = "sharding_indexed"
 
 # Each codec costs a pass over the chunk; real chains have three or four.
@@ -27,13 +27,13 @@ MAX_CODECS = 32
 
 
 def parse_list(value: Any, place: str, ndim: int, quirks: Quirks) -> list[CodecSpec]:
-    """The codecs that the JSON ``value`` names at ``place``; its deviations from the text are added to ``quirks``.
+    """Return the codecs in the JSON ``value`` at ``place``; deviations from the specification are added to ``quirks``.
 
-    Raises `MetadataError` for a list that the text does not allow, `MetadataUnsupported` for a codec that is not known.
+    Raises `MetadataError` for a list that the specification does not allow, `MetadataUnsupported` for an unknown codec.
     """
     listed = documents.array(value, place)
     if len(listed) > MAX_CODECS:
-        raise MetadataUnsupported(f"a chain of {len(listed)} codecs is longer than zarrfs decodes ({MAX_CODECS})")
+        raise MetadataUnsupported(f"chain of {len(listed)} codecs exceeds the limit of {MAX_CODECS}")
     chain = [spec for each in listed if (spec := _codec(extension(each, place), ndim, quirks)) is not None]
     if not listed:
         quirks.accept("codecs", f"{place} is empty: read as C order, little-endian")
@@ -42,38 +42,40 @@ def parse_list(value: Any, place: str, ndim: int, quirks: Quirks) -> list[CodecS
 
 
 def list_to_json(specs: Sequence[CodecSpec]) -> list[dict[str, Any]]:
-    """The JSON of ``specs``."""
+    """Return the JSON of ``specs``."""
     return [extension_to_json(spec.name, spec.configuration) for spec in specs]
 
 
 def _codec(found: Extension, ndim: int, quirks: Quirks) -> CodecSpec | None:
     if found.name == "bytes":
-        # The codec has a private form besides, for the types of older layouts.
+        # The codec also has a private form, for the types of older layouts.
         check_members(found.configuration, ("endian",), "codec 'bytes'")
     spec = CodecSpec(found.name, found.configuration)
     if found.name == "transpose" and found.configuration.get("order") in ("C", "F"):
         order = list(range(ndim)) if found.configuration["order"] == "C" else list(reversed(range(ndim)))
-        quirks.append(f"the order of transpose is {found.configuration['order']!r} instead of a list")
+        quirks.append(f"order of transpose is {found.configuration['order']!r} instead of a list")
         spec = CodecSpec("transpose", {**found.configuration, "order": order})
     if not found.must_understand and found.name != SHARDING:
         try:
             lookup.class_of(spec)
         except MetadataUnsupported:
-            quirks.append(f"codec {shortened(found.name)} is not known, and ignored as it allows")
+            quirks.append(f"codec {shortened(found.name)} is unknown, and ignored as it permits")
             return None
     return spec
 
 
 def _ordered(chain: list[CodecSpec], place: str, quirks: Quirks) -> list[CodecSpec]:
-    """``chain``, with `bytes` where it has no array -> bytes codec. A chain may have its filters elsewhere, as v2 has them; the final v3
-    may not."""
+    """Return ``chain``, with `bytes` added if it has no array -> bytes codec.
+
+    Chains of v2 may have filters elsewhere; those of the final v3 may not.
+    """
     places = [_place(spec) for spec in chain]
     if places == sorted(places) and 1 not in places and place == "codecs":
         quirks.accept("codecs", f"{place} has no array -> bytes codec: read as C order, little-endian")
         return [*chain[: places.count(0)], CodecSpec("bytes", {"endian": "little"}), *chain[places.count(0) :]]
     if places != sorted(places) or places.count(1) != 1:
         raise MetadataError(
-            "codecs are any array -> array codecs, one array -> bytes codec, any bytes -> bytes codecs, in this order"
+            "codecs must be any array -> array codecs, one array -> bytes codec, any bytes -> bytes codecs, in this order"
         )
     return chain
 

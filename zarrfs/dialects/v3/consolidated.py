@@ -1,10 +1,10 @@
 """The consolidated copy in a group's ``zarr.json``: the documents of all nodes below, for stores that cannot list.
 
-Source: Zarr v3 core, section "Additional fields"; the rest is zarr-python's:
+Source: Zarr v3 core, section "Additional fields"; the rest is from zarr-python:
 
     "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": {"a": {...}, "g": {...}, "g/b": {...}}}
 
-It is a copy: a node's own document wins. Null, and an object of another kind that says it may be ignored, mean that there is none.
+It is a copy: a node's own document takes precedence. Null, and an object of another kind that may be ignored, mean that there is none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zarrfs.keys import NodePath
 
 MEMBER = "consolidated_metadata"
 LOOSE = documents.ATTRIBUTES | {(MEMBER, "metadata")}
-"""For `documents.parse_object`: what may stay unparsed of a node's document."""
+"""For `documents.parse_object`: the parts of a node's document that may stay unparsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ConsolidatedCopy:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> ConsolidatedCopy | None:
-        """The copy in the root group's ``document``; None when there is none. Raises `MetadataError`; a bad path is left out."""
+        """Return the copy in the root group's ``document``; None if there is none. Raises `MetadataError`; a bad path is omitted."""
         members = copied_documents(document)
         if members is None:
             return None
@@ -45,7 +45,7 @@ class ConsolidatedCopy:
 
 
 def copied_documents(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The documents in the copy that ``document`` holds, by path relative to its group; None when it holds none."""
+    """Return the documents in the copy in ``document``, by path relative to its group; None if it has no copy."""
     copy = document.get(MEMBER)
     if copy is None:
         return None
@@ -53,12 +53,12 @@ def copied_documents(document: Mapping[str, Any]) -> dict[str, Any] | None:
     if copy.get("kind") != "inline":
         if copy.get("must_understand") is False:
             return None
-        raise MetadataError(f"{MEMBER} is of kind 'inline', not {documents.shortened(copy.get('kind'))}")
+        raise MetadataError(f"{MEMBER} must be of kind 'inline', not {documents.shortened(copy.get('kind'))}")
     return documents.mapping(documents.member(copy, "metadata"), f"metadata in {MEMBER}")
 
 
 def _children(paths: Mapping[NodePath, Any]) -> dict[NodePath, frozenset[str]]:
-    """Every node with a document, and every path above one: an implicit group."""
+    """Return every node with a document, and every path above one: an implicit group."""
     below: dict[NodePath, set[str]] = {}
     for path in paths:
         while path != "/" and path.name not in below.setdefault(path.parent, set()):

@@ -1,18 +1,18 @@
 """The final Zarr v3: one document ``zarr.json`` in the folder of each node.
 
-Source: Zarr v3 core specification, version 3.1 (zarr-specs ``docs/v3/core``); the sections are named where a rule is followed. Array
-documents are the matter of `v3_array`, the consolidated copy that of `v3_consolidated`.
+Source: Zarr v3 core specification, version 3.1 (zarr-specs ``docs/v3/core``); sections are named where a rule is followed. Array
+documents are in `v3.array`, the consolidated copy in `v3.consolidated`.
 
     zarr.json          {"zarr_format": 3, "node_type": "group", "attributes": {}}
     a/b/zarr.json      {"zarr_format": 3, "node_type": "array", "shape": [20], ...}
     a/b/c/0  a/b/c/1   chunks
 
-What the text leaves open, and what we do:
+Points that the specification leaves open:
 
-* A prefix without a document is an implicit group where something lies below it. The text came to demand a document for each group;
-  tensorstore writes none at parents. What is made here has them, as zarr-python does it.
-* The layout before (2019 and 2022) has a ``zarr.json`` too, without ``node_type``. A document that has neither ``node_type`` nor the
-  ``zarr_format`` 3 is not of this dialect; one that has either and lacks the other is bad.
+* A prefix without a document is an implicit group if it has content. Later versions require a document for each group; tensorstore writes
+  none at parents. Nodes created here have them, as in zarr-python.
+* Earlier layouts (2019 and 2022) also have a ``zarr.json``, without ``node_type``. A document with neither ``node_type`` nor the
+  ``zarr_format`` 3 is not of this dialect; one with only one of them is bad.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _INDENT = 2
 
 
 class V3(Dialect):
-    """The final Zarr v3. Asked before v2: where documents of both lie in one folder, zarr-python opens those of v3.
+    """The final Zarr v3. Precedes v2: if documents of both are in one folder, zarr-python opens those of v3.
 
-    ``chosen``: which deviations are refused, by the names of `choices`.
+    ``chosen``: the deviations that are refused, by the names of `choices`.
     """
 
     name = "v3"
@@ -175,7 +175,7 @@ class V3Layout(Layout):
         if not members:
             return {}
         if key not in documents:
-            raise MetadataError(f"{key}: there is no document to change", key=key)
+            raise MetadataError(f"{key}: no document to change", key=key)
         data = documents[key]
         if edit.shape is not None:
             members |= self._grid_for(path, data, edit.shape)
@@ -194,7 +194,7 @@ class V3Layout(Layout):
         return amended
 
     def _grid_for(self, path: NodePath, document: bytes, shape: Shape) -> dict[str, Any]:
-        """The member ``chunk_grid`` where that of ``document`` does not fit an array of ``shape``."""
+        """Return the member ``chunk_grid`` if that of ``document`` does not fit an array of ``shape``; else nothing."""
         node = self.parse(path, {self._key(path): document})
         if not isinstance(node, ArrayNode) or len(shape) != node.metadata.ndim:
             return {}
@@ -212,7 +212,7 @@ class V3Layout(Layout):
                 if own not in documents:
                     gone.setdefault(self._key(ancestor), []).append(place)
                     continue
-                # A copy within the copy would be one more to keep right.
+                # A copy within the copy would have to be kept up to date, too.
                 document = parse_object(own, documents[own], LOOSE)
                 document.pop(MEMBER, None)
                 changes.setdefault(self._key(ancestor), {})[place] = document
@@ -250,13 +250,13 @@ class V3Layout(Layout):
         return self.chunk_prefix(path).key(DOCUMENT)
 
     def _copied(self, path: NodePath) -> Node | None:
-        """The node as the consolidated copy has it; an implicit group where the copy has only what lies below."""
+        """Return the node in the consolidated copy; an implicit group if the copy has only nodes below it."""
         if self.copy is None:
             return None
         if path in self.copy.documents:
             place = f"{self._key(ROOT)} ({MEMBER} of {path})"
             with naming(place):
-                return self._node(path, mapping(parsed(place, self.copy.documents[path], ATTRIBUTES), "the document"))
+                return self._node(path, mapping(parsed(place, self.copy.documents[path], ATTRIBUTES), "document"))
         if path in self.copy.children:
             return GroupNode(path=path, dialect=PLUGIN.name, explicit=False)
         return None
@@ -264,11 +264,11 @@ class V3Layout(Layout):
     def _node(self, path: NodePath, document: dict[str, Any]) -> Node:
         version, node_type = document.get("zarr_format"), member(document, "node_type")
         if not _is_three(version):
-            raise MetadataError(f"zarr_format is {shortened(version)}, not 3")
+            raise MetadataError(f"zarr_format must be 3, not {shortened(version)}")
         attributes = mapping(document.get("attributes", {}), "attributes")
         match node_type:
             case "group":
-                check_members(document, _GROUP_MEMBERS, "the group's document")
+                check_members(document, _GROUP_MEMBERS, "group document")
                 has_copy = copied_documents(document) is not None
                 return GroupNode(path=path, dialect=PLUGIN.name, attributes=attributes, has_copy=has_copy)
             case "array":
@@ -281,7 +281,7 @@ class V3Layout(Layout):
                     attributes=attributes,
                     quirks=quirks,
                 )
-        raise MetadataError(f"node_type is 'array' or 'group', not {shortened(node_type)}")
+        raise MetadataError(f"node_type must be 'array' or 'group', not {shortened(node_type)}")
 
 
 def _is_ours(document: Mapping[str, Any]) -> bool:
@@ -304,18 +304,18 @@ def _members(edit: Edit) -> dict[str, Any]:
 
 
 def _place(path: NodePath, ancestor: NodePath) -> str:
-    """What a node is called in the copy of the group ``ancestor``."""
+    """Return the name of a node in the copy of the group ``ancestor``."""
     return path[len(ancestor.prefix) + 1 :]
 
 
 def _has_copy_of(key: str, data: bytes, place: str) -> bool:
-    """Whether the group's document ``data`` holds a copy of the document of the node at ``place`` below it."""
+    """Return True if the group's document ``data`` holds a copy of the document of the node at ``place`` below it."""
     copies = _copies(key, data)
     return copies is not None and is_object(copies.get(place))
 
 
 def _copies(key: str, data: bytes) -> dict[str, Any] | None:
-    """The documents in the copy that the group's document ``data`` holds, if it holds one that can be read."""
+    """Return the documents in the copy in the group's document ``data``, if it has a readable one."""
     try:
         return copied_documents(parse_object(key, data, LOOSE))
     except MetadataError:

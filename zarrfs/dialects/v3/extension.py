@@ -1,10 +1,10 @@
-"""Extension objects of the final v3: how a document names a data type, a grid, a key encoding, a codec, a storage transformer.
+"""Extension objects of the final v3: names of data types, grids, key encodings, codecs and storage transformers in documents.
 
 Source: Zarr v3 core, section "Extension definition".
 
     {"name": "gzip", "configuration": {"level": 1}}        an object; the configuration is optional
     "crc32c"                                               a short-hand name
-    {"name": "x", "must_understand": false}                may be ignored by who does not know it (codecs, storage transformers)
+    {"name": "x", "must_understand": false}                may be ignored if unknown (codecs, storage transformers)
 
 A configuration of null counts as absent.
 """
@@ -21,7 +21,7 @@ from zarrfs.errors import MetadataError, MetadataUnsupported
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """One extension object; of a short-hand name, the name alone."""
+    """One extension object; for a short-hand name, the name alone."""
 
     name: str
     configuration: Mapping[str, Any] = field(default_factory=dict)
@@ -29,25 +29,25 @@ class Extension:
 
 
 def extension(value: Any, place: str) -> Extension:
-    """What ``value`` says at the extension point ``place`` (for the message). Raises `MetadataError`."""
+    """Return the content of ``value`` at the extension point ``place`` (for the message). Raises `MetadataError`."""
     if isinstance(value, str):
         return Extension(value)
     if not isinstance(value, dict):
-        raise MetadataError(f"{place} is an object with a name, or a name, not {documents.shortened(value)}")
-    name = documents.string(value.get("name"), f"the name in {place}")
+        raise MetadataError(f"{place} must be an object with a name, or a name, not {documents.shortened(value)}")
+    name = documents.string(value.get("name"), f"name in {place}")
     check_members(value, ("name", "configuration", "must_understand"), f"{place} {documents.shortened(name)}")
     configuration = value.get("configuration")
     must_understand = value.get("must_understand", True)
     if not isinstance(must_understand, bool):
-        raise MetadataError(f"must_understand in {place} is true or false, not {documents.shortened(must_understand)}")
+        raise MetadataError(f"must_understand in {place} must be true or false, not {documents.shortened(must_understand)}")
     return Extension(
-        name, {} if configuration is None else documents.mapping(configuration, f"the configuration of {name}"), must_understand
+        name, {} if configuration is None else documents.mapping(configuration, f"configuration of {name}"), must_understand
     )
 
 
 def extension_to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of an extension object."""
-    # zarr-python 3.1 refuses its own codecs (numcodecs.crc32) without a configuration, even where there is nothing to configure.
+    """Return the JSON of an extension object."""
+    # zarr-python 3.1 refuses its own codecs (numcodecs.crc32) without a configuration, even an empty one.
     said: dict[str, Any] = {"name": name}
     if configuration or name.startswith("numcodecs."):
         said["configuration"] = dict(configuration)
@@ -55,12 +55,12 @@ def extension_to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, 
 
 
 def check_members(members: Mapping[str, Any], known: Collection[str], place: str) -> None:
-    """Raise `MetadataUnsupported` for a member that is not ``known`` and does not say that it may be ignored.
+    """Raise `MetadataUnsupported` for a member that is not ``known`` and is not marked as ignorable.
 
     Section "must_understand": an implementation MUST fail to open a node when it does not know a field that lacks
-    ``"must_understand": false``. Kept to the letter: of what real software writes, only the consolidated copy is beyond the text of
-    3.0, and nothing tells a harmless stranger from one that changes the meaning of the chunks.
+    ``"must_understand": false``. Applied strictly: in real documents only the consolidated copy is beyond the specification 3.0, and a
+    harmless unknown member cannot be distinguished from one that changes the meaning of the chunks.
     """
     for name, value in members.items():
         if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
-            raise MetadataUnsupported(f"{place}: member {documents.shortened(name)} is not known, and may not be ignored")
+            raise MetadataUnsupported(f"{place}: unknown member {documents.shortened(name)}, which may not be ignored")

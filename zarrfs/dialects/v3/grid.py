@@ -1,4 +1,4 @@
-"""The ``chunk_grid`` of an array document of the final v3: the one of ``grids/`` that has its name.
+"""The ``chunk_grid`` of an array document of the final v3: dispatch by name to ``grids/``.
 
 Source: Zarr v3 core, "chunk_grid" (array metadata).
 """
@@ -19,22 +19,22 @@ from zarrfs.model.unparsed import Unparsed
 
 
 def parse_grid(named: Extension, shape: Shape, quirks: Quirks) -> ChunkGrid:
-    """The grid of an array of ``shape``. Raises `MetadataError`, `MetadataUnsupported`."""
+    """Return the grid of an array of ``shape``. Raises `MetadataError`, `MetadataUnsupported`."""
     if (form := _forms().get(named.name)) is not None:
         return form.parse(named.configuration, shape, quirks)
     if named.name in ("rectilinear", "rectangular"):
-        raise MetadataUnsupported(f"chunks of different shapes (grid {named.name}) are not supported yet")
-    raise MetadataUnsupported(f"chunk grid {shortened(named.name)} is not known")
+        raise MetadataUnsupported(f"chunk grid {named.name}: chunks of different shapes are not supported yet")
+    raise MetadataUnsupported(f"chunk grid {shortened(named.name)}: unknown")
 
 
 def grid_to_json(grid: ChunkGrid) -> dict[str, Any] | Unparsed:
-    """The member ``chunk_grid`` for ``grid``. Raises `NotRepresentable`."""
+    """Return the member ``chunk_grid`` for ``grid``. Raises `NotRepresentable`."""
     for form in _forms().values():
         if (configuration := form.configuration(grid)) is not None:
             member = extension_to_json(form.name, configuration)
-            # A line for each length of a chunk would make a document longer than one may be.
+            # One line per chunk length would exceed the limit of a document's size.
             return member if isinstance(grid, RegularGrid) else Unparsed(dump(member))
-    raise NotRepresentable(f"Zarr v3 has no chunk grid like this {type(grid).__name__}")
+    raise NotRepresentable(f"Zarr v3 has no chunk grid for {type(grid).__name__}")
 
 
 @cache

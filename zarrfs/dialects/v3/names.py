@@ -9,33 +9,33 @@ DOCUMENT = "zarr.json"
 
 
 def check_name(name: str) -> None:
-    """Raise `NameInvalid` for what the text does not allow as the name of a node."""
+    """Raise `NameInvalid` if the specification does not allow ``name`` for a node."""
     reason = _against(name)
     if reason is not None:
-        raise NameInvalid(f"a node of Zarr v3 cannot be called {name!r}: {reason}", key=name)
+        raise NameInvalid(f"{name!r}: invalid name for a node of Zarr v3: {reason}", key=name)
 
 
 def is_name(name: str) -> bool:
-    """Whether a node may have this ``name``."""
+    """Return True if a node may have this ``name``."""
     return _against(name) is None
 
 
 def node_path(relative: str) -> NodePath | None:
-    """The path of a node below the root, from its parts joined by slashes; None when one of them is no node's name."""
+    """Return the path of a node below the root, from its names joined by slashes; None if one of them is not a node name."""
     return NodePath(f"/{relative}") if all(map(is_name, relative.split("/"))) else None
 
 
 def _against(name: str) -> str | None:
     if not name.strip("."):
-        return "a name is more than periods"
+        return "consists of periods only"
     if "/" in name:
-        return "a slash separates names"
+        return "contains a slash"
     if name.startswith("__"):
-        return "names that begin with '__' are reserved"
+        return "begins with '__', which is reserved"
     if name == DOCUMENT:
-        return "this is the name of every node's document"
+        return "reserved for documents"
     if not _is_unicode(name):
-        return "a name is a string of Unicode code points"
+        return "not a string of Unicode code points"
     return None
 
 

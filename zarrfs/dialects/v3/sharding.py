@@ -1,4 +1,4 @@
-"""The ``codecs`` of an array document of the final v3 as a whole: the chain of the innermost chunks, and how these are bundled in shards.
+"""The ``codecs`` of an array document of the final v3: the chain of the innermost chunks, and their bundling in shards.
 
 Source: Zarr v3 core, "Codecs"; codec ``sharding_indexed`` 1.0, "Configuration parameters", "Binary shard format".
 
@@ -6,17 +6,17 @@ Source: Zarr v3 core, "Codecs"; codec ``sharding_indexed`` 1.0, "Configuration p
         "chunk_shape": [2, 3], "codecs": [...],
         "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}], "index_location": "end"}}
 
-``chunk_shape`` is in the dimensions that the codec meets, so in another order behind ``transpose``; it divides the shape of the shard.
-``codecs`` may hold ``sharding_indexed`` again. ``index_location`` is "end" where it is left out (and was so before it had a name).
+``chunk_shape`` is in the dimension order of the codec's input, which differs after ``transpose``; it divides the shape of the shard.
+``codecs`` may contain ``sharding_indexed`` again. ``index_location`` defaults to "end" (which it was before it had a name).
 
-What stands before the codec goes to the front of the inner chain (docs/design/008): transposing a shard is transposing each of its
-chunks, and what does nothing when it is decoded (``numcodecs.bitround``) may do it a chunk at a time. Codecs that change values are
-refused there: a chunk that is not in the shard is filled with the fill value, and the text does not say on which side of such a codec.
-When it is written back, as much of the chain comes out again as the order of the index asks for, which is where it was unless it
-orders nothing.
+Codecs before ``sharding_indexed`` move to the front of the inner chain (docs/design/008): a transposition of a shard is one of each of
+its chunks, and a codec without effect on decoding (``numcodecs.bitround``) may run chunk by chunk. Codecs that change values are refused
+there: a chunk absent from the shard has the fill value, and the specification does not define if before or after such a codec. On
+writing, the part of the chain required by the order of the index moves out again, which is its original place unless it has no effect on
+the order.
 
-The index is an array of unsigned 64-bit integers of its own chain. Its size has to be known, so that of the codecs here only ``bytes``
-and ``crc32c`` remain; that is what every program writes.
+The index is an array of unsigned 64-bit integers with its own chain. Its size must be known, so that only ``bytes`` and ``crc32c`` are
+allowed; every program writes these.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from zarrfs.model.data_type import DataType, from_numpy
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.shards import ShardSpec
 
-# Every level is a read more for each chunk; real ones are one or two.
+# Every level costs a further read for each chunk; real arrays have one or two.
 _MAX_LEVELS = 8
 
 _INDEX_TYPE = from_numpy(np.dtype(np.uint64))
@@ -51,7 +51,7 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """What ``codecs`` say: as in `ArrayMetadata`. ``chunks`` is the shape of the innermost chunks."""
+    """The content of ``codecs``, as in `ArrayMetadata`. ``chunks`` is the shape of the innermost chunks."""
 
     chunks: Shape
     codecs: tuple[CodecSpec, ...]
@@ -59,10 +59,10 @@ class Bundled:
 
 
 def parse_codecs(value: Any, element: DataType, outer: Shape, quirks: Quirks) -> Bundled:
-    """What the JSON ``value`` says of an array whose grid has chunks of shape ``outer``; deviations are added to ``quirks``.
+    """Return the content of the JSON ``value`` for an array whose grid has chunks of shape ``outer``; deviations go to ``quirks``.
 
-    Raises `MetadataError` for what the text does not allow, `MetadataUnsupported` for what is not known. Whether the chain can take
-    such chunks is for the caller to check: only those that are innermost are ever decoded.
+    Raises `MetadataError` for a value that the specification does not allow, `MetadataUnsupported` for an unknown one. The caller checks
+    that the chain accepts the chunks: only the innermost ones are ever decoded.
     """
     ndim = len(outer)
     axes, chunks = tuple(range(ndim)), outer
@@ -71,7 +71,7 @@ def parse_codecs(value: Any, element: DataType, outer: Shape, quirks: Quirks) ->
     chain = parse_list(value, "codecs", ndim, quirks)
     while (place := _sharding(chain)) is not None:
         if len(shards) == _MAX_LEVELS:
-            raise MetadataUnsupported(f"chunks are in shards of shards of more than {_MAX_LEVELS} levels")
+            raise MetadataUnsupported(f"nested shards exceed the limit of {_MAX_LEVELS} levels")
         for spec in chain[:place]:
             axes = _then(axes, _before_sharding(spec, element.dtype, ndim))
         configuration = chain[place].configuration
@@ -93,12 +93,12 @@ def parse_codecs(value: Any, element: DataType, outer: Shape, quirks: Quirks) ->
         chunks = inner
         chain = parse_list(documents.member(configuration, "codecs"), "codecs", ndim, quirks)
     if len(front) + len(chain) > MAX_CODECS:
-        raise MetadataUnsupported(f"a chain of {len(front) + len(chain)} codecs is longer than zarrfs decodes ({MAX_CODECS})")
+        raise MetadataUnsupported(f"chain of {len(front) + len(chain)} codecs exceeds the limit of {MAX_CODECS}")
     return Bundled(chunks, (*front, *chain), tuple(shards))
 
 
 def codecs_to_json(metadata: ArrayMetadata, chunks: Shape) -> list[dict[str, Any]]:
-    """The JSON of ``codecs`` for an array whose innermost chunks have the shape ``chunks``. Raises `NotRepresentable`."""
+    """Return the JSON of ``codecs`` for an array whose innermost chunks have the shape ``chunks``. Raises `NotRepresentable`."""
     ndim, dtype = metadata.ndim, metadata.data_type.dtype
     chain = list(CodecChain.build(metadata.codecs, metadata.data_type).v3_specs())
     levels: list[tuple[list[CodecSpec], ShardSpec]] = []
@@ -124,16 +124,16 @@ def codecs_to_json(metadata: ArrayMetadata, chunks: Shape) -> list[dict[str, Any
 
 
 def _sharding(chain: list[CodecSpec]) -> int | None:
-    """The place of ``sharding_indexed`` in a chain, where there is at most one."""
+    """Return the place of ``sharding_indexed`` in a chain, which has at most one; None if absent."""
     return next((place for place, spec in enumerate(chain) if spec.name == SHARDING), None)
 
 
 def _before_sharding(spec: CodecSpec, dtype: Dtype, ndim: int) -> Axes:
-    """What a codec before ``sharding_indexed`` does to the order of dimensions."""
+    """Return the permutation of dimensions by a codec before ``sharding_indexed``. Raises `MetadataUnsupported` for other codecs."""
     order = _order(spec, dtype, ndim)
     if order is None:
         raise MetadataUnsupported(
-            f"codec {shortened(spec.name)} before {SHARDING} is not supported: what a chunk that is not stored holds is not defined there"
+            f"codec {shortened(spec.name)} before {SHARDING} is not supported: missing chunks are undefined there"
         )
     return order
 
@@ -144,46 +144,46 @@ def _order(spec: CodecSpec, dtype: Dtype, ndim: int) -> Axes | None:
 
 
 def _inner_chunks(value: Any, outer: Shape, axes: Axes) -> Shape:
-    """The shape of the chunks in a shard of shape ``outer`` as the codec meets it, in the order of the array's dimensions."""
+    """Return the shape of the chunks in a shard of shape ``outer`` (codec order), in the order of the array's dimensions."""
     inner = documents.shape(value, "chunk_shape")
     if len(inner) != len(outer):
-        raise MetadataError(f"the chunk shape {shortened(list(inner))} of {SHARDING} is not for {len(outer)} dimensions")
+        raise MetadataError(f"chunk shape {shortened(list(inner))} of {SHARDING} does not have {len(outer)} dimensions")
     if any(whole % part if part else whole for whole, part in zip(outer, inner, strict=True)):
-        raise MetadataError(f"the chunk shape {shortened(list(inner))} of {SHARDING} does not divide {shortened(list(outer))}")
+        raise MetadataError(f"chunk shape {shortened(list(inner))} of {SHARDING} does not divide {shortened(list(outer))}")
     return tuple(inner[axes.index(axis)] for axis in range(len(axes)))
 
 
 def _index_location(value: Any) -> str:
     if value not in ("start", "end"):
-        raise MetadataError(f"index_location is 'start' or 'end', not {shortened(value)}")
+        raise MetadataError(f"index_location must be 'start' or 'end', not {shortened(value)}")
     return str(value)
 
 
 def _index_codecs(value: Any, quirks: Quirks) -> tuple[CodecSpec, ...]:
-    """The chain of the index, whose shape has one dimension more than the array; no codec that is taken asks for it."""
+    """Return the chain of the index, whose shape has one dimension more than the array; no accepted codec depends on it."""
     chain = parse_list(value, "index_codecs", 0, quirks)
     names = [spec.name for spec in chain]
     if names not in (["bytes"], ["bytes", "crc32c"]):
-        raise MetadataUnsupported(f"index_codecs are 'bytes' and perhaps 'crc32c'; {shortened(names)} are not supported")
+        raise MetadataUnsupported(f"index_codecs must be 'bytes' and optionally 'crc32c'; {shortened(names)} are not supported")
     if chain[0].configuration.get("endian") not in ("little", "big"):
-        raise MetadataError("codec 'bytes' of index_codecs needs a byte order, 'little' or 'big'")
+        raise MetadataError("codec 'bytes' of index_codecs: byte order must be 'little' or 'big'")
     return tuple(chain)
 
 
 def _then(axes: Axes, order: Axes) -> Axes:
-    """``axes`` when their dimensions are ordered by ``order`` once more."""
+    """Return ``axes`` reordered by ``order``."""
     return tuple(axes[place] for place in order)
 
 
 def _from(before: Axes, after: Axes) -> Axes:
-    """The order that makes ``after`` of ``before``."""
+    """Return the order that converts ``before`` to ``after``."""
     return tuple(before.index(axis) for axis in after)
 
 
 def _split(chain: list[CodecSpec], order: Axes, dtype: Dtype) -> tuple[list[CodecSpec], list[CodecSpec]]:
-    """What has to stand before the shards so that their dimensions have ``order``, and what is left of the chain of their chunks.
+    """Return the codecs that must precede the shards to give their dimensions ``order``, and the rest of the chain of their chunks.
 
-    That is the beginning of the chain where it does so; else a transposition, which the chain first undoes.
+    These are the beginning of the chain if it has that effect; else a transposition, which the rest first reverses.
     """
     straight: Axes = tuple(range(len(order)))
     now = straight

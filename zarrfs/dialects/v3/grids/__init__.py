@@ -1,1 +1,1 @@
-"""Chunk grids of the final v3, one file a grid: between the JSON of ``chunk_grid`` and `zarrfs.model.chunk_grid.ChunkGrid`."""
+"""Chunk grids of the final v3, one file each: conversion between ``chunk_grid`` and `zarrfs.model.chunk_grid.ChunkGrid`."""

@@ -1,6 +1,6 @@
-"""What a chunk grid of the final v3 is: a name, and what its configuration means.
+"""The interface of a chunk grid of the final v3: its name and its configuration.
 
-Source: Zarr v3 core, "Chunk grids". One file a grid; its module constant ``PLUGIN`` is an instance of `GridForm`.
+Source: Zarr v3 core, "Chunk grids". A grid is one file; its module constant ``PLUGIN`` is an instance of `GridForm`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from zarrfs.model.chunk_grid import ChunkGrid, Shape
 
 
 class GridForm(abc.ABC):
-    """One kind of grid. ``name``: as documents have it."""
+    """One kind of grid. ``name`` is that in documents."""
 
     name: ClassVar[str]
 
     @abc.abstractmethod
     def parse(self, configuration: Mapping[str, Any], shape: Shape, quirks: Quirks) -> ChunkGrid:
-        """The grid of an array of ``shape``; deviations from the text are added to ``quirks``. Raises `MetadataError`,
-        `MetadataUnsupported`."""
+        """Return the grid of an array of ``shape``; deviations from the specification are added to ``quirks``.
+
+        Raises `MetadataError`, `MetadataUnsupported`.
+        """
 
     @abc.abstractmethod
     def configuration(self, grid: ChunkGrid) -> dict[str, Any] | None:
-        """What `parse` makes ``grid`` of; None for a grid of another kind."""
+        """Return the configuration for ``grid``, the inverse of `parse`; None for a grid of another kind."""
 
 
 def check_plugin(offered: object) -> None:
-    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    """Raise TypeError for an object that is not a usable plug-in of this package: another distribution may offer anything."""
     if not isinstance(offered, GridForm):
         raise TypeError(f"a {type(offered).__name__} is no GridForm")
     if not isinstance(getattr(offered, "name", None), str):
-        raise TypeError("its name has to be a string")
+        raise TypeError("name must be a string")

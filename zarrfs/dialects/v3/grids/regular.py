@@ -1,6 +1,6 @@
 """``regular``: every chunk has the same shape.
 
-Source: Zarr v3 core, "Regular grids". The text demands lengths above zero; a length of 0 is read where the dimension has no elements.
+Source: Zarr v3 core, "Regular grids", which requires lengths above zero; a length of 0 is accepted if the dimension has no elements.
 
     {"name": "regular", "configuration": {"chunk_shape": [2, 3]}}
 """
@@ -18,7 +18,7 @@ from zarrfs.model.chunk_grid import ChunkGrid, RegularGrid, Shape
 
 
 class Regular(GridForm):
-    """See the module's text."""
+    """See the module's docstring."""
 
     name: ClassVar[str] = "regular"
 
@@ -27,7 +27,7 @@ class Regular(GridForm):
         chunks = documents.shape(documents.member(configuration, "chunk_shape"), "chunk_shape")
         grid = RegularGrid.checked(chunks, shape)
         if 0 in chunks:
-            quirks.append("a chunk length is 0, along a dimension of length 0")
+            quirks.append("chunk length 0 along a dimension of length 0")
         return grid
 
     def configuration(self, grid: ChunkGrid) -> dict[str, Any] | None:
