@@ -357,7 +357,7 @@ TEXT.row(
             WHOLE,
             "/a",
         ),
-        lambda: equal(array(store(made_up=1), "/a").quirks, ('member "made_up" is not known, and ignored',)),
+        lambda: equal(array(store(made_up=1), "/a").quirks, ('unknown member "made_up", ignored',)),
     ),
     "as stated (a quirk)",
 )
@@ -398,7 +398,7 @@ for name in ("shape", "data_type", "chunk_grid", "chunk_memory_layout", "fill_va
 for name in ("extensions", "attributes"):
     TEXT.row(
         f"{name} must be there",
-        lambda name=name: equal(array(store(**{name: ...}), "/a").quirks, (f"there is no member {name}",)),
+        lambda name=name: equal(array(store(**{name: ...}), "/a").quirks, (f"{name} is missing",)),
         "left out it is empty (a quirk)",
     )
 TEXT.row(
@@ -432,7 +432,7 @@ TEXT.row(
 TEXT.row(
     "a fallback is one of the table's, and optional",
     all_of(
-        unknown("not known", data_type={**FALLBACK, "fallback": None}),
+        unknown("unknown", data_type={**FALLBACK, "fallback": None}),
         unknown("data.type", data_type={**FALLBACK, "fallback": "int16"}),
     ),
     "as stated: else refused",
@@ -681,7 +681,7 @@ TEXT.row(
 )
 TEXT.row(
     "an array and a group at one path (no statement)",
-    lambda: equal("a group lies at the same path" in array({**store(), "meta/root/a.group": GROUP}, "/a").quirks, True),
+    lambda: equal("a group exists at the same path" in array({**store(), "meta/root/a.group": GROUP}, "/a").quirks, True),
     "the array counts, and that is a quirk",
 )
 TEXT.row(

@@ -169,7 +169,7 @@ TEXT.section("3", "Node names")
 
 def no_name(name: str) -> Check:
     """No node is made of that name."""
-    return raises(NameInvalid, "a name is of", lambda: PLUGIN.create(Prefix("")).check_name(name))
+    return raises(NameInvalid, "invalid name", lambda: PLUGIN.create(Prefix("")).check_name(name))
 
 
 TEXT.row("must not be empty", no_name(""))
@@ -288,7 +288,7 @@ TEXT.row(
                 {"zarr.json": ENTRY, "meta/a.array.json": doc(chunk_grid={"type": "regular", "chunk_shape": [2, 2]})}, "/a"
             ).quirks,
         ),
-        (True, ("the separator of the chunk grid is missing",)),
+        (True, ("separator of the chunk grid is missing",)),
     ),
     'as stated (a quirk): "Array metadata" says that it must be there',
 )

@@ -91,7 +91,7 @@ TEXT.row(
     "endianness and units must be given",
     all_of(
         *(
-            unknown("no fallback that is", data_type=extended("datetime", each, "made_up"))
+            unknown("without a known fallback", data_type=extended("datetime", each, "made_up"))
             for each in ("M8[ns]", "<M8", "<M8[]", "<M8[fortnight]", "|M8[s]")
         )
     ),

@@ -97,7 +97,7 @@ TEXT.row(
 )
 TEXT.row(
     "its last part is the version, 3 the major one",
-    no_entry("no version 3", zarr_format="https://purl.org/zarr/spec/core/4.0"),
+    no_entry("not version 3", zarr_format="https://purl.org/zarr/spec/core/4.0"),
     "as stated; of another major version the hierarchy is refused",
 )
 TEXT.row(
@@ -202,12 +202,12 @@ TEXT.row(
 )
 TEXT.row(
     "options to (de-)activate fallbacks should be considered",
-    refuses(line(FALLBACK, 7), "not to be used", "/a", bad=False, choices={"v3_2022.fallback": "refuse"}),
+    refuses(line(FALLBACK, 7), "is disabled", "/a", bad=False, choices={"v3_2022.fallback": "refuse"}),
     "--dialect-choices v3_2022.fallback=refuse",
 )
 TEXT.row(
     "a type that is not known without a fallback that is",
-    unknown("no fallback that is", data_type={**FALLBACK, "fallback": "made_up"}),
+    unknown("without a known fallback", data_type={**FALLBACK, "fallback": "made_up"}),
     "refused",
 )
 TEXT.row(
@@ -236,7 +236,7 @@ TEXT.row(
 )
 TEXT.row(
     "(no statement) dimension_separator, which zarr-python adds",
-    all_of(reads(software(dimension_separator="/"), WHOLE, "/a"), bad("do not say the same", dimension_separator=".")),
+    all_of(reads(software(dimension_separator="/"), WHOLE, "/a"), bad("differ", dimension_separator=".")),
     "read where it says the same as separator (a quirk)",
 )
 TEXT.row(
@@ -497,7 +497,7 @@ TEXT.row(
     lambda: equal(
         (
             type(node({**store(), "meta/a.group.json": GROUP}, "/a")).__name__,
-            "a group lies at the same path: meta/a.group.json" in array({**store(), "meta/a.group.json": GROUP}, "/a").quirks,
+            "a group exists at the same path: meta/a.group.json" in array({**store(), "meta/a.group.json": GROUP}, "/a").quirks,
         ),
         ("ArrayNode", True),
     ),

@@ -108,7 +108,7 @@ def test_entry_point_names_that_are_not_defined_are_refused_now_and_ignored_late
     layout = opened(later)
     layout.check()
     node = parse(layout, "/a", **{"meta/a.array.json": ARRAY | {"new": 1}})
-    assert node.quirks == ('the array\'s document: member "new" is not known, and ignored',)
+    assert node.quirks == ('array document: unknown member "new", ignored',)
     assert parse(layout, "/g", **{"meta/g.group.json": {"attributes": {}, "new": 1}}).explicit
     with pytest.raises(MetadataUnsupported, match="new"):
         opened(TEXT | {"new": 1}).check()
@@ -125,9 +125,9 @@ def test_entry_point_names_that_are_not_defined_are_refused_now_and_ignored_late
         ({"extension": "http://example.org/e", "type": "json", "metadata_key_suffix": ".json"}, "json"),
         ({"type": "json"}, "metadata_key_suffix is missing"),
         ({"type": "json", "metadata_key_suffix": 1}, "string"),
-        ({"type": "json", "metadata_key_suffix": "/x.json"}, "cannot end"),
+        ({"type": "json", "metadata_key_suffix": "/x.json"}, "invalid end"),
         ({"type": "json", "metadata_key_suffix": ".json", "more": 1}, "more"),
-        ("https://example.org/other-encoding", "not known"),
+        ("https://example.org/other-encoding", "unknown"),
         (None, "metadata_encoding"),
     ],
 )
@@ -253,7 +253,7 @@ def test_operations_a_node_is_an_array_first_then_a_group() -> None:
     both = {"meta/a.array.json": ARRAY, "meta/a.group.json": {"attributes": {}}}
     node = parse(layout, "/a", **both)
     assert isinstance(node, ArrayNode)
-    assert any("a group lies at the same path" in quirk for quirk in node.quirks)
+    assert any("a group exists at the same path" in quirk for quirk in node.quirks)
     assert isinstance(parse(layout, "/a", **{"meta/a.group.json": {"attributes": {}}}), GroupNode)
     assert parse(layout, "/a") is None
 

@@ -166,7 +166,7 @@ def test_what_a_type_means_is_its_extension_s_to_say_and_the_fallback_is_read(na
         assert node.metadata.data_type.dtype == np.dtype("<u4")
         assert node.metadata.codecs[0].configuration == {"endian": "little"}
         assert any("fallback" in warning for warning in node.warnings)
-        with pytest.raises(MetadataUnsupported, match="not known"):
+        with pytest.raises(MetadataUnsupported, match="unknown"):
             stored({"extension": uri, "type": named})
 
 

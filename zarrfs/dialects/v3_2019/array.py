@@ -1,4 +1,4 @@
-"""The array document of the protocol draft of 2019: between its JSON and `ArrayMetadata`.
+"""The array document of the protocol draft of 2019: conversion between its JSON and `ArrayMetadata`.
 
 Source: Zarr core protocol version 3.0, editor's draft of 19 June 2019, sections "Array metadata", "Regular grids", "Chunk memory
 layouts", "Chunk encoding".
@@ -7,15 +7,15 @@ layouts", "Chunk encoding".
      "compressor": {"codec": "https://purl.org/zarr/spec/codec/gzip/1.0", "configuration": {"level": 1}},
      "fill_value": 1.5, "extensions": [], "attributes": {}}
 
-Where the text and real stores differ, or the text is silent:
+Differences between the draft and real stores, and gaps in the draft:
 
-* The URI of a codec has a version and ``https`` (zarrita), or neither (the examples of the text). A new array gets the form of one beside
-  it, else the software's.
-* No compressor is null (zarrita), or no member.
-* ``attributes`` is null where nobody gave any (zarrita). It means none, and so does a missing member.
-* The separator of chunk identifiers is any one of the characters that keys may have beside letters and digits.
+* The URI of a codec has a version and ``https`` (zarrita), or neither (the examples of the draft). A new array gets the form of a
+  neighbouring one, else the software's.
+* An absent compressor is null (zarrita), or a missing member.
+* ``attributes`` is null if there are none (zarrita). A missing member means the same.
+* The separator of chunk identifiers is any of the characters that keys may have besides letters and digits.
 * The identifier of the only chunk of a 0-dimensional array is empty: see `CHUNK_KEYS`.
-* Members with names that the text does not know are ignored, as it says of any version 3.
+* Unknown members are ignored, as the draft requires for any version 3.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, check_chunk_nbytes
 
 CHUNK_KEYS = replace(chunk_key.v2("."), scalar="")
-"""``1.2``; for a 0-dimensional array nothing. ``data/P/`` with an empty identifier is no key; what zarrita stored by it is ``data/P``."""
+"""``1.2``; empty for a 0-dimensional array. ``data/P/`` with an empty identifier is no key; zarrita's chunk is at ``data/P``."""
 
 _CODECS = ("gzip",)
-"""What new arrays may have. The text defines no codec ("Chunk encoding"), its examples and zarrita have this one; others are read."""
+"""Codecs of new arrays. The draft defines no codec ("Chunk encoding"), its examples and zarrita have this one; others are read."""
 
 CODEC = "https://purl.org/zarr/spec/codec/{}/1.0"
 
@@ -60,7 +60,7 @@ _SEPARATORS = ("/", ".", "-", "_")
 
 @dataclass(frozen=True, slots=True)
 class ParsedArray:
-    """What an array's document says; ``quirks``, ``warnings`` and ``form`` as in `ArrayNode`: of the URI of its compressor."""
+    """The content of an array's document; ``quirks``, ``warnings`` and ``form`` (of its compressor's URI) as in `ArrayNode`."""
 
     metadata: ArrayMetadata
     quirks: tuple[str, ...]
@@ -69,7 +69,7 @@ class ParsedArray:
 
 
 def parse_array(document: Mapping[str, Any], *, fallbacks: bool = True) -> ParsedArray:
-    """What an array's ``document`` says. ``fallbacks``: whether the fallback of a data type that is not known may be used.
+    """Return the content of an array's ``document``. ``fallbacks``: an unknown data type may be read as its fallback.
 
     Raises `MetadataError`, `MetadataUnsupported`.
     """
@@ -78,8 +78,8 @@ def parse_array(document: Mapping[str, Any], *, fallbacks: bool = True) -> Parse
     if "extensions" in document:
         quirks += check_extensions(document["extensions"], "the array")
     else:
-        quirks.append("there is no member extensions")
-    quirks += [f"member {documents.shortened(name)} is not known, and ignored" for name in document if name not in _MEMBERS]
+        quirks.append("extensions is missing")
+    quirks += [f"unknown member {documents.shortened(name)}, ignored" for name in document if name not in _MEMBERS]
     shape = documents.shape(documents.member(document, "shape"), "shape")
     stored = type_from_json(documents.member(document, "data_type"), quirks, warnings, fallbacks=fallbacks)
     data_type = from_numpy(stored)
@@ -103,14 +103,13 @@ def parse_array(document: Mapping[str, Any], *, fallbacks: bool = True) -> Parse
 
 
 def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], codec: str = CODEC) -> dict[str, Any]:
-    """The document that says ``metadata``, without its dimension names: this draft has none. Its members are in zarrita's order.
-    ``codec``: the URI of the compressor, with ``{}`` in place of the name.
+    """Return the document of ``metadata``, without its dimension names: this draft has none. Members are in zarrita's order.
 
-    Raises `NotRepresentable` for other grids and chunk keys, for shards, filters, other codecs than gzip, and types that neither the
-    table nor an extension has.
+    ``codec``: the URI of the compressor, with ``{}`` in place of the name. Raises `NotRepresentable` for other grids and chunk keys, for
+    shards, filters, codecs other than gzip, and types that neither the table nor an extension has.
     """
     if not isinstance(metadata.chunk_grid, RegularGrid):
-        raise NotRepresentable("the draft of Zarr v3 of 2019 has regular chunk grids alone")
+        raise NotRepresentable("the draft of Zarr v3 of 2019 has only regular chunk grids")
     if metadata.shards:
         raise NotRepresentable("the draft of Zarr v3 of 2019 has no shards")
     big_endian, layout, compressor = _split(metadata.codecs, metadata.ndim)
@@ -119,7 +118,7 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], codec: 
         grid["separator"] = separator
     if compressor is not None and compressor.name not in _CODECS:
         raise NotRepresentable(
-            f"codec {compressor.name!r} has no URI in the draft of Zarr v3 of 2019, nor in the software of its time, which had gzip alone"
+            f"codec {compressor.name!r} has no URI in the draft of Zarr v3 of 2019, nor in its software, which has only gzip"
         )
     return {
         "shape": list(metadata.shape),
@@ -134,23 +133,23 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], codec: 
 
 
 def _attribute_quirks(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """How the member deviates from the text: it "must be an object"."""
+    """Return deviations of the member from the draft: it "must be an object"."""
     if document.get("attributes") is not None:
         return ()
-    return ("attributes is null: none",) if "attributes" in document else ("there is no member attributes",)
+    return ("attributes is null: none",) if "attributes" in document else ("attributes is missing",)
 
 
 def _chunk_grid(value: Any, shape: Shape) -> tuple[RegularGrid, str]:
-    """The grid, and the separator of its chunk identifiers."""
+    """Return the grid, and the separator of its chunk identifiers."""
     said = documents.mapping(value, "chunk_grid")
     if "extension" in said:
-        raise MetadataUnsupported(f"chunk grid of extension {documents.shortened(said['extension'])} is not known")
+        raise MetadataUnsupported(f"chunk grid of extension {documents.shortened(said['extension'])}: unknown")
     kind = documents.member(said, "type")
     if kind != "regular":
-        raise MetadataUnsupported(f"chunk grid {documents.shortened(kind)} is not known")
+        raise MetadataUnsupported(f"chunk grid {documents.shortened(kind)}: unknown")
     separator = said.get("separator", ".")
     if separator not in _SEPARATORS:
-        raise MetadataError(f"the separator of chunk_grid is one of {' '.join(_SEPARATORS)}, not {documents.shortened(separator)}")
+        raise MetadataError(f"separator of chunk_grid must be one of {' '.join(_SEPARATORS)}, not {documents.shortened(separator)}")
     return RegularGrid.checked(documents.shape(documents.member(said, "chunk_shape"), "chunk_shape"), shape), separator
 
 
@@ -159,8 +158,8 @@ def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:
         case "C" | "F":
             return order_codecs(value, ndim)
         case dict():
-            raise MetadataUnsupported(f"chunk_memory_layout {documents.shortened(value)} is not known")
-    raise MetadataError(f"chunk_memory_layout is 'C' or 'F', not {documents.shortened(value)}")
+            raise MetadataUnsupported(f"chunk_memory_layout {documents.shortened(value)}: unknown")
+    raise MetadataError(f"chunk_memory_layout must be 'C' or 'F', not {documents.shortened(value)}")
 
 
 def _bytes(itemsize: int, order: str) -> CodecSpec:
@@ -180,7 +179,7 @@ def _separator(encoding: ChunkKeyEncoding, ndim: int) -> str:
 
 
 def _split(codecs: tuple[CodecSpec, ...], ndim: int) -> tuple[bool, str, CodecSpec | None]:
-    """Whether elements are big-endian, the memory layout, and the compressor. Raises `NotRepresentable`."""
+    """Return whether elements are big-endian, the memory layout, and the compressor. Raises `NotRepresentable`."""
     big_endian = False
     layout, rest = split_order(codecs, ndim, "the draft of Zarr v3 of 2019")
     if rest and rest[0].name == "bytes":

@@ -1,22 +1,22 @@
 """The protocol draft of 2019: an entry point ``zarr.json``, documents below ``meta/``, chunks below ``data/``.
 
-Source: Zarr core protocol version 3.0, editor's draft of 19 June 2019; the sections are named where a rule is followed. What software
-wrote is known from the prototype zarrita (Alistair Miles, July 2020). Array documents are the matter of `v3_2019_array`.
+Source: Zarr core protocol version 3.0, editor's draft of 19 June 2019; sections are named where a rule is followed. Real stores are those
+of the prototype zarrita (Alistair Miles, July 2020). Array documents are in `v3_2019.array`.
 
     zarr.json                     {"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
                                    "metadata_encoding": "application/json", "extensions": []}
-    meta/root.group               {"extensions": [], "attributes": {}}      the root, where it is a group
+    meta/root.group               {"extensions": [], "attributes": {}}      the root, if it is a group
     meta/root/foo/bar.array       {"shape": [20], "data_type": "<f8", ...}
     data/foo/bar/0.0              a chunk; of a root array data/0.0; of a 0-dimensional array data/foo/bar
 
-What the text leaves open, or says in two ways, and what we do:
+Points that the draft leaves open, or states in two ways:
 
-* The formula for an array's document is "meta" + P + ".array", the example has ``meta/root/foo/baz.array``, and so had software. The
-  second is written; where there is none, the first is read too, except for paths that begin with ``/root``, which could be either.
-* ``zarr_format`` is the same in the draft of 2022; ``metadata_encoding``, here a MIME type, tells the two apart.
-* An array and a group at one path: the array wins, as in zarrita, and the node says so (``quirks``).
-* Names of other characters than the text allows are read. New ones are refused, and so are those that differ from a sibling's in case
-  alone.
+* The formula for an array's document is "meta" + P + ".array", the example has ``meta/root/foo/baz.array``, and so has software. The
+  second is written; if it is absent, the first is read too, except for paths that begin with ``/root``, which could be either.
+* ``zarr_format`` is the same in the draft of 2022; ``metadata_encoding``, here a MIME type, distinguishes the two.
+* An array and a group at one path: the array takes precedence, as in zarrita, and the node reports it (``quirks``).
+* Names with characters outside the draft are read. For new nodes they are refused, and so are names that differ from a sibling's only in
+  case.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 
 
 class V32019(Dialect):
-    """The protocol draft of 2019. ``fallbacks``: whether a data type that is not known is read as its fallback."""
+    """The protocol draft of 2019. ``fallbacks``: an unknown data type is read as its fallback."""
 
     name = "v3_2019"
     priority = 120
@@ -71,7 +71,7 @@ class V32019(Dialect):
             if not _is_ours(document):
                 return None
         except MetadataError:
-            # It may be anybody's: the final v3 tells what is wrong with it.
+            # It may be of any kind: the final v3 reports its defect.
             return None
         try:
             with naming(key):
@@ -90,8 +90,11 @@ PLUGIN = V32019()
 
 @dataclass(frozen=True, slots=True)
 class V32019Layout(Layout):
-    """A hierarchy of this draft. ``refused`` says why nothing of it can be read, ``bad``: its entry point is not what the text demands;
-    ``quirks``: what is odd about the entry point. ``codec``: the URI of codecs of new arrays, with ``{}`` in place of the name."""
+    """A hierarchy of this draft.
+
+    ``refused``: why the whole of it is unreadable; ``bad``: because its entry point violates the draft. ``quirks``: deviations of the
+    entry point. ``codec``: URI of the codecs of new arrays, with ``{}`` in place of the name.
+    """
 
     prefix: Prefix
     dialect: V32019 = PLUGIN
@@ -134,9 +137,9 @@ class V32019Layout(Layout):
             attributes = attributes_of(document)
         quirks = [*parsed.quirks, *self.quirks]
         if group_key in found:
-            quirks.append("a group lies at the same path")
+            quirks.append("a group exists at the same path")
         if key == self._other_key(path):
-            quirks.append(f"its document is {key}, after the text's formula")
+            quirks.append(f"its document is {key}, by the formula of the draft")
         return ArrayNode(
             path=path,
             dialect=PLUGIN.name,
@@ -161,7 +164,7 @@ class V32019Layout(Layout):
         return found if found is not None else self._other_keys.node_of_listing(prefix)
 
     def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
-        """Section "Discover children of a group"."""
+        """Return names of children (section "Discover children of a group")."""
         return self._keys.child_names(keys, prefixes)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
@@ -173,7 +176,7 @@ class V32019Layout(Layout):
         found = self._keys.node_of_document(key)
         if found is not None or not key.endswith(".array"):
             return found
-        # Anything of the form meta/root... is the software's.
+        # Keys of the form meta/root... are always the software's.
         other = self._other_keys.node_of_document(key)
         return None if other is None or _is_ambiguous(other) else other
 
@@ -187,12 +190,15 @@ class V32019Layout(Layout):
         return {self._key(node.path, kind): dump(document, indent=_INDENT)}
 
     def entry_documents(self) -> dict[Key, bytes]:
-        """Section "Bootstrap metadata"."""
+        """Return the entry point (section "Bootstrap metadata")."""
         entry = {"zarr_format": PROTOCOL, "metadata_encoding": JSON, "extensions": []}
         return {self.prefix.key(ENTRY): dump(entry, indent=_INDENT)}
 
     def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
-        """None: "it is not necessary to create or check for the existence of metadata documents" of ancestors ("Create a group")."""
+        """Return none: "it is not necessary to create or check for the existence of metadata documents" of ancestors.
+
+        Section "Create a group".
+        """
         return ()
 
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
@@ -201,14 +207,14 @@ class V32019Layout(Layout):
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         node = self.parse(path, documents)
         if node is None:
-            raise MetadataError(f"{path} has no document that could be changed", key=path)
+            raise MetadataError(f"{path}: no document to change", key=path)
         key, other = self._key(path, "group"), self._other_key(path)
         if isinstance(node, ArrayNode):
             key = self._key(path, "array")
             if key not in documents and other is not None:
                 key = other
         elif edit.shape is not None:
-            raise MetadataError(f"{path} is a group: it has no shape", key=path)
+            raise MetadataError(f"{path}: a group has no shape", key=path)
         data = documents[key]
         if edit.attributes is not None:
             data = patched(key, data, ["attributes"], dict(edit.attributes))
@@ -226,10 +232,10 @@ class V32019Layout(Layout):
         return {}
 
     def check_name(self, name: str) -> None:
-        """Section "Node names"."""
+        """Check a name (section "Node names")."""
         if _NAME.fullmatch(name) is None or not name.strip("."):
             raise NameInvalid(
-                f"{name!r}: a node name is 1 to 255 of the characters a-z A-Z 0-9 - _ . and not of periods alone (Zarr v3, 2019)",
+                f"{name!r}: a node name must be 1 to 255 of a-z A-Z 0-9 - _ . and not only periods (Zarr v3, 2019)",
                 key=name,
             )
 
@@ -239,7 +245,7 @@ class V32019Layout(Layout):
 
     @property
     def _other_keys(self) -> DraftKeys:
-        """The formula of section "Storage keys" for arrays; it has none for groups, and none for the root."""
+        """Keys by the formula of section "Storage keys" for arrays; it has none for groups, and none for the root."""
         return DraftKeys(self.prefix, meta=_OTHER_FORM)
 
     def _key(self, path: NodePath, kind: str) -> Key:
@@ -250,12 +256,12 @@ class V32019Layout(Layout):
 
 
 def _is_ambiguous(path: NodePath) -> bool:
-    """Whether the formula's place of a document is the software's of another node."""
+    """Return True if the document key by the formula is that of another node in the software's form."""
     return path == ROOT or path.partition("/")[2].partition("/")[0] == "root"
 
 
 def _is_ours(document: Mapping[str, Any]) -> bool:
-    """Whether an entry point is of this draft: its encoding is a MIME type. In 2022 it was an object, or a URI."""
+    """Return True if an entry point is of this draft: its encoding is a MIME type. In 2022 it was an object, or a URI."""
     encoding = document.get("metadata_encoding")
     if protocol_version(document.get("zarr_format")) is None or "metadata_key_suffix" in document:
         return False
@@ -263,20 +269,20 @@ def _is_ours(document: Mapping[str, Any]) -> bool:
 
 
 def _check_entry(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Section "Bootstrap metadata": quirks. Raises `MetadataError`, `MetadataUnsupported`."""
+    """Check the entry point (section "Bootstrap metadata"); return quirks. Raises `MetadataError`, `MetadataUnsupported`."""
     version = protocol_version(document.get("zarr_format"))
     if version is None or version[0] != 3:
-        raise MetadataUnsupported(f"zarr_format {shortened(document.get('zarr_format'))} is not of version 3")
+        raise MetadataUnsupported(f"zarr_format {shortened(document.get('zarr_format'))}: not version 3")
     encoding = string(member(document, "metadata_encoding"), "metadata_encoding")
     if encoding.partition(";")[0].strip().lower() != JSON:
-        raise MetadataUnsupported(f"metadata_encoding {shortened(encoding)} is not one that zarrfs reads ({JSON})")
+        raise MetadataUnsupported(f"metadata_encoding {shortened(encoding)}: not supported, only {JSON}")
     if "extensions" not in document:
-        return ("there is no member extensions in the entry point",)
+        return ("extensions is missing in the entry point",)
     return check_extensions(document["extensions"], "the hierarchy")
 
 
 def _group(path: NodePath, document: Mapping[str, Any]) -> GroupNode:
-    """Section "Group metadata"."""
+    """Return the group of a document (section "Group metadata")."""
     if "extensions" in document:
         check_extensions(document["extensions"], "the group")
     return GroupNode(path=path, dialect=PLUGIN.name, attributes=attributes_of(document))

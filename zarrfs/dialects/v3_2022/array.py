@@ -1,18 +1,18 @@
-"""The array document of the Zarr v3 core draft of 2022: between its JSON and `ArrayMetadata`.
+"""The array document of the Zarr v3 core draft of 2022: conversion between its JSON and `ArrayMetadata`.
 
 Source: Zarr v3 core draft of 2022, "Array metadata", "Regular grids", "Chunk memory layouts"; stores of zarr-python 2.13 to 2.16,
 GDAL 3.6 and zarrita 2020.
 
     {"shape": [10, 7], "data_type": "float64", "chunk_grid": {"type": "regular", "chunk_shape": [4, 3], "separator": "/"},
-     "chunk_memory_layout": "C", "codecs": [...], "fill_value": "NaN", "extensions": [], "attributes": {}}            the text
+     "chunk_memory_layout": "C", "codecs": [...], "fill_value": "NaN", "extensions": [], "attributes": {}}            the draft
     {"shape": [10, 7], "data_type": "<f8", "compressor": {...}, ...}                                                  the software
 
-Objects (``|O``, which the software alone has) are told by the first of the filters that hide in the attributes, as in Zarr v2:
+The type of objects (``|O``, only in the software's form) follows from the first of the filters hidden in the attributes, as in Zarr v2:
 `zarrfs.dialects.v2.objects`.
 
-Where software deviates we read what it wrote: `dimension_separator` of zarr-python, in the grid or beside it, is that of the grid, and
-must say the same. What is left out although it must be there, and cannot change what elements are (separator, extensions, attributes),
-is what the text would have as its default. Both are told in the node's ``quirks``. Any other member that is not known is refused.
+Accepted deviations of software: `dimension_separator` of zarr-python, in the grid or beside it, is the separator of the grid, and must
+equal it. Required members that are missing, but cannot change the elements (separator, extensions, attributes), get the default of the
+draft. Both are listed in the node's ``quirks``. Any other unknown member is refused.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ _MEMBERS = (
 )
 _SEPARATORS = ("/", ".")
 SCALARS = ("c", "c0")
-"""What the chunk of a 0-dimensional array is called: by the text, and by zarr-python."""
+"""Names of the chunk of a 0-dimensional array: in the draft, and in zarr-python."""
 
 
 def chunk_keys(separator: str, *, software: bool) -> ChunkKeyEncoding:
-    """How chunks are named ("Regular grids"): ``c1/23/45``."""
+    """Return the chunk key encoding ("Regular grids"): ``c1/23/45``."""
     return ChunkKeyEncoding(prefix="c", separator=separator, scalar=SCALARS[software])
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedArray:
-    """What an array's document says; ``quirks`` and ``warnings`` as in `ArrayNode`."""
+    """The content of an array's document; ``quirks`` and ``warnings`` as in `ArrayNode`."""
 
     metadata: ArrayMetadata
     quirks: tuple[str, ...]
@@ -85,12 +85,12 @@ class ParsedArray:
 def parse_array(
     document: Mapping[str, Any], form: EntryPoint, *, fallbacks: bool, chosen: Mapping[str, str] = MappingProxyType({})
 ) -> ParsedArray:
-    """What an array's ``document`` says. Raises `MetadataError`, `MetadataUnsupported`.
+    """Return the content of an array's ``document``. Raises `MetadataError`, `MetadataUnsupported`.
 
-    ``fallbacks``: whether the fallback of a data type that is not known may be used; ``chosen``: which deviations are refused.
+    ``fallbacks``: an unknown data type may be read as its fallback; ``chosen``: the deviations that are refused.
     """
     quirks = Quirks("v3_2022", chosen)
-    quirks += form.check_members(document, _MEMBERS, "the array's document")
+    quirks += form.check_members(document, _MEMBERS, "array document")
     quirks += check_extensions(_or(document, "extensions", [], quirks), "the array")
     _or(document, "attributes", {}, quirks)
     shape = documents.shape(documents.member(document, "shape"), "shape")
@@ -127,19 +127,19 @@ def parse_array(
 
 
 def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: EntryPoint) -> dict[str, Any]:
-    """The document that says ``metadata``, without its dimension names, for which there is no place.
+    """Return the document of ``metadata``, without its dimension names, for which the draft has no member.
 
-    Raises `NotRepresentable` for other grids and chunk keys, for types that NumPy lacks, and for codecs and shards that there are not.
+    Raises `NotRepresentable` for other grids and chunk keys, for types absent from NumPy, and for other codecs and shards.
     """
     if not isinstance(metadata.chunk_grid, RegularGrid):
-        raise NotRepresentable("Zarr v3 of 2022 has regular chunk grids alone")
+        raise NotRepresentable("Zarr v3 of 2022 has only regular chunk grids")
     encoding = metadata.chunk_key_encoding
     if (encoding.prefix, encoding.suffix, encoding.backwards) != ("c", "", False) or encoding.separator not in _SEPARATORS:
         raise NotRepresentable(f"Zarr v3 of 2022 has no chunk keys like {encoding.encode((0,) * metadata.ndim)!r}")
     layout, stored, codecs = _split(metadata.codecs, metadata.data_type, metadata.ndim)
     software = form.software
     if stored.hasobject and not software:
-        raise NotRepresentable("the text of Zarr v3 of 2022 has no elements of variable length")
+        raise NotRepresentable("the draft form of Zarr v3 of 2022 has no elements of variable length")
     endian = "big" if stored != stored.newbyteorder("<") and not is_in_type(stored) else None
     named, filters = format_codecs(endian, codecs, software=software)
     transformers = format_transformers(metadata.shards, software=software)
@@ -162,8 +162,7 @@ def format_array(metadata: ArrayMetadata, attributes: Mapping[str, Any], form: E
 
 
 def plain_members(document: Mapping[str, Any], form: EntryPoint) -> dict[str, Any]:
-    """The members of an array's ``document`` that would be others if its chunks lay in no shards; none where they do not. Raises
-    `MetadataError`."""
+    """Return the members of an array's ``document`` that differ without shards; empty if it has none. Raises `MetadataError`."""
     if not document.get("storage_transformers"):
         return {}
     metadata = parse_array(document, form, fallbacks=True).metadata
@@ -171,21 +170,21 @@ def plain_members(document: Mapping[str, Any], form: EntryPoint) -> dict[str, An
 
 
 def edited_attributes(document: Mapping[str, Any], attributes: Mapping[str, Any], form: EntryPoint) -> dict[str, Any]:
-    """New attributes for an array with this ``document``, which keep its hidden filters.
+    """Return new attributes for an array with this ``document``, which keep its hidden filters.
 
-    An array that has none gets none: where the attributes were copied from another array, these were how that one's chunks are encoded.
-    Raises `MetadataError` where it has some, and the attributes say others.
+    An array without hidden filters gets none: in attributes copied from another array they describe the encoding of its chunks. Raises
+    `MetadataError` if the array has some, and the attributes have others.
     """
     hidden, said = hidden_filters(document, form), attributes.get(FILTERS)
     if hidden is None:
         return _with_filters(attributes, []) if form.software or "compressor" in document else dict(attributes)
     if said is not None and not (looks_like_filters(said) and are_same_filters(said, hidden)):
-        raise MetadataError(f"the attribute {FILTERS!r} says how chunks are encoded, which an edit cannot change")
+        raise MetadataError(f"attribute {FILTERS!r} describes how chunks are encoded, and cannot be changed")
     return {FILTERS: hidden, **attributes, **({FILTERS: hidden} if said is not None else {})}
 
 
 def _or(document: Mapping[str, Any], name: str, default: Any, quirks: list[str]) -> Any:
-    """A member that must be there, and cannot be missed; of the type of its ``default``."""
+    """Return a required member, or ``default``, whose type it must have, if missing."""
     if name not in document:
         quirks.append(f"{name} is missing")
     value = document.get(name, default)
@@ -198,30 +197,33 @@ def _or(document: Mapping[str, Any], name: str, default: Any, quirks: list[str])
 def _chunk_grid(document: Mapping[str, Any], form: EntryPoint, quirks: list[str]) -> tuple[Shape, str]:
     grid = documents.mapping(documents.member(document, "chunk_grid"), "chunk_grid")
     if documents.member(grid, "type") != "regular" or "extension" in grid:
-        raise MetadataUnsupported(f"chunk grid {shortened(grid['type'])} is not known")
+        raise MetadataUnsupported(f"chunk grid {shortened(grid['type'])}: unknown")
     quirks += form.check_members(grid, ("type", "chunk_shape", "separator", "dimension_separator"), "chunk_grid")
     said = [place["dimension_separator"] for place in (grid, document) if "dimension_separator" in place]
     if said:
-        quirks.append("dimension_separator, which the text does not have")
+        quirks.append("dimension_separator is not in the specification")
     if "separator" in grid:
         said.insert(0, grid["separator"])
     else:
-        quirks.append("the separator of the chunk grid is missing")
+        quirks.append("separator of the chunk grid is missing")
     if any(each not in _SEPARATORS for each in said):
-        raise MetadataError(f"the separator of chunk keys is '/' or '.', not {shortened(said)}")
+        raise MetadataError(f"separator of chunk keys must be '/' or '.', not {shortened(said)}")
     if len(set(said)) > 1:
-        raise MetadataError(f"separator and dimension_separator do not say the same: {shortened(said)}")
+        raise MetadataError(f"separator and dimension_separator differ: {shortened(said)}")
     return documents.shape(documents.member(grid, "chunk_shape"), "chunk_shape"), said[0] if said else "/"
 
 
 def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:
-    """Section "Determination of encoded representations": F is the dimensions reversed, before any codec."""
+    """Return the codecs for a memory layout: F reverses the dimensions, before any codec.
+
+    Section "Determination of encoded representations".
+    """
     match value:
         case "C" | "F":
             return order_codecs(value, ndim)
         case dict():
-            raise MetadataUnsupported(f"chunk memory layout {shortened(value.get('type'))} is not known")
-    raise MetadataError(f"chunk_memory_layout is 'C' or 'F', not {shortened(value)}")
+            raise MetadataUnsupported(f"chunk memory layout {shortened(value.get('type'))}: unknown")
+    raise MetadataError(f"chunk_memory_layout must be 'C' or 'F', not {shortened(value)}")
 
 
 def _fill_value(
@@ -233,13 +235,13 @@ def _fill_value(
         if stored.hasobject:
             found = object_fill_from_json(data_type, value)
         else:
-            # Fallbacks are the text's, which the software has not.
+            # Fallbacks exist only in the draft, not in the software.
             found = parse_fill(value, stored, as_text=is_fallback or (isinstance(named, str) and named.startswith("S")))
     except MetadataError:
         if not is_fallback:
             raise
-        # Only the extension could have interpreted it.
-        quirks.append(f"fill_value {shortened(value)} is none of the fallback type: undefined")
+        # Only the extension could interpret it.
+        quirks.append(f"fill_value {shortened(value)} is invalid for the fallback type: undefined")
         return None
     if found is None:
         quirks.append("fill_value is null: undefined")
@@ -253,7 +255,7 @@ def _fill_to_json(metadata: ArrayMetadata, stored: Stored, software: bool) -> An
 
 
 def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tuple[str, Stored, list[CodecSpec]]:
-    """``chunk_memory_layout``, the stored type, and the codecs behind `bytes`. Raises `NotRepresentable`."""
+    """Return ``chunk_memory_layout``, the stored type, and the codecs after `bytes`. Raises `NotRepresentable`."""
     layout, rest = split_order(codecs, ndim, "Zarr v3 of 2022")
     stored = data_type.dtype if data_type.is_variable else plain_type(data_type, big_endian=False)
     if data_type.is_variable:
@@ -261,12 +263,12 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
     elif rest and rest[0].name == "bytes":
         stored = stored_by(rest.pop(0), data_type)
     if any(spec.name in ("transpose", "bytes") for spec in rest):
-        raise NotRepresentable("Zarr v3 of 2022 has no codecs on elements before those on bytes")
+        raise NotRepresentable("Zarr v3 of 2022 cannot represent codecs on elements before those on bytes")
     return layout, stored, rest
 
 
 def _with_filters(attributes: Mapping[str, Any], filters: list[Any]) -> dict[str, Any]:
-    """The attributes with these hidden filters and no others: those of the array that this one was copied from are not its own."""
+    """Return the attributes with exactly these hidden filters: those of an array that was copied do not apply to this one."""
     said = dict(attributes)
     if looks_like_filters(said.get(FILTERS)) and not are_same_filters(said[FILTERS], filters):
         del said[FILTERS]

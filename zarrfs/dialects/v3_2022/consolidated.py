@@ -1,12 +1,12 @@
 """The consolidated copy of zarr-python 2.16 in hierarchies of 2022: every document under one key, for stores that cannot list.
 
-No text has it; `zarr.consolidate_metadata` puts it below a group of its own, which is no node of the hierarchy:
+It is in no specification; `zarr.consolidate_metadata` puts it below a group of its own, which is not a node of the hierarchy:
 
     meta/root/consolidated.group.json      {"attributes": {}}
     meta/root/consolidated/.zmetadata      {"zarr_consolidated_format": 1, "metadata": {"meta/root/a.array.json": {...}, ...}}
 
-Its members are called as the keys of the documents are, from the root of the hierarchy. A node's own document wins, and a copy that
-cannot be read hides nothing.
+The names of its members are the keys of the documents, from the root of the hierarchy. A node's own document takes precedence, and an
+unreadable copy hides nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from zarrfs.model.unparsed import Unparsed
 GROUP = NodePath("/consolidated")
 _KEY = "meta/root/consolidated/.zmetadata"
 LOOSE = documents.ATTRIBUTES | {("metadata",)}
-"""For `documents.parse_object`: what may stay unparsed of a document of these hierarchies."""
+"""For `documents.parse_object`: the parts of a document of these hierarchies that may stay unparsed."""
 
 
 def copy_key(prefix: Prefix) -> Key:
-    """The key of the copy in a hierarchy at ``prefix``."""
+    """Return the key of the copy in a hierarchy at ``prefix``."""
     return prefix.key(_KEY)
 
 
@@ -42,22 +42,22 @@ class ConsolidatedCopy:
 
     @classmethod
     def parse(cls, key: Key, data: bytes, keys: DraftKeys) -> ConsolidatedCopy:
-        """The copy in ``data``, the value of ``key``. ``keys``: as if the root of the hierarchy was that of the store.
+        """Return the copy in ``data``, the value of ``key``. ``keys`` are relative to the root of the hierarchy.
 
-        Raises `MetadataError`; a bad member is left out.
+        Raises `MetadataError`; a bad member is omitted.
         """
         with documents.naming(key):
             document = documents.parse_object(key, data, LOOSE)
             version = document.get("zarr_consolidated_format")
             if version != 1:
-                raise MetadataError(f"zarr_consolidated_format is {documents.shortened(version)}, not 1")
+                raise MetadataError(f"zarr_consolidated_format must be 1, not {documents.shortened(version)}")
             members = documents.mapping(documents.member(document, "metadata"), "metadata")
         kept = {name: each for name, each in members.items() if documents.is_object(each)}
         return cls(kept, _children(kept, keys))
 
 
 def _children(members: Mapping[str, Any], keys: DraftKeys) -> dict[NodePath, frozenset[str]]:
-    """Every node with a document, and every path above one: an implicit group."""
+    """Return every node with a document, and every path above one: an implicit group."""
     below: dict[NodePath, set[str]] = {}
     for name in members:
         path = keys.node_of_document(name)

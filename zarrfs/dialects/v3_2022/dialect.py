@@ -1,22 +1,22 @@
 """The Zarr v3 core draft of 2022: an entry point, documents below ``meta``, chunks below ``data``.
 
 Source: Zarr v3 core draft of 2 December 2022 ("Metadata", "Storage keys", "Operations"); stores of zarr-python 2.13 to 2.16 with its
-experimental API, GDAL 3.6 and zarrita 2020, which agree with each other and not with the text.
+experimental API, GDAL 3.6 and zarrita 2020, which agree with each other and not with the draft.
 
-    zarr.json                       says the form of all others: `zarrfs.dialects.v3_2022.entry_point`
-    meta/a.group.json               a group (the software: meta/root/a.group.json)
+    zarr.json                       determines the form of all others: `zarrfs.dialects.v3_2022.entry_point`
+    meta/a.group.json               a group (software: meta/root/a.group.json)
     meta/a/b.array.json             an array: `zarrfs.dialects.v3_2022.array`
     data/a/b/c0/0                   a chunk
 
-What the text leaves open, and what we do:
+Points that the draft leaves open:
 
-* A node is looked for as the text says ("Determine if a node exists"): an array's document, then a group's, then a listing. Where there
-  are both documents the array wins, and the node says so.
-* A group whose document has no ``attributes`` has none; ``extensions``, which GDAL and zarrita wrote into groups, are looked at like
-  those of arrays.
-* Names of other characters than the text allows are no nodes, and none are made.
-* Attributes are shown as they are, with the filters that hide there; an edit cannot take those away or change them.
-* In a new hierarchy the software's form is written: it is what other readers of such hierarchies know. The text's is the other one of
+* A node is looked up as in the draft ("Determine if a node exists"): an array's document, then a group's, then a listing. If both
+  documents exist the array takes precedence, and the node reports it.
+* A group whose document has no ``attributes`` has none; ``extensions``, which GDAL and zarrita wrote into groups, are checked like those
+  of arrays.
+* Names with characters outside the draft are not nodes, and are refused for new ones.
+* Attributes are shown unchanged, with the filters hidden there; an edit cannot remove or change those.
+* A new hierarchy is written in the software's form, which other readers of such hierarchies know. The draft's is the other one of
   `forms`.
 """
 
@@ -48,8 +48,11 @@ _INDENT = 4
 
 
 class V3Draft2022(Dialect):
-    """The core draft of 2022. ``fallbacks``: whether a data type that is not known is read as its fallback; ``chosen``: which other
-    deviations are refused, by the names of `choices`."""
+    """The core draft of 2022.
+
+    ``fallbacks``: an unknown data type is read as its fallback; ``chosen``: the other deviations that are refused, by the names of
+    `choices`.
+    """
 
     name = "v3_2022"
     per_node = False
@@ -97,7 +100,7 @@ PLUGIN = V3Draft2022()
 
 @dataclass(frozen=True, slots=True)
 class V3Draft2022Layout(Layout):
-    """A hierarchy of 2022. ``copy`` is its consolidated copy, None too where one that is there (``has_copy``) cannot be read."""
+    """A hierarchy of 2022. ``copy`` is its consolidated copy; None also if there is an unreadable one (``has_copy``)."""
 
     dialect: V3Draft2022
     prefix: Prefix
@@ -107,7 +110,7 @@ class V3Draft2022Layout(Layout):
 
     @property
     def keys(self) -> DraftKeys:
-        """Where documents and chunks are."""
+        """Keys of documents and chunks."""
         return self.form.keys(self.prefix)
 
     @property
@@ -134,7 +137,7 @@ class V3Draft2022Layout(Layout):
             with naming(array.key):
                 document = array.read()
                 parsed = parse_array(document, self.form, fallbacks=self.dialect.fallbacks, chosen=self.dialect.chosen)
-            beside = () if group is None else (f"a group lies at the same path: {group.key}",)
+            beside = () if group is None else (f"a group exists at the same path: {group.key}",)
             return ArrayNode(
                 path=path,
                 dialect=self.dialect.name,
@@ -190,7 +193,7 @@ class V3Draft2022Layout(Layout):
 
     def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
         if self._is_of_copy(node.path):
-            raise NotRepresentable(f"{GROUP} holds the consolidated metadata, and cannot be a node", key=node.path)
+            raise NotRepresentable(f"{GROUP}: reserved for the consolidated metadata", key=node.path)
         match node:
             case GroupNode():
                 document: dict[str, Any] = {"attributes": dict(node.attributes)}
@@ -204,7 +207,7 @@ class V3Draft2022Layout(Layout):
         return {entry_key(self.prefix): format_entry(self.form)}
 
     def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
-        """None: "Create a group", "Create an array": not necessary to create documents of ancestors."""
+        """Return none: it is not necessary to create documents of ancestors ("Create a group", "Create an array")."""
         return ()
 
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
@@ -225,7 +228,7 @@ class V3Draft2022Layout(Layout):
         key = next((key for key in self.document_keys(path) if key in documents), None)
         node = self.parse(path, documents)
         if key is None or node is None:
-            raise MetadataError(f"{path} has no documents that could be changed", key=path)
+            raise MetadataError(f"{path}: no documents to change", key=path)
         members: dict[str, Any] = {}
         if edit.attributes is not None:
             members["attributes"] = dict(edit.attributes)
@@ -236,7 +239,7 @@ class V3Draft2022Layout(Layout):
                     )
         if edit.shape is not None:
             if not isinstance(node, ArrayNode):
-                raise MetadataError(f"{path} is a group: it has no shape", key=path)
+                raise MetadataError(f"{path}: a group has no shape", key=path)
             members["shape"] = list(edit.shape)
         if not members:
             return {}
@@ -288,7 +291,7 @@ class V3Draft2022Layout(Layout):
         check_name(name)
 
     def copy_in(self, documents: Documents) -> ConsolidatedCopy | None:
-        """The consolidated copy among ``documents``, if there is one and it can be read."""
+        """Return the consolidated copy among ``documents``, if there is a readable one."""
         key = copy_key(self.prefix)
         if not self.form.software:
             return None
@@ -298,11 +301,11 @@ class V3Draft2022Layout(Layout):
             return None
 
     def _is_of_copy(self, path: NodePath) -> bool:
-        """Whether ``path`` is where the consolidated copy lies, which is no node."""
+        """Return True if ``path`` is that of the consolidated copy, which is not a node."""
         return self.has_copy and (path == GROUP or GROUP in path.ancestors())
 
     def _sources(self, path: NodePath, documents: Documents) -> list[_Source | None]:
-        """The array's document and the group's: the node's own, or else those of the consolidated copy."""
+        """Return the array's document and the group's: the node's own, or else those of the consolidated copy."""
         keys = self.document_keys(path)
         if self.copy is None or any(key in documents for key in keys):
             return [_Source(key, documents[key]) if key in documents else None for key in keys]
@@ -311,7 +314,7 @@ class V3Draft2022Layout(Layout):
         return [_Source(f"{place} ({name})", copied[name]) if name in copied else None for name in names]
 
     def _group_attributes(self, document: dict[str, Any]) -> dict[str, Any]:
-        self.form.check_members(document, ("attributes", "extensions"), "the group's document")
+        self.form.check_members(document, ("attributes", "extensions"), "group document")
         check_extensions(document.get("extensions", []), "the group")
         return attributes_of(document)
 

@@ -1,25 +1,25 @@
-"""The entry point ``zarr.json`` of the Zarr v3 core draft of 2022, which decides the form of the whole hierarchy.
+"""The entry point ``zarr.json`` of the Zarr v3 core draft of 2022, which determines the form of the whole hierarchy.
 
 Source: Zarr v3 core draft of 2022, "Entry point metadata", "Storage keys"; stores of zarr-python 2.13 to 2.16, GDAL 3.6 and zarrita 2020.
 
-    {"zarr_format": "https://purl.org/zarr/spec/core/3.0",                                                the text
+    {"zarr_format": "https://purl.org/zarr/spec/core/3.0",                                                the draft
      "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"}, "extensions": []}
     {"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_key_suffix": ".json",       the software
      "metadata_encoding": "https://purl.org/zarr/spec/protocol/core/3.0", "extensions": []}
 
-The object or the flat members tell the two forms apart. With the latter, keys have ``root``:
+The object or the flat members distinguish the two forms. With the latter, keys have ``root``:
 
-    text        meta/group.json       meta/a/b.array.json       data/a/b/c0/0
+    draft       meta/group.json       meta/a/b.array.json       data/a/b/c0/0
     software    meta/root.group.json  meta/root/a/b.array.json  data/root/a/b/c0/0
 
-An encoding that is a MIME type is of the draft of 2019, and not ours.
+An encoding that is a MIME type belongs to the draft of 2019, not to this dialect.
 
-An encoding that is null is read where the suffix beside it tells the form, as zarr-python reads it, whose `decode_hierarchy_metadata`
-(2.13 to 2.18) looks at the names of the members alone; else the text is followed, which demands a value, and the hierarchy is refused.
+An encoding that is null is accepted if the suffix beside it determines the form, as in zarr-python, whose `decode_hierarchy_metadata`
+(2.13 to 2.18) checks only the names of the members; else the draft applies, which requires a value, and the hierarchy is refused.
 
-The text says both that names that it does not define are ignored ("zarr_format": "in other words, if the major version number is "3"")
-and that an implementation must fail to open what has unknown fields ("Array metadata"). The former speaks of later versions: so members
-that are not known are refused in a hierarchy of version 3.0, and ignored in one of a later 3.x.
+The draft states both that names that it does not define are ignored ("zarr_format": "in other words, if the major version number is "3"")
+and that an implementation must fail to open what has unknown fields ("Array metadata"). The former is about later versions: unknown
+members are therefore refused in a hierarchy of version 3.0, and ignored in one of a later 3.x.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """How a hierarchy is written. ``software``: as zarr-python wrote it, else as the text has it. ``suffix``: of metadata keys.
+    """The form of a hierarchy.
 
-    ``lenient``: members that are not known are ignored. ``refused``: why nothing of the hierarchy can be read. ``quirks``: what is odd
-    about the entry point.
+    ``software``: zarr-python's form, else the draft's. ``suffix``: that of metadata keys. ``lenient``: unknown members are ignored.
+    ``refused``: why the whole hierarchy is unreadable. ``quirks``: deviations of the entry point.
     """
 
     software: bool = True
@@ -53,22 +53,24 @@ class EntryPoint:
     quirks: tuple[str, ...] = ()
 
     def keys(self, prefix: Prefix) -> DraftKeys:
-        """Where the documents and chunks of a hierarchy at ``prefix`` are."""
+        """Return the keys of documents and chunks of a hierarchy at ``prefix``."""
         if self.software:
             return DraftKeys(prefix, meta="meta/root", data="data/root", root="meta/root.", suffix=self.suffix)
         return DraftKeys(prefix, meta="meta", data="data", root="meta/", suffix=self.suffix)
 
     def check_members(self, members: Mapping[str, Any], known: tuple[str, ...], place: str) -> tuple[str, ...]:
-        """Quirks: the members of ``place`` that are ignored. Raises `MetadataUnsupported` for one that is not ``known``, where none are
-        ignored."""
+        """Return quirks for the ignored members of ``place``.
+
+        Raises `MetadataUnsupported` for a member that is not ``known``, if none are ignored.
+        """
         unknown = [name for name in members if name not in known]
         if unknown and not self.lenient:
-            raise MetadataUnsupported(f"{place}: member {shortened(unknown[0])} is not known, and may not be ignored")
-        return tuple(f"{place}: member {shortened(name)} is not known, and ignored" for name in unknown)
+            raise MetadataUnsupported(f"{place}: unknown member {shortened(unknown[0])}, which may not be ignored")
+        return tuple(f"{place}: unknown member {shortened(name)}, ignored" for name in unknown)
 
 
 def parse_entry(key: Key, data: bytes) -> EntryPoint | None:
-    """The form that ``data``, the value of ``key``, says; None when it is no entry point of this draft. Never raises."""
+    """Return the form in ``data``, the value of ``key``; None if it is no entry point of this draft. Never raises."""
     try:
         document = parse_object(key, data)
     except MetadataError:
@@ -85,7 +87,7 @@ def parse_entry(key: Key, data: bytes) -> EntryPoint | None:
 
 
 def format_entry(form: EntryPoint) -> bytes:
-    """The document that says ``form``, its members in the order of who wrote it so."""
+    """Return the document of ``form``, its members in the order of its original writer."""
     if form.software:
         flat = {"extensions": [], "metadata_encoding": PROTOCOL, "metadata_key_suffix": form.suffix, "zarr_format": PROTOCOL}
         return dump(flat, indent=4)
@@ -94,7 +96,7 @@ def format_entry(form: EntryPoint) -> bytes:
 
 
 def entry_key(prefix: Prefix) -> Key:
-    """The key of the entry point of a hierarchy at ``prefix``."""
+    """Return the key of the entry point of a hierarchy at ``prefix``."""
     return prefix.key(ENTRY)
 
 
@@ -105,7 +107,7 @@ def _is_ours(document: Mapping[str, Any]) -> bool:
     if isinstance(encoding, str):
         return protocol_version(encoding) is not None or "://" in encoding
     if encoding is None:
-        # It must be there; the rest tells whose document it is.
+        # It is required; other members determine whose document it is.
         return "metadata_key_suffix" in document or "/spec/core/" in document["zarr_format"]
     return isinstance(encoding, dict)
 
@@ -113,7 +115,7 @@ def _is_ours(document: Mapping[str, Any]) -> bool:
 def _form(document: Mapping[str, Any], software: bool) -> EntryPoint:
     version = protocol_version(documents.member(document, "zarr_format"))
     if version is None or version[0] != 3:
-        raise MetadataUnsupported(f"zarr_format {shortened(document['zarr_format'])} is no version 3 of the core specification")
+        raise MetadataUnsupported(f"zarr_format {shortened(document['zarr_format'])}: not version 3 of the core specification")
     form = EntryPoint(software=software, lenient=version[1] > 0)
     encoding = documents.member(document, "metadata_encoding")
     known: tuple[str, ...] = ("zarr_format", "metadata_encoding", "extensions")
@@ -122,14 +124,14 @@ def _form(document: Mapping[str, Any], software: bool) -> EntryPoint:
         if encoding is None:
             quirks = ("metadata_encoding is null: read as JSON",)
         elif protocol_version(encoding) is None:
-            raise MetadataUnsupported(f"metadata_encoding {shortened(encoding)} is not known")
+            raise MetadataUnsupported(f"metadata_encoding {shortened(encoding)}: unknown")
         known = (*known, "metadata_key_suffix")
-        # zarrita had no such member, and no suffix, before October 2020.
+        # zarrita had neither this member nor a suffix before October 2020.
         suffix = document.get("metadata_key_suffix", "")
     else:
         encoding = documents.mapping(encoding, "metadata_encoding")
         if "extension" in encoding or encoding.get("type") != "json":
-            raise MetadataUnsupported(f"metadata_encoding {shortened(encoding.get('type'))} is not known; 'json' is")
+            raise MetadataUnsupported(f"metadata_encoding {shortened(encoding.get('type'))}: not supported, only 'json'")
         form.check_members(encoding, ("type", "metadata_key_suffix"), "metadata_encoding")
         suffix = documents.member(encoding, "metadata_key_suffix")
     form.check_members(document, known, "the entry point")
@@ -140,5 +142,5 @@ def _form(document: Mapping[str, Any], software: bool) -> EntryPoint:
 def _suffix(value: Any) -> str:
     suffix = documents.string(value, "metadata_key_suffix")
     if "/" in suffix or "\0" in suffix or not suffix.isprintable():
-        raise MetadataError(f"metadata_key_suffix {shortened(suffix)} cannot end the key of a document")
+        raise MetadataError(f"metadata_key_suffix {shortened(suffix)}: invalid end of a document's key")
     return suffix

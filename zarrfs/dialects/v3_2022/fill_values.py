@@ -3,16 +3,15 @@
 Source: Zarr v3 core draft of 2022, "fill_value" (array metadata); stores of zarr-python 2.13 to 2.16.
 
     booleans true, false · integers 7, "0xfffe", "0b10100101" · floats 0.5, "NaN", "+Infinity", "-Infinity", "0x7fc00001"
-    complex [3.0, "NaN"] · raw "0x010203" · datetime 5 · strings "ab" · the software's "Infinity", base64 for |S and struct, null
+    complex [3.0, "NaN"] · raw "0x010203" · datetime 5 · strings "ab" · software: "Infinity", base64 for |S and struct, null
 
-* Hexadecimal and binary digits are those of exactly the width of the type: a number for booleans and integers (two's complement), the bit
-  pattern for floats (the payload of a NaN is kept), real and imaginary part one after the other for complex, bytes from left to right for
-  all others.
+* Hexadecimal and binary digits have exactly the width of the type: a number for booleans and integers (two's complement), the bit pattern
+  for floats (the payload of a NaN is kept), real then imaginary part for complex, bytes from left to right for all others.
 * An integer has no fraction and no exponent, and is in range.
-* Digits of another width are refused, also where they would be base64 of a raw or structured element.
-* The text says nothing of the fill values of its extensions. The software wrote base64 for what it calls ``|S4``; what the text calls
-  ``S4`` has its fill value as text. 0 stands for zeros in a struct.
-* null means undefined. The text does not permit it, the software wrote it.
+* Digits of another width are refused, also if they are valid base64 of a raw or structured element.
+* The draft does not define the fill values of its extensions. The software wrote base64 for its ``|S4``; the draft's ``S4`` has its fill
+  value as text. 0 means zeros in a struct.
+* null means undefined. The draft does not permit it, the software wrote it.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _DIGITS = ("0x", "0b")
 
 
 def parse_fill(value: Any, stored: Stored, *, as_text: bool) -> bytes | None:
-    """One element, little-endian, of elements stored as ``stored``; None for null.
+    """Return one element, little-endian, of elements stored as ``stored``; None for null.
 
-    ``as_text``: whether a byte string has its fill value as text, else as base64. Raises `MetadataError` for what is none of the type.
+    ``as_text``: a byte string has its fill value as text, else as base64. Raises `MetadataError` for an invalid value.
     """
     if value is None:
         return None
@@ -47,7 +46,7 @@ def parse_fill(value: Any, stored: Stored, *, as_text: bool) -> bytes | None:
         if len(digits) == stored.itemsize:
             return _from_digits(digits, stored, data_type, value)
         if stored.kind not in "SV" or (digits and not (as_text and stored.kind == "S")):
-            # Too few digits, or too many. They might be base64, too, which is never so long as the digits of all bytes.
+            # Too few digits, or too many. They might also be base64, which is always shorter than the digits of all bytes.
             raise _refused(data_type, value)
     match stored.kind:
         case "f":
@@ -66,7 +65,7 @@ def parse_fill(value: Any, stored: Stored, *, as_text: bool) -> bytes | None:
 
 
 def format_fill(fill_value: bytes | None, stored: Stored, *, software: bool) -> Any:
-    """The member ``fill_value`` in the words of a form. The software has one NaN, and null; the text has neither limit nor null.
+    """Return the member ``fill_value`` in one of the forms. The software has one NaN, and null; the draft has neither limit nor null.
 
     Raises `NotRepresentable` for an element whose base64 would be read as digits.
     """
@@ -94,9 +93,7 @@ def format_fill(fill_value: bytes | None, stored: Stored, *, software: bool) -> 
 def _base64(element: bytes, data_type: DataType) -> str:
     text = base64.standard_b64encode(element).decode("ascii")
     if _digits(text):
-        raise NotRepresentable(
-            f"the fill value {element.hex()} of type {data_type.name} is digits in base64, which would be read as such"
-        )
+        raise NotRepresentable(f"fill value {element.hex()} of type {data_type.name}: its base64 would be read as digits")
     return text
 
 
@@ -132,7 +129,7 @@ def _from_digits(digits: bytes, stored: Stored, data_type: DataType, value: str)
 
 
 def _digits(value: str) -> bytes:
-    """The bytes that digits stand for, from left to right; nothing where they are none of whole bytes."""
+    """Return the bytes of digits, from left to right; empty if they are not digits of whole bytes."""
     if (match := _HEX.fullmatch(value)) is not None:
         return bytes.fromhex(match[1])
     if (match := _BINARY.fullmatch(value)) is not None:
@@ -153,9 +150,9 @@ def _from_text(data_type: DataType, value: Any) -> bytes:
 
 
 def _reordered(element: bytes, before: Stored, after: Stored) -> bytes:
-    """The same element with its numbers in the byte order of ``after``."""
+    """Return the same element with its numbers in the byte order of ``after``."""
     return element if before == after else np.frombuffer(element, before).astype(after).tobytes()
 
 
 def _refused(data_type: DataType, value: Any) -> MetadataError:
-    return MetadataError(f"fill_value {shortened(value)} is none of type {data_type.name}")
+    return MetadataError(f"fill_value {shortened(value)} is invalid for type {data_type.name}")

@@ -2,12 +2,12 @@
 
 Source: Zarr v3 core draft of 2022, "storage_transformers" (array metadata), "Sharding storage transformer".
 
-    "storage_transformers": [{"extension": "https://purl.org/zarr/spec/extensions/storage_transformers/sharding/1.0",     the text
+    "storage_transformers": [{"extension": "https://purl.org/zarr/spec/extensions/storage_transformers/sharding/1.0",     the draft
                               "type": "indexed", "configuration": {"chunks_per_shard": [2, 2]}}]
                              {"extension": "https://purl.org/zarr/spec/storage_transformers/sharding/1.0", ...}           zarr-python
 
-The first of a stack is the nearest to the array ("the actual store if this transformer is the last one in the stack"), so that its shards
-are what the next one bundles. A transformer that is not known is never ignored ("Extensions": always required).
+The first of a stack is the nearest to the array ("the actual store if this transformer is the last one in the stack"): the next one
+bundles its shards. An unknown transformer is never ignored ("Extensions": always required).
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from zarrfs.model.shards import ShardSpec
 _KINDS = ("storage_transformers", "storage-transformers", "storage_transformer", "storage-transformer")
 _TEXT_URI = "https://purl.org/zarr/spec/extensions/storage_transformers/sharding/1.0"
 _SOFTWARE_URI = "https://purl.org/zarr/spec/storage_transformers/sharding/1.0"
-# Every level is a read more for each chunk.
+# Every level costs a further read for each chunk.
 _MAX_LEVELS = 8
 
 
 def parse_transformers(value: Any, ndim: int, form: EntryPoint, quirks: list[str]) -> tuple[ShardSpec, ...]:
-    """How chunks are bundled, outermost first. Raises `MetadataError`, `MetadataUnsupported`."""
+    """Return the bundling of chunks, outermost first. Raises `MetadataError`, `MetadataUnsupported`."""
     listed = documents.array(value, "storage_transformers")
     if len(listed) > _MAX_LEVELS:
-        raise MetadataUnsupported(f"chunks are in shards of shards of more than {_MAX_LEVELS} levels")
+        raise MetadataUnsupported(f"nested shards exceed the limit of {_MAX_LEVELS} levels")
     return tuple(_sharding(each, ndim, form, quirks) for each in reversed(listed))
 
 
 def format_transformers(shards: tuple[ShardSpec, ...], *, software: bool) -> list[dict[str, Any]]:
-    """The member ``storage_transformers``. Raises `NotRepresentable` for shards that only the final v3 has."""
+    """Return the member ``storage_transformers``. Raises `NotRepresentable` for shards that only the final v3 has."""
     said = []
     for spec in reversed(shards):
         if spec != ShardSpec(spec.chunks_per_shard):
-            raise NotRepresentable("Zarr v3 of 2022 has shards with the index at the end, in C order, little-endian, and no codecs")
+            raise NotRepresentable(
+                "Zarr v3 of 2022 has only shards with the index at the end, in C order, little-endian, without codecs"
+            )
         configuration = {"chunks_per_shard": list(spec.chunks_per_shard)}
         uri = _SOFTWARE_URI if software else _TEXT_URI
         said.append({"extension": uri, "type": "indexed", "configuration": configuration})
@@ -49,15 +51,15 @@ def format_transformers(shards: tuple[ShardSpec, ...], *, software: bool) -> lis
 
 
 def _sharding(value: Any, ndim: int, form: EntryPoint, quirks: list[str]) -> ShardSpec:
-    said = documents.mapping(value, "a storage transformer")
-    uri = documents.string(documents.member(said, "extension"), "the URI of a storage transformer")
+    said = documents.mapping(value, "storage transformer")
+    uri = documents.string(documents.member(said, "extension"), "URI of a storage transformer")
     kind = documents.member(said, "type")
     if name_in_uri(uri, _KINDS) != "sharding" or kind != "indexed":
-        raise MetadataUnsupported(f"storage transformer {shortened(uri)} of type {shortened(kind)} is not known")
-    quirks += form.check_members(said, ("extension", "type", "configuration"), "the storage transformer")
-    configuration = documents.mapping(documents.member(said, "configuration"), "the configuration of sharding")
-    quirks += form.check_members(configuration, ("chunks_per_shard",), "the configuration of sharding")
+        raise MetadataUnsupported(f"storage transformer {shortened(uri)} of type {shortened(kind)}: unknown")
+    quirks += form.check_members(said, ("extension", "type", "configuration"), "storage transformer")
+    configuration = documents.mapping(documents.member(said, "configuration"), "configuration of sharding")
+    quirks += form.check_members(configuration, ("chunks_per_shard",), "configuration of sharding")
     counts = documents.shape(documents.member(configuration, "chunks_per_shard"), "chunks_per_shard")
     if len(counts) != ndim:
-        raise MetadataError(f"chunks_per_shard {shortened(list(counts))} is not for {ndim} dimensions")
+        raise MetadataError(f"chunks_per_shard {shortened(list(counts))} does not have {ndim} dimensions")
     return ShardSpec(counts)

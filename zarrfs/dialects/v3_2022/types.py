@@ -3,15 +3,15 @@
 Source: Zarr v3 core draft of 2022, "Core data types", "data_type" (array metadata), extensions datetime, string and struct; stores of
 zarr-python 2.13 to 2.16 and GDAL 3.6.
 
-    text        "int32" "float64" "complex64" "bool" "r24"          the byte order is a codec's
+    draft       "int32" "float64" "complex64" "bool" "r24"          the byte order is a codec's
     software    "<i4" ">f8" "i1" "u1" "bool"                        the byte order is the type's
     extensions  {"extension": URI, "type": "<M8[ns]", "fallback": "int64"}
                 "<M8[ns]" ">m8[D]" "S4" "|S4" "<U4" "<c8" [["name", "<U4"], ["age", "int32"]] "|O"
 
-Both generations are read in hierarchies of both forms. What an extension of zarr-specs says counts by its ``type``: software wrote
-several URIs, none, and some that lead nowhere ("TODO: bytestring array protocol URL"). The ``type`` of any other URI, which may be any
-JSON value, is that extension's to define. A type that is not known is read as the first of its ``fallback`` that is, unless the user
-chose otherwise (``v3_2022.fallback=refuse``), and the node tells of it.
+Both generations are read in hierarchies of both forms. The ``type`` of a zarr-specs extension is decisive: software wrote several URIs,
+none, and some that lead nowhere ("TODO: bytestring array protocol URL"). The ``type`` under any other URI, which may be any JSON value,
+is defined by that extension. An unknown type is read as the first known ``fallback``, unless the user chose otherwise
+(``v3_2022.fallback=refuse``), and the node reports it.
 
 `Stored` is a NumPy type with the byte order of stored elements; `zarrfs.dialects.v2.types` shares it.
 """
@@ -38,19 +38,19 @@ _CORE = {
     **{f"complex{bits}": f"<c{bits // 8}" for bits in (64, 128)},
 }
 _NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
-# NumPy's names where the byte order is left out, as it may be for these.
+# NumPy's names without the byte order, which these may omit.
 _ORDERLESS = re.compile(r"[biu]1|S[0-9]+")
-# Of what Zarr v2 has: no types by name, and no times without a unit ("The endianness and units must be given").
+# Subset of Zarr v2's names: no types by name, and no times without a unit ("The endianness and units must be given").
 _NUMPY = re.compile(r"[<>|][biufcSUVO][0-9]*|[<>][mM]8\[(?!generic\])[^\]]+\]")
 _RAW = re.compile(r"r([1-9][0-9]{0,9})")
 _MAX_NESTING = 16
-# The extensions that are interpreted here, by every URI that the text and software have for them; nothing, where there is none.
+# Extensions that are interpreted here, by all their URIs in the draft and in software; empty if there is none.
 _URI = re.compile(
     r"(?:https?://(?:purl\.org/zarr/spec|zarr-specs\.readthedocs\.io)/(?:[A-Za-z0-9_.-]+/)*"
     r"(?:datetime|string|struct|complex)(?:-dtypes)?(?:/v?1(?:\.[0-9]+)*(?:\.html)?)?/?|TODO: [a-z]+ array protocol URL)?"
 )
 
-# What the text calls its extensions, and what zarr-python wrote in place of it.
+# URIs of the extensions in the draft, and those that zarr-python wrote instead.
 _TEXT_URI = "https://purl.org/zarr/spec/extensions/data-types/{}/1.0"
 _SOFTWARE_URIS = {
     "c": "https://zarr-specs.readthedocs.io/en/core-protocol-v3.0-dev/protocol/extensions/complex-dtypes/v1.0.html",
@@ -64,20 +64,20 @@ _SOFTWARE_URIS = {
 
 
 class _Unknown(Exception):
-    """A type that is none of those above: its fallback counts."""
+    """A type that is none of those above: its fallback applies."""
 
 
 def parse_type(value: Any, *, fallbacks: bool, warnings: list[str]) -> Stored:
-    """The stored type that the member ``data_type`` says; `object` for ``|O``, which the caller judges.
+    """Return the stored type of the member ``data_type``; `object` for ``|O``, which the caller checks.
 
-    ``fallbacks``: whether they may be used; ``warnings`` gets one when one was. Raises `MetadataError` for what is no type,
-    `MetadataUnsupported` for what is not known.
+    ``fallbacks``: they may be used; ``warnings`` then gets one. Raises `MetadataError` for a value that is not a type,
+    `MetadataUnsupported` for an unknown type.
     """
     if not isinstance(value, dict):
         try:
             return _known(value, 0)
         except _Unknown:
-            raise MetadataUnsupported(f"data type {shortened(value)} is not known") from None
+            raise MetadataUnsupported(f"data type {shortened(value)}: unknown") from None
     named = documents.member(value, "type")
     said = shortened(named)
     try:
@@ -87,16 +87,16 @@ def parse_type(value: Any, *, fallbacks: bool, warnings: list[str]) -> Stored:
     if not _is_interpreted(value):
         said += f" of extension {shortened(value['extension'])}"
     if found is None:
-        raise MetadataUnsupported(f"data type {said} is not known, and has no fallback that is")
+        raise MetadataUnsupported(f"data type {said}: unknown, without a known fallback")
     name, stored = found
     if not fallbacks:
-        raise MetadataUnsupported(f"data type {said} is not known, and its fallback {shortened(name)} is not to be used")
-    warnings.append(f"data type {said} is not known, and read as its fallback {shortened(name)}")
+        raise MetadataUnsupported(f"data type {said}: unknown, and its fallback {shortened(name)} is disabled")
+    warnings.append(f"data type {said} is unknown, and read as its fallback {shortened(name)}")
     return stored
 
 
 def format_type(stored: Stored, *, software: bool) -> Any:
-    """The member ``data_type`` for a stored type, in the words of a form. Raises `NotRepresentable`."""
+    """Return the member ``data_type`` for a stored type, in one of the forms. Raises `NotRepresentable`."""
     little = stored.newbyteorder("<")
     if little in _NAME_OF_CORE and not (software and stored.kind == "c"):
         return _software_name(stored) if software else _NAME_OF_CORE[little]
@@ -104,7 +104,7 @@ def format_type(stored: Stored, *, software: bool) -> Any:
         return f"r{8 * stored.itemsize}"
     named = _extension_type(stored, software)
     if not _is_said_by(named, stored):
-        raise NotRepresentable(f"Zarr v3 of 2022 has no words for elements of type {stored}")
+        raise NotRepresentable(f"Zarr v3 of 2022 cannot represent elements of type {stored}")
     return {
         "extension": _SOFTWARE_URIS[stored.kind] if software else _TEXT_URI.format(_extension_of(stored)),
         "type": named,
@@ -113,12 +113,12 @@ def format_type(stored: Stored, *, software: bool) -> Any:
 
 
 def is_in_type(stored: Stored) -> bool:
-    """Whether the text's name of the type says its byte order, so that no codec needs to."""
+    """Return True if the draft's name of the type includes its byte order, so that no codec is needed for it."""
     return stored.newbyteorder("<") not in _NAME_OF_CORE
 
 
 def plain_type(data_type: DataType, *, big_endian: bool) -> Stored:
-    """How ``data_type`` is stored. Raises `NotRepresentable` for types that NumPy lacks."""
+    """Return the stored type of ``data_type``. Raises `NotRepresentable` for types absent from NumPy."""
     try:
         return stored_type(data_type, big_endian=big_endian)
     except NotRepresentable as error:
@@ -138,26 +138,26 @@ def _is_interpreted(value: Mapping[str, Any]) -> bool:
 
 
 def _of_extension(value: Mapping[str, Any], depth: int) -> Stored:
-    """The type that an object with the members ``extension`` and ``type`` says. Raises as `_known`."""
+    """Return the type of an object with the members ``extension`` and ``type``. Raises as `_known`."""
     if not _is_interpreted(value):
         raise _Unknown
     return _known(documents.member(value, "type"), depth)
 
 
 def _known(value: Any, depth: int) -> Stored:
-    """Raises `_Unknown` for a name that is not known, `MetadataError` for what is no name."""
+    """Return the type of a name. Raises `_Unknown` for an unknown name, `MetadataError` for a value that is not a name."""
     if isinstance(value, list):
         return _structured(value, depth)
-    name = documents.string(value, "a data type")
+    name = documents.string(value, "data type")
     if name in _CORE:
         return np.dtype(_CORE[name])
     raw = _RAW.fullmatch(name)
     if raw is not None:
         bits = int(raw[1])
         if bits % 8:
-            raise MetadataError(f"raw type {shortened(name)}: the number of bits is a positive multiple of 8")
+            raise MetadataError(f"raw type {shortened(name)}: number of bits must be a positive multiple of 8")
         if bits // 8 > MAX_ITEMSIZE:
-            raise MetadataUnsupported(f"raw type {shortened(name)}: larger than zarrfs allows ({MAX_ITEMSIZE} bytes)")
+            raise MetadataUnsupported(f"raw type {shortened(name)}: exceeds the limit of {MAX_ITEMSIZE} bytes")
         return np.dtype(f"|V{bits // 8}")
     ordered = f"|{name}" if _ORDERLESS.fullmatch(name) else name
     if _NUMPY.fullmatch(ordered) is None:
@@ -171,37 +171,37 @@ def _known(value: Any, depth: int) -> Stored:
 
 
 def _structured(fields: list[Any], depth: int) -> Stored:
-    """Extension struct: a list of names and types, as NumPy's ``descr``; a type may be of any generation, and a list again."""
+    """Return a struct type: names and types, as in NumPy's ``descr``; a type may be of any generation, and a list again."""
     if depth > _MAX_NESTING or not fields:
-        raise MetadataError("a structured type has at least one field, and is not nested deeply")
+        raise MetadataError("structured type: no fields, or nested too deeply")
     if len(fields) == 1 and isinstance(fields[0], list) and len(fields[0]) == 2 and fields[0][0] == "":
-        # How NumPy describes void, which has no fields.
+        # NumPy's description of void, which has no fields.
         return _known(fields[0][1], depth + 1)
     pairs: list[Any] = []
     total = 0
     for item in fields:
         if not isinstance(item, list) or len(item) not in (2, 3):
-            raise MetadataError(f"a field is a name and a type, not {shortened(item)}")
-        name = documents.string(item[0], "the name of a field")
+            raise MetadataError(f"a field must be a name and a type, not {shortened(item)}")
+        name = documents.string(item[0], "field name")
         inner = _of_extension(item[1], depth + 1) if isinstance(item[1], dict) else _known(item[1], depth + 1)
-        lengths = documents.shape(item[2], "the shape of a field") if len(item) == 3 else ()
+        lengths = documents.shape(item[2], "shape of a field") if len(item) == 3 else ()
         nbytes = inner.itemsize
         for length in lengths:
             nbytes *= length
         total += nbytes
         if nbytes == 0 or total > MAX_ITEMSIZE or inner.hasobject:
-            raise MetadataUnsupported(f"field {shortened(name)} has no size that zarrfs allows")
+            raise MetadataUnsupported(f"field {shortened(name)}: variable size, or outside the limit of {MAX_ITEMSIZE} bytes")
         pairs.append((name, inner, lengths) if lengths else (name, inner))
     try:
         for name, *_ in pairs:
             name.encode()
         return np.dtype(pairs)
     except (ValueError, TypeError) as error:
-        raise MetadataError(f"a structured type: {shortened(str(error))}") from error
+        raise MetadataError(f"structured type: {shortened(str(error))}") from error
 
 
 def _fallback(value: Any) -> tuple[Any, Stored] | None:
-    """The first of one or several fallbacks that is known."""
+    """Return the first known one of one or several fallbacks."""
     for each in value if isinstance(value, list) else [value]:
         try:
             stored = _of_extension(each, 0) if isinstance(each, dict) else _known(each, 0)
