@@ -29,11 +29,11 @@ ENCODED = bytes(CODEC.encode(DATA))
 @pytest.mark.parametrize(
     ("offset", "value", "reason"),
     [
-        (4, 2**31 - 1, "decodes to 2147483647 bytes instead of the 8000"),
-        (4, 8001, "decodes to 8001 bytes instead of the 8000"),
-        (8, 0, "header is damaged"),
-        (12, 2**31 - 1, "the header speaks of 2147483647 bytes"),
-        (12, len(ENCODED) - 1, "are there"),
+        (4, 2**31 - 1, "decoded size of 2147483647 bytes exceeds the limit of 8000"),
+        (4, 8001, "decoded size of 8001 bytes exceeds the limit of 8000"),
+        (8, 0, "damaged header"),
+        (12, 2**31 - 1, "size in the header is 2147483647 bytes"),
+        (12, len(ENCODED) - 1, "stored are"),
     ],
 )
 def test_a_header_that_lies(offset: int, value: int, reason: str) -> None:

@@ -125,7 +125,7 @@ def test_sizes_that_do_not_fit_are_told() -> None:
     for nbytes in (0, 4, 20, 28):
         with pytest.raises(ChunkDecodeError, match="24"):
             chain.decode(zlib.compress(bytes(nbytes), 1, 31), (2, 3))
-    with pytest.raises(ChunkDecodeError, match="20 bytes instead of the 24"):
+    with pytest.raises(ChunkDecodeError, match="20 bytes instead of 24"):
         CodecChain.build((LITTLE,), INT32).decode(bytes(20), (2, 3))
     with pytest.raises(ChunkEncodeError, match="float64"):
         chain.encode(np.zeros((2, 3)))
@@ -135,7 +135,7 @@ def test_a_stored_value_that_is_far_too_long_is_not_looked_at() -> None:
     chain = CodecChain.build((LITTLE, GZIP, CRC), INT32)
     limit = chain.encoded_limit((2, 3))
     assert 24 < limit < 100_000
-    with pytest.raises(ChunkDecodeError, match=f"{limit + 1} stored bytes"):
+    with pytest.raises(ChunkDecodeError, match=f"stored size of {limit + 1} bytes"):
         chain.decode(bytes(limit + 1), (2, 3))
 
 

@@ -55,14 +55,14 @@ def codec(name: str, **configuration: Any) -> BytesBytesCodec:
 BAD_MSGPACK = {
     "fewer elements than the chunk has": (
         msgpack.packb([1, "|O", [2]]),
-        "1 elements? along a dimension that has 2|0 elements along",
+        "1 elements instead of 2 along a dimension|0 elements instead",
     ),
-    "no type behind them": (msgpack.packb([1, 2, 3, [2]]), "no list of elements that ends with their type and shape"),
-    "another shape behind them": (msgpack.packb([1, 2, "|O", [3]]), "no list of elements that ends with their type and shape"),
-    "bytes behind all": (msgpack.packb([1, 2, "|O", [2]]) + b"\xc0", "1 bytes follow the elements"),
+    "no type behind them": (msgpack.packb([1, 2, 3, [2]]), "not a list of elements followed by type and shape"),
+    "another shape behind them": (msgpack.packb([1, 2, "|O", [3]]), "not a list of elements followed by type and shape"),
+    "bytes behind all": (msgpack.packb([1, 2, "|O", [2]]) + b"\xc0", "1 trailing bytes after the elements"),
     "an end within": (msgpack.packb([1, 2, "|O", [2]])[:-3], "msgpack2: "),
     "a byte string": (msgpack.packb([1, b"x", "|O", [2]]), "msgpack2: "),
-    "a key that is no text": (msgpack.packb([1, {b"": 1}, "|O", [2]]), "is no text, as keys have to be"),
+    "a key that is no text": (msgpack.packb([1, {b"": 1}, "|O", [2]]), "is not text"),
     "a number for a key": (msgpack.packb([1, {1: 1}, "|O", [2]]), "msgpack2: "),
 }
 
@@ -80,7 +80,7 @@ def test_an_element_with_very_many_values_is_refused(monkeypatch: pytest.MonkeyP
     assert (
         bytes(MSGPACK.transcode(msgpack.packb([[[1] * 4, [1] * 4], "|O", [1]]), (1,), PLAIN)) == b'[[[1,1,1,1],[1,1,1,1]],"|O",[1]]'
     )
-    with pytest.raises(ChunkDecodeError, match="the data holds more than"):
+    with pytest.raises(ChunkDecodeError, match="data exceeds the limit"):
         MSGPACK.transcode(msgpack.packb([[[1] * 6, [1] * 6], "|O", [1]]), (1,), PLAIN)
 
 
@@ -88,7 +88,7 @@ def test_an_element_with_very_many_values_is_refused(monkeypatch: pytest.MonkeyP
 def test_an_element_longer_than_memory_allows_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(msgpack2, "_ALONE_NBYTES", 1000)
     monkeypatch.setattr(msgpack2, "_PIECE_NBYTES", 100)
-    with pytest.raises(TooLarge, match="an element of more than 1000 bytes"):
+    with pytest.raises(TooLarge, match="an element exceeds the memory limit of 1000 bytes"):
         MSGPACK.transcode(msgpack.packb(["x" * 2000, "|O", [1]]), (1,), PLAIN)
 
 
@@ -110,8 +110,8 @@ def test_an_element_that_the_codec_has_no_words_for_is_refused(to: CodecChain, v
     ("text", "reason"),
     [
         (b'[1,x,"|O",[2]]', "Expecting value"),
-        (b'[1,2,"|O",[2]] [2]]', "something follows the elements"),
-        (b'[1,2,3,"|O",[2]]', "has to be|no list of elements"),
+        (b'[1,2,"|O",[2]] [2]]', "trailing data after the elements"),
+        (b'[1,2,3,"|O",[2]]', "missing|not a list of elements"),
         (b"[1," + b"[" * 60_000 + b"]" * 60_000 + b',"|O",[2]]', "json2: "),
     ],
     ids=["no value", "behind the end", "too many", "too deep"],
@@ -204,11 +204,11 @@ def test_a_long_text_is_no_label_and_the_log_shows_its_beginning(monkeypatch: py
 def test_a_fill_value_of_another_kind_is_refused() -> None:
     keep = np.array([True, False])
     data = b"\2\0\0\0" + b"\0\0\0\0" * 2
-    with pytest.raises(ChunkEncodeError, match="vlen-utf8: 3 is no text"):
+    with pytest.raises(ChunkEncodeError, match="vlen-utf8: 3 is not text"):
         TEXT.transcode(data, (2,), GZIPPED_TEXT, keep, 3)
     of_bytes = CodecChain.build((), VARIABLE_LENGTH_BYTES)
     zipped = CodecChain.build([CodecSpec("vlen-bytes"), CodecSpec("gzip", {"level": 1})], VARIABLE_LENGTH_BYTES)
-    with pytest.raises(ChunkEncodeError, match="vlen-bytes: 'x' is no byte string"):
+    with pytest.raises(ChunkEncodeError, match="vlen-bytes: 'x' is not a byte string"):
         of_bytes.transcode(data, (2,), zipped, keep, "x")
     assert zipped.decode(of_bytes.transcode(data, (2,), zipped, keep, b"x"), (2,)).tolist() == [b"", b"x"]
 
@@ -221,13 +221,13 @@ def test_frames_that_do_not_say_how_long_they_are_are_decoded_in_pieces() -> Non
     data = np.arange(9999, dtype="<u2").tobytes()
     unsized = zstandard.ZstdCompressor(write_content_size=False).compress(data)
     assert bytes(codec("zstd").decode(unsized, len(data) + 5)) == data
-    with pytest.raises(ChunkDecodeError, match="zstd: more than the 100 bytes"):
+    with pytest.raises(ChunkDecodeError, match="zstd: output exceeds the limit of 100 bytes"):
         codec("zstd").decode(unsized, 100)
 
 
 def test_a_block_of_no_known_type_is_an_error() -> None:
     # A frame with a window, then the last block, whose type is the reserved one.
-    with pytest.raises(ChunkDecodeError, match="zstd: the block at byte 6 is of no known type"):
+    with pytest.raises(ChunkDecodeError, match="zstd: block at byte 6: unknown type"):
         codec("zstd").decode(b"\x28\xb5\x2f\xfd\x00\x48" + (0b111).to_bytes(3, "little"), 10)
 
 
@@ -263,7 +263,7 @@ def test_what_is_made_of_a_chunk_grows_as_it_comes(monkeypatch: pytest.MonkeyPat
     made = Made("test", 100)
     for piece in (b"a" * 5, b"b" * 5, b"c" * 30, b"d" * 60):
         made.add(piece)
-    with pytest.raises(ChunkDecodeError, match="test: more than the 100 bytes"):
+    with pytest.raises(ChunkDecodeError, match="test: output exceeds the limit of 100 bytes"):
         made.add(b"e")
     assert bytes(made.whole()) == b"a" * 5 + b"b" * 5 + b"c" * 30 + b"d" * 60
 
@@ -271,5 +271,5 @@ def test_what_is_made_of_a_chunk_grows_as_it_comes(monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("large")
 def test_a_number_of_padding_bits_that_is_none_is_refused() -> None:
     chain = CodecChain.build([CodecSpec("numcodecs.packbits"), CodecSpec("bytes")], data_type.from_name("bool"))
-    with pytest.raises(ChunkDecodeError, match="the number of padding bits, is none"):
+    with pytest.raises(ChunkDecodeError, match="invalid number of padding bits"):
         chain.decode(b"\x08\xff", (1,))

@@ -183,7 +183,7 @@ def test_text_that_is_no_utf_8(text: bytes) -> None:
 
 
 def test_an_array_that_is_no_whole_number_of_its_numbers() -> None:
-    with pytest.raises(ChunkDecodeError, match="no whole number"):
+    with pytest.raises(ChunkDecodeError, match="not a multiple"):
         chain_of(OBJECT, {"id": "vlen-array", "dtype": "<i4"}).decode(number(1) + number(3) + b"abc", (1,))
 
 
@@ -255,7 +255,7 @@ def test_a_code_without_a_label_is_an_error() -> None:
     chain = CodecChain.build((lookup.from_numcodecs(config), CodecSpec("bytes")), STRING)
     assert chain.decode(b"\0\1", (2,)).tolist() == ["", "a"]
     for code in (b"\2", b"\xff"):
-        with pytest.raises(ChunkDecodeError, match="none of the 1 labels"):
+        with pytest.raises(ChunkDecodeError, match="code without a label"):
             chain.decode(b"\0" + code, (2,))
 
 
@@ -380,7 +380,7 @@ def test_codecs_that_do_not_fit_the_elements(data_type: DataType, config: dict[s
 
 def test_nothing_that_no_one_could_read_is_written() -> None:
     big = "x" * (MAX_VARIABLE_NBYTES // 2)
-    with pytest.raises(ChunkEncodeError, match="more than"):
+    with pytest.raises(ChunkEncodeError, match="exceed the limit"):
         chain_of(STRING, {"id": "vlen-utf8"}).encode(of_objects([big, big], (2,)))
 
 

@@ -287,7 +287,7 @@ TEXT.row(
 )
 TEXT.row(
     "what is decoded must fit type and layout",
-    raises(ChunkDecodeError, "7 bytes instead of the 8", lambda: elements({**store(), "data/a/0.0": LEFT.tobytes()[:7]}, "/a")),
+    raises(ChunkDecodeError, "7 bytes instead of 8", lambda: elements({**store(), "data/a/0.0": LEFT.tobytes()[:7]}, "/a")),
     "as stated: else EIO, and an error that names the chunk",
 )
 TEXT.row(

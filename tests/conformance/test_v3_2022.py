@@ -358,7 +358,7 @@ TEXT.row(
 TEXT.row("without codecs a chunk is the little-endian elements", reads(store(), WHOLE, "/a"))
 TEXT.row(
     "a chunk of another size",
-    raises(ChunkDecodeError, "7 bytes instead of the 8", lambda: elements({**store(), "data/a/c0/0": LEFT.tobytes()[:7]}, "/a")),
+    raises(ChunkDecodeError, "7 bytes instead of 8", lambda: elements({**store(), "data/a/c0/0": LEFT.tobytes()[:7]}, "/a")),
     "EIO, and an error that names the chunk",
 )
 TEXT.row(

@@ -104,7 +104,7 @@ TEXT.row(
 )
 TEXT.row(
     "the first representation has the array's type and the chunk shape",
-    raises(ChunkDecodeError, "7 bytes instead of the 8", lambda: elements({**store(), "c/0/0": LEFT.tobytes()[:7]})),
+    raises(ChunkDecodeError, "7 bytes instead of 8", lambda: elements({**store(), "c/0/0": LEFT.tobytes()[:7]})),
     "as stated: a chunk of another size is EIO",
 )
 TEXT.row(

@@ -290,7 +290,7 @@ def test_more_values_than_a_text_may_hold(tmp_path: Path) -> None:
     store = v2_store(tmp_path / "s", v2([size], [size], {"id": "zlib", "level": 1}, "|O", [JSON2]), {"0": data})
     with watched(store, tmp_path) as mount:
         assert errno_of((mount.path / "chunks/a/0").read_bytes) == 5
-        assert "more than 8388608 values" in why(mount)
+        assert "exceeds the limit of 8388608 values" in why(mount)
 
 
 def test_one_element_that_takes_too_much_alone(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_one_element_that_takes_too_much_alone(tmp_path: Path) -> None:
     store = v2_store(tmp_path / "s", v2([1], [1], {"id": "zlib", "level": 1}, "|O", [JSON2]), {"0": data})
     with watched(store, tmp_path) as mount:
         assert errno_of((mount.path / "chunks/a/0").read_bytes) == 27
-        assert "more than zarrfs has memory for" in why(mount)
+        assert "exceeds the memory limit" in why(mount)
 
 
 # --- shards -----------------------------------------------------------------------------------------------------------------

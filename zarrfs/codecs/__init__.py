@@ -1,1 +1,1 @@
-"""Codecs: from the elements of a chunk to its stored bytes and back. Plain functions of values: no store, no waiting."""
+"""Codecs: conversion between the elements of a chunk and its stored bytes. Plain functions of values: no store, no waiting."""

@@ -1,6 +1,7 @@
-"""``numcodecs.astype``: the elements as another type.
+"""``numcodecs.astype``: the elements converted to another type.
 
-Source: numcodecs ``astype``; `zarrfs.codecs.numpy_filter` for its places.
+Source: numcodecs ``astype``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
+
 
     {"id": "astype", "encode_dtype": "<i2", "decode_dtype": "<i4"}
     {"name": "numcodecs.astype", "configuration": {"encode_dtype": "int16", "decode_dtype": "int32"}}
@@ -20,7 +21,7 @@ from zarrfs.model.codec_spec import CodecSpec
 
 
 class AsType(NumpyFilter):
-    """``decode_dtype`` is that of the elements, by default the array's."""
+    """``decode_dtype`` is the type of the elements, by default the array's."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.astype",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("astype",)

@@ -1,15 +1,15 @@
-"""What a codec is: three protocols, by what goes in and what comes out.
+"""The interface of a codec: three protocols, by input and output.
 
 Source: v3 final "Codecs" (array -> array, array -> bytes, bytes -> bytes) and v2 "Compressors", "Filters".
 
-One file a codec. Its module constant ``PLUGIN`` is the codec's class (or several). Codec objects are immutable and may be used from
-several threads at once. Nothing that is decoded is trusted: a codec never allocates more than it was told the result may have.
+A codec is one file. Its module constant ``PLUGIN`` is the codec's class (or several). Codec objects are immutable and may be used from
+several threads concurrently. Input of decoders is untrusted: a codec never allocates more than the stated limit of the result.
 
-Names are the final v3's; ``numcodecs_ids`` are the ids under which v2 (and the layouts around it) know the same codec, and the two
-class methods translate configurations between the two. A codec that v3 knows only through numcodecs is named ``numcodecs.ID``; for
-every other codec of numcodecs that name is an alias (see `zarrfs.codecs.lookup`).
+Names are the final v3's; ``numcodecs_ids`` are the ids of the same codec in v2 (and related layouts), and two class methods convert
+configurations between the two. A codec that v3 has only through numcodecs is named ``numcodecs.ID``; for every other codec of numcodecs
+that name is an alias (see `zarrfs.codecs.lookup`).
 
-Messages of errors begin with the codec's name; who knows the chunk puts its coordinates before them.
+Error messages begin with the codec's name; a caller that knows the chunk prepends its coordinates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BYTE = np.dtype(np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class ChunkSpec:
-    """A chunk as it is between two codecs: its ``shape`` and the ``dtype`` that its elements have in memory there."""
+    """A chunk between two codecs: its ``shape`` and the in-memory ``dtype`` of its elements."""
 
     shape: Shape
     dtype: Dtype
@@ -53,17 +53,17 @@ class ChunkSpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the chunk in memory."""
+        """Size of the chunk in memory, in bytes."""
         return self.size * self.dtype.itemsize
 
 
 class Codec(abc.ABC):
-    """Common to all three: names, and construction from a configuration.
+    """Common base of the three kinds: names, and construction from a configuration.
 
-    ``names``: the final v3's names, the first is written. ``numcodecs_ids``: v2's ids; empty when v2 cannot say it. ``lossy``:
-    whether decoding may give other elements than were encoded. ``holds``: of the types without a fixed size, those whose elements
-    the codec takes (None: it does not look at elements). ``in_v3``: whether programs know the name in documents of the final
-    v3; the others are our own. ``examples``: configurations that together reach all of the codec; the conformance suite runs over them.
+    ``names``: the final v3's names, of which the first is written. ``numcodecs_ids``: v2's ids; empty if v2 cannot represent it.
+    ``lossy``: decoded elements may differ from the encoded ones. ``holds``: the accepted types of variable size (None: the codec does not
+    depend on elements). ``in_v3``: programs accept the name in documents of the final v3; otherwise it is specific to zarrfs.
+    ``examples``: configurations that together cover the codec; the conformance suite runs over them.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -76,31 +76,31 @@ class Codec(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
-        """The codec that ``spec`` (final v3's words, completed) describes.
+        """Return the codec of ``spec`` (in terms of the final v3, completed).
 
-        Raises `MetadataError` for a configuration that is wrong, `MetadataUnsupported` for one that is unknown here.
+        Raises `MetadataError` for an invalid configuration, `MetadataUnsupported` for an unknown one.
         """
 
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
-        """``spec`` with what it leaves to the type of the elements that the codec will meet (v2: to the buffer's) filled in."""
+        """Return ``spec`` with members added that default to the type of the input elements (v2: of the buffer)."""
         return spec
 
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
-        """The final v3's words for a numcodecs configuration (``{"id": ..., ...}``)."""
+        """Return the final v3's form of a numcodecs configuration (``{"id": ..., ...}``)."""
         return CodecSpec(cls.names[0], numcodecs_members(config))
 
     @classmethod
     def spec_to_numcodecs(cls, spec: CodecSpec) -> dict[str, Any]:
-        """The numcodecs configuration for ``spec``. Raises `NotRepresentable` when v2 has none."""
+        """Return the numcodecs configuration for ``spec``. Raises `NotRepresentable` if v2 has none."""
         if not cls.numcodecs_ids:
             raise NotRepresentable(f"codec {spec.name!r} has no Zarr v2 form")
         return {"id": cls.numcodecs_ids[0], **spec.configuration}
 
 
 class BytesStep(Protocol):
-    """What the chain needs of a stage behind the array -> bytes codec."""
+    """The interface of a stage after the array -> bytes codec."""
 
     def encoded_limit(self, nbytes: int) -> int:
         """See `BytesBytesCodec`."""
@@ -118,110 +118,120 @@ class BytesStep(Protocol):
 class ArrayArrayCodec(Codec):
     """Elements to elements: `transpose`, NumPy-level filters.
 
-    ``after_another``: whether an element decodes from the one before it, so that one that is lost takes those behind it along.
+    ``after_another``: an element decodes from its predecessor, so that a lost one invalidates those after it.
     """
 
     after_another: ClassVar[bool] = False
 
     def encoded_shape(self, shape: Shape) -> Shape:
-        """The shape of an encoded chunk of ``shape``. Raises `MetadataError` when the codec cannot take such chunks."""
+        """Return the shape of an encoded chunk of ``shape``. Raises `MetadataError` if the codec cannot handle such chunks."""
         return shape
 
     def encoded_dtype(self, dtype: Dtype) -> Dtype:
-        """The type of encoded elements, little-endian. Raises `MetadataError` when the codec cannot take such elements."""
+        """Return the type of encoded elements, little-endian. Raises `MetadataError` if the codec cannot handle such elements."""
         return dtype
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """What a chunk of ``spec`` is after `encode`."""
+        """Return the result of `encode` for a chunk of ``spec``, as a spec."""
         return ChunkSpec(self.encoded_shape(spec.shape), self.encoded_dtype(spec.dtype))
 
     def on_bytes(self, dtype: Dtype) -> BytesStep:
-        """The same codec behind the array -> bytes codec, where v2 has its filters; ``dtype`` is that of the stored elements.
+        """Return the same codec for use after the array -> bytes codec, as v2 has its filters; ``dtype`` is that of stored elements.
 
-        Raises `MetadataError`: most codecs have no place there.
+        Raises `MetadataError`: most codecs are not allowed there.
         """
-        raise MetadataError(f"codec {self.names[0]!r} works on arrays and cannot follow the codec that makes bytes of them")
+        raise MetadataError(f"codec {self.names[0]!r} works on arrays and cannot follow the array -> bytes codec")
 
     def permutation(self, ndim: int) -> tuple[int, ...] | None:
-        """Of a codec that does no more to elements, once they are encoded, than to order dimensions: which dimension of the decoded
-        chunk each dimension of the encoded one is. Such a codec does to a part of a chunk what it does to the whole. None for others,
-        whose decoding changes values. Raises `MetadataError` when the codec cannot take chunks of ``ndim`` dimensions."""
+        """Return the permutation of dimensions, for a codec whose decoding does nothing else; None for other codecs.
+
+        Item i is the dimension of the decoded chunk that becomes dimension i of the encoded one. Such a codec has the same effect on a
+        part of a chunk as on the whole. Raises `MetadataError` if the codec cannot handle chunks of ``ndim`` dimensions.
+        """
         return None
 
     @abc.abstractmethod
     def encode(self, array: Array) -> Array:
-        """The encoded elements. Raises `ChunkEncodeError`."""
+        """Return the encoded elements. Raises `ChunkEncodeError`."""
 
     @abc.abstractmethod
     def decode(self, array: Array, spec: ChunkSpec) -> Array:
-        """The decoded elements, of ``spec``; may be a view of ``array``. Raises `ChunkDecodeError`."""
+        """Return the decoded elements, of ``spec``; may be a view of ``array``. Raises `ChunkDecodeError`."""
 
 
 class ArrayBytesCodec(Codec):
-    """Elements to bytes: `bytes`, compressors of numbers, and those for elements without a fixed size.
+    """Elements to bytes: `bytes`, compressors of numbers, and codecs for elements of variable size.
 
-    ``cuts``: whether an encoded chunk says its own shape, and one at the edge of the array is encoded without what lies beyond (N5). Such
-    a codec is given the part within the array to encode, and what it decodes may be smaller than the chunk: the rest is fill value.
+    ``cuts``: an encoded chunk contains its own shape, and one at the edge of the array is encoded without the part beyond (N5). Such a
+    codec encodes the part within the array, and may decode to less than the chunk: the rest is fill value.
     """
 
     cuts: ClassVar[bool] = False
 
     @abc.abstractmethod
     def encoded_nbytes(self, spec: ChunkSpec) -> int | None:
-        """Bytes of every encoded chunk of ``spec``; None where that depends on the elements. Raises `MetadataError`."""
+        """Return the size of every encoded chunk of ``spec`` in bytes; None if it depends on the elements. Raises `MetadataError`."""
 
     def encoded_limit(self, spec: ChunkSpec) -> int:
-        """The most bytes that `encode`, or any other sane encoder, makes of a chunk of ``spec``: see `BytesBytesCodec.encoded_limit`.
-        Asked where `encoded_nbytes` does not tell."""
+        """Return the maximum size that `encode`, or any other reasonable encoder, produces: see `BytesBytesCodec.encoded_limit`.
+
+        Called if `encoded_nbytes` is None.
+        """
         return MAX_VARIABLE_NBYTES if spec.dtype.hasobject else spec.nbytes + spec.nbytes // 4 + 64 * 1024
 
     def is_memory(self, dtype: Dtype) -> bool:
-        """True if the encoded bytes are the elements of ``dtype`` in C order as they lie in memory, and nothing else."""
+        """Return True if the encoded bytes are exactly the memory of elements of ``dtype`` in C order."""
         return False
 
     @abc.abstractmethod
     def encoded_dtype(self, dtype: Dtype) -> Dtype:
-        """The type, with its byte order, as which the encoded bytes hold elements of ``dtype``; bytes where they hold none."""
+        """Return the type, with byte order, of elements of ``dtype`` in the encoded bytes; bytes if these contain no elements."""
 
     @abc.abstractmethod
     def encode(self, array: Array) -> Buffer:
-        """The bytes of ``array``; may be a view of it. Raises `ChunkEncodeError`."""
+        """Return the bytes of ``array``; may be a view of it. Raises `ChunkEncodeError`."""
 
     @abc.abstractmethod
     def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
-        """The elements in ``data``, of ``spec`` (of one that ``cuts``: or fewer along some dimensions); may be a view of ``data``. Raises
-        `ChunkDecodeError`."""
+        """Return the elements in ``data``, of ``spec`` (a codec that ``cuts`` may return less); may be a view of ``data``.
+
+        Raises `ChunkDecodeError`.
+        """
 
 
 class BytesBytesCodec(Codec):
     """Bytes to bytes: compressors, checksums, byte-level filters."""
 
     def encoded_limit(self, nbytes: int) -> int:
-        """The most bytes that `encode`, or any other sane encoder, makes of ``nbytes`` bytes; what a decoder further out may
-        allocate, and what a caller may fetch. Generous: several streams, headers and stored blocks have room in it."""
+        """Return the maximum size that `encode`, or any other reasonable encoder, produces from ``nbytes`` bytes.
+
+        It limits the allocation of the next decoder and the fetch of a caller. Generous: it has room for several streams, headers and
+        stored blocks.
+        """
         return nbytes + nbytes // 4 + 64 * 1024
 
     def encoded_dtype(self, dtype: Dtype) -> Dtype:
-        """The type of elements that a later codec meets (numcodecs hands arrays on); most codecs make plain bytes."""
+        """Return the element type seen by a later codec (numcodecs passes arrays on); most codecs return plain bytes."""
         return BYTE
 
     @abc.abstractmethod
     def encode(self, data: Buffer) -> Buffer:
-        """The encoded bytes. Raises `ChunkEncodeError`."""
+        """Return the encoded bytes. Raises `ChunkEncodeError`."""
 
     @abc.abstractmethod
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
-        """The decoded bytes, at most ``limit`` of them; ``limit`` is checked before anything of that size is allocated.
+        """Return the decoded bytes, at most ``limit`` of them; ``limit`` is checked before anything of that size is allocated.
 
-        ``out``, when given, is writable, contiguous, ``limit`` bytes long, and a place where the caller would like the bytes: a
-        codec that can decode into it does so and returns ``out`` (or the part that it filled); one that cannot ignores it.
-        Raises `ChunkDecodeError` (`ChecksumMismatch` for a checksum), also when the data would decode to more than ``limit``.
+        ``out``, if given, is writable, contiguous, ``limit`` bytes long, and the preferred destination: a codec that can decode into it
+        does so and returns ``out`` (or the part that it filled); others ignore it.
+
+        Raises `ChunkDecodeError` (`ChecksumMismatch` for a checksum), also if the data would decode to more than ``limit``.
         """
 
 
 @contextmanager
 def translated(codec: str, kind: type[ChunkError], *exceptions: type[Exception]) -> Iterator[None]:
-    """A block in which a library's ``exceptions`` become ``kind``, with the codec's name in the text."""
+    """Convert a library's ``exceptions`` in the body to ``kind``, with the codec's name in the text."""
     try:
         yield
     except exceptions as error:
@@ -229,7 +239,7 @@ def translated(codec: str, kind: type[ChunkError], *exceptions: type[Exception])
 
 
 def numcodecs_members(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a numcodecs configuration without its id. netCDF-C writes integers as strings (``"level": "1"``)."""
+    """Return the members of a numcodecs configuration without its id. netCDF-C writes integers as strings (``"level": "1"``)."""
     return {
         name: int(value) if isinstance(value, str) and re.fullmatch("-?[0-9]{1,9}", value) else value
         for name, value in config.items()
@@ -238,11 +248,11 @@ def numcodecs_members(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_plugin(offered: object) -> None:
-    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    """Raise TypeError for an object that is not a usable plug-in of this package: another distribution may offer anything."""
     if not isinstance(offered, type) or not issubclass(offered, (ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec)):
         raise TypeError(f"{type(offered).__name__} is no subclass of one of the three kinds of Codec")
     if isabstract(offered):
         raise TypeError(f"{offered.__name__} lacks {', '.join(sorted(offered.__abstractmethods__))}")
     names = (getattr(offered, "names", ()), offered.numcodecs_ids)
     if not names[0] or not all(isinstance(each, tuple) and all(isinstance(name, str) for name in each) for each in names):
-        raise TypeError(f"{offered.__name__} has to have names, and its names and ids are tuples of strings")
+        raise TypeError(f"{offered.__name__} must have names, and its names and ids must be tuples of strings")

@@ -20,14 +20,14 @@ from zarrfs.errors import ChunkDecodeError
 from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
-# Of what is large so many characters are decoded at once, a multiple of four.
+# Characters decoded at once in large data, a multiple of four.
 _PIECE_NBYTES = 1 << 20
 _BINARY_NBYTES = _PIECE_NBYTES // 4 * 3
 
 
 @dataclass(frozen=True, slots=True)
 class Base64(BytesBytesCodec):
-    """Characters that are none of base64's are refused; numcodecs passes over them."""
+    """Characters outside the base64 alphabet are refused; numcodecs skips them."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.base64",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("base64",)
@@ -56,18 +56,18 @@ class Base64(BytesBytesCodec):
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         nbytes = memoryview(data).nbytes
         if nbytes > self.encoded_limit(limit):
-            raise ChunkDecodeError(f"base64: {nbytes} characters are more than {limit} bytes make")
+            raise ChunkDecodeError(f"base64: {nbytes} characters exceed those of {limit} bytes")
         try:
             decoded = base64.b64decode(data, validate=True) if not spill.is_large(nbytes) else _decoded(memoryview(data))
         except (binascii.Error, ValueError) as error:
             raise ChunkDecodeError(f"base64: {error}") from error
         if len(decoded) > limit:
-            raise ChunkDecodeError(f"base64: decodes to {len(decoded)} bytes instead of the {limit} that a chunk has at most")
+            raise ChunkDecodeError(f"base64: decoded size of {len(decoded)} bytes exceeds the limit of {limit}")
         return decoded
 
 
 def _decoded(data: memoryview) -> memoryview:
-    """As `base64.b64decode`, in pieces, into a file."""
+    """Run `base64.b64decode` in pieces, into a file."""
     target = spill.buffer(data.nbytes // 4 * 3 + 3)
     end = 0
     for start in range(0, data.nbytes, _PIECE_NBYTES):

@@ -1,6 +1,7 @@
-"""``numcodecs.bitround``: fewer bits of the mantissa. Lossy when written, nothing to do when read.
+"""``numcodecs.bitround``: fewer bits of the mantissa. Lossy when encoding, without effect when decoding.
 
-Source: numcodecs ``bitround``; `zarrfs.codecs.numpy_filter` for its places.
+Source: numcodecs ``bitround``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
+
 
     {"id": "bitround", "keepbits": 8}
     {"name": "numcodecs.bitround", "configuration": {"keepbits": 8}}
@@ -25,7 +26,7 @@ from zarrfs.model.data_type import little_endian
 
 
 class BitRound(NumpyFilter):
-    """``keepbits``: bits of the mantissa that stay."""
+    """``keepbits``: number of mantissa bits that are kept."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.bitround",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("bitround",)
@@ -44,7 +45,7 @@ class BitRound(NumpyFilter):
     def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
         bits = max_bits.get(little_endian(dtype).name) if dtype.kind == "f" else None
         if bits is None:
-            raise MetadataError(f"codec {self.names[0]}: {dtype} has no mantissa that it could round")
+            raise MetadataError(f"codec {self.names[0]}: {dtype} has no mantissa to round")
         if self._codec.keepbits > bits:
             raise MetadataError(f"codec {self.names[0]}: {dtype} has {bits} bits of mantissa, not {self._codec.keepbits}")
         return dtype, dtype

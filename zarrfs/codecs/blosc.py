@@ -5,11 +5,11 @@ Source: v3 final, codec ``blosc`` 1.0; numcodecs ``blosc``; c-blosc README_CHUNK
     {"name": "blosc", "configuration": {"typesize": 4, "cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}}
     {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
 
-v2 has no ``typesize``: numcodecs takes the item size of the array that it is given, and its shuffle -1 means bit shuffle for items of
-one byte and byte shuffle for others. Between the layouts these are absent members, as in zarr-python; `Blosc.complete` fills them in.
+v2 has no ``typesize``: numcodecs uses the item size of its input array, and its shuffle -1 means bit shuffle for items of one byte and
+byte shuffle for others. Between the layouts these are absent members, as in zarr-python; `Blosc.complete` fills them in.
 
-Decoding trusts numcodecs' c-blosc inside the container, and nothing of the header that c-blosc cannot check itself: it is never told
-how long the stored value is. ``snappy`` occurs in old stores; numcodecs' build lacks it, that of imagecodecs has it.
+Decoding trusts numcodecs' c-blosc inside the container, and no part of the header that c-blosc cannot check itself, as it does not get
+the length of the stored value. ``snappy`` occurs in old stores; numcodecs' build lacks it, that of imagecodecs has it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, Met
 from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 
-# The daemon decodes in threads of its own. Left to itself, numcodecs would use c-blosc's global pool whenever it is called from the
-# main thread, under a lock.
+# The daemon decodes in its own threads. By default numcodecs would use c-blosc's global pool in calls from the main thread, under a lock.
 numcodecs.blosc.use_threads = False
 
 _COMPRESSORS = ("lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib")
@@ -41,7 +40,7 @@ _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 _HEADER = struct.Struct("<4B3I")
 _SNAPPY_FORMAT = 2
 _MAX_NBYTES = 2**31 - 1 - _HEADER.size
-# The library decodes a block into memory of its own; its encoder makes blocks of a few megabytes at most, unless it is told otherwise.
+# The library decodes a block into its own memory; its encoder creates blocks of a few megabytes at most, unless configured otherwise.
 _MAX_BLOCK_NBYTES = 64 * 1024 * 1024
 
 
@@ -91,7 +90,7 @@ class Blosc(BytesBytesCodec):
         members = {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0, **numcodecs_members(config)}
         shuffle = members.pop("shuffle")
         if type(shuffle) is not int or not -1 <= shuffle <= 2:
-            raise MetadataError(f"codec blosc: shuffle is an integer from -1 to 2, not {short(shuffle)}")
+            raise MetadataError(f"codec blosc: shuffle must be an integer from -1 to 2, not {short(shuffle)}")
         return CodecSpec(cls.names[0], members if shuffle == -1 else {**members, "shuffle": _SHUFFLES[shuffle]})
 
     @classmethod
@@ -109,7 +108,7 @@ class Blosc(BytesBytesCodec):
     def encode(self, data: Buffer) -> Buffer:
         data = memoryview(data)
         if data.nbytes > _MAX_NBYTES:
-            raise ChunkEncodeError(f"blosc: {data.nbytes} bytes are more than one container can hold ({_MAX_NBYTES})")
+            raise ChunkEncodeError(f"blosc: {data.nbytes} bytes exceed the limit of one container ({_MAX_NBYTES})")
         with translated("blosc", ChunkEncodeError, ValueError, RuntimeError):
             if self.cname == "snappy":
                 return self._encode_snappy(data)
@@ -126,17 +125,17 @@ class Blosc(BytesBytesCodec):
             raise ChunkDecodeError(f"blosc: {data.nbytes} bytes are too few for a header")
         _, _, flags, typesize, nbytes, blocksize, cbytes = _HEADER.unpack_from(data)
         if nbytes > limit:
-            raise ChunkDecodeError(f"blosc: decodes to {nbytes} bytes instead of the {limit} that a chunk has at most")
+            raise ChunkDecodeError(f"blosc: decoded size of {nbytes} bytes exceeds the limit of {limit}")
         if cbytes != data.nbytes:
-            raise ChunkDecodeError(f"blosc: the header speaks of {cbytes} bytes, {data.nbytes} are there")
+            raise ChunkDecodeError(f"blosc: size in the header is {cbytes} bytes, stored are {data.nbytes}")
         if nbytes == 0:
             return b""
         if typesize == 0 or blocksize == 0:
-            raise ChunkDecodeError("blosc: the header is damaged")
+            raise ChunkDecodeError("blosc: damaged header")
         if flags >> 5 == _SNAPPY_FORMAT:
             return _decode_snappy(data)
         if min(blocksize, nbytes) > _MAX_BLOCK_NBYTES:
-            raise TooLarge(f"blosc: blocks of {blocksize} bytes: zarrfs decodes those of up to {_MAX_BLOCK_NBYTES}")
+            raise TooLarge(f"blosc: block size of {blocksize} bytes exceeds the limit of {_MAX_BLOCK_NBYTES}")
         with translated("blosc", ChunkDecodeError, ValueError, RuntimeError), scratch.alone(2 * min(blocksize, nbytes)):
             if out is None and not spill.is_large(nbytes):
                 decoded: bytes = numcodecs.blosc.decompress(data)
@@ -146,7 +145,7 @@ class Blosc(BytesBytesCodec):
             return target
 
     def _encode_large(self, data: memoryview) -> memoryview:
-        """As numcodecs does it, into a file: numcodecs makes two copies of what it encodes."""
+        """Encode as numcodecs does, into a file: numcodecs creates two copies of its input."""
         source, target = np.frombuffer(data, np.uint8), np.frombuffer(spill.buffer(data.nbytes + _HEADER.size), np.uint8)
         shuffle = self.shuffle
         if shuffle < 0:
@@ -184,7 +183,7 @@ class Blosc(BytesBytesCodec):
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The c-blosc that numcodecs brings with it."""
+    """Return the c-blosc bundled with numcodecs."""
     return ctypes.CDLL(numcodecs.blosc.__file__)
 
 
@@ -192,7 +191,7 @@ def _decode_snappy(data: memoryview) -> bytes:
     try:
         import imagecodecs
     except ModuleNotFoundError as error:
-        raise ChunkDecodeError("blosc: compressed with snappy; that needs the package imagecodecs") from error
+        raise ChunkDecodeError("blosc: compressed with snappy, which needs the package imagecodecs") from error
     with translated("blosc", ChunkDecodeError, ValueError, RuntimeError):
         return bytes(imagecodecs.blosc_decode(bytes(data), numthreads=1))
 

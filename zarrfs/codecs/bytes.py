@@ -6,9 +6,9 @@ Source: v3 final, codec ``bytes`` 1.0 (formerly ``endian``); v2 "Data type encod
     {"name": "bytes"}
     {"name": "bytes", "configuration": {"dtype": [["x", "<i4"], ["y", ">f8"]]}}      private to zarrfs
 
-``endian`` is absent for types of one byte; where real documents leave it out of longer ones, little is meant, and some state it for
-types of one byte. The last form is that of v1 and v2 structured types: the stored NumPy type, which differs from the type in memory in
-the byte order of its fields alone. No other layout has words for it.
+``endian`` is absent for types of one byte; real documents also omit it for longer ones, meaning little, and some state it for types of
+one byte. The last form is that of v1 and v2 structured types: the stored NumPy type, which differs from the type in memory only in the
+byte order of its fields. No other layout can represent it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from zarrfs.memory import copying, spill
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import little_endian
 
-# NumPy's NPY_USERDEF: types that another package has registered have this number and the following.
+# NumPy's NPY_USERDEF: types registered by other packages have numbers from here.
 _FIRST_FOREIGN = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes(ArrayBytesCodec):
-    """``stored``: the private form's type, else None and ``endian`` counts."""
+    """``stored``: the private form's type; if None, ``endian`` applies."""
 
     names: ClassVar[tuple[str, ...]] = ("bytes", "endian")
     examples: ClassVar[tuple[CodecSpec, ...]] = (
@@ -49,12 +49,12 @@ class Bytes(ArrayBytesCodec):
         if "dtype" not in spec.configuration:
             return cls(choice(spec, "endian", ("little", "big"), "little"))
         if "endian" in spec.configuration:
-            raise MetadataError("codec bytes: either endian or dtype")
+            raise MetadataError("codec bytes: endian and dtype exclude each other")
         descr = spec.configuration["dtype"]
         try:
             stored = np.dtype(_fields(descr) if isinstance(descr, list) else str(descr))
         except (TypeError, ValueError, IndexError, SyntaxError) as error:
-            raise MetadataError(f"codec bytes: {short(descr)} is no data type") from error
+            raise MetadataError(f"codec bytes: {short(descr)} is not a data type") from error
         return cls(stored=stored)
 
     @classmethod
@@ -63,7 +63,7 @@ class Bytes(ArrayBytesCodec):
         if dtype.hasobject:
             return CodecSpec(cls.names[0], config)
         if not _has_byte_order(dtype):
-            # It says nothing there, and zarr-python leaves it out when it writes the document anew.
+            # It is meaningless there, and zarr-python omits it when it rewrites the document.
             config = {name: value for name, value in config.items() if name != "endian"}
         elif not config:
             config = {"endian": "little"}
@@ -79,7 +79,7 @@ class Bytes(ArrayBytesCodec):
 
     def encoded_dtype(self, dtype: Dtype) -> Dtype:
         if dtype.hasobject:
-            raise MetadataError("codec bytes: elements have no fixed size")
+            raise MetadataError("codec bytes: elements of variable size are not supported")
         if self.stored is None:
             return dtype if self.endian == "little" else _plain(dtype).newbyteorder(">")
         if little_endian(self.stored) != dtype:
@@ -99,7 +99,7 @@ class Bytes(ArrayBytesCodec):
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
         if memoryview(data).nbytes != spec.nbytes:
-            raise ChunkDecodeError(f"bytes: {memoryview(data).nbytes} bytes instead of the {spec.nbytes} that a chunk has")
+            raise ChunkDecodeError(f"bytes: size is {memoryview(data).nbytes} bytes instead of {spec.nbytes}")
         stored = self.encoded_dtype(spec.dtype)
         array: Array = np.frombuffer(data, stored) if spec.nbytes else np.empty(0, stored)
         if stored != spec.dtype:
@@ -110,7 +110,7 @@ class Bytes(ArrayBytesCodec):
 
 
 def _fields(descr: list[Any]) -> list[tuple[Any, ...]]:
-    """A list of fields as NumPy wants it: tuples, where JSON has lists."""
+    """Return a list of fields in NumPy's form: tuples, where JSON has lists."""
     return [
         (name, _fields(inner) if isinstance(inner, list) else str(inner), *(tuple(shape) for shape in rest))
         for name, inner, *rest in descr
@@ -122,7 +122,7 @@ def _has_byte_order(dtype: Dtype) -> bool:
 
 
 def _plain(dtype: Dtype) -> Dtype:
-    """``dtype`` with unsigned integers in place of what only ml_dtypes has: NumPy cannot swap the bytes of those."""
+    """Return ``dtype`` with unsigned integers in place of ml_dtypes' types, whose bytes NumPy cannot swap."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return np.dtype((_plain(base), shape))

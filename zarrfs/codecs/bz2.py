@@ -5,7 +5,7 @@ Source: numcodecs ``bz2``.
     {"id": "bz2", "level": 1}
     {"name": "numcodecs.bz2", "configuration": {"level": 1}}
 
-Several streams make one value; other bytes behind the last one are ignored, as numcodecs does.
+Several streams form one value; other bytes after the last one are ignored, as in numcodecs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """``numcodecs.categorize``: texts of a fixed list as small integers, counted from 1; 0 is the empty text.
 
-Source: numcodecs ``categorize``; `zarrfs.codecs.numpy_filter` for its places.
+Source: numcodecs ``categorize``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
 
     {"id": "categorize", "labels": ["female", "male"], "dtype": "|O", "astype": "|u1"}
 
-numcodecs stores what is none of the labels as 0, and so loses it; here it is refused. A code that no label has is an error.
+numcodecs stores text that is not a label as 0, and so loses it; here it is refused. A code without a label is an error.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.errors import MetadataError
 from zarrfs.model.codec_spec import CodecSpec
 
-# A label of fixed length is as long as the longest may be, in a table of all.
+# Limit of the table of all labels, whose fixed length is that of the longest.
 _MAX_TABLE_NBYTES = 64 * 1024 * 1024
 
 
 class Categorize(NumpyFilter):
-    """``labels``; ``dtype`` is that of the elements, objects or text of a fixed length; ``astype`` that of the codes, |u1 by default."""
+    """``labels``; ``dtype`` is the type of the elements, objects or fixed-length text; ``astype`` that of the codes, |u1 by default."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.categorize",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("categorize",)
@@ -52,9 +52,9 @@ class Categorize(NumpyFilter):
         astype = plain_dtype(spec, "astype", "iu") if given(spec, "astype") else np.dtype("|u1")
         labels = spec.configuration.get("labels")
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise MetadataError(f"codec {spec.name}: labels is a list of texts, not {short(labels)}")
+            raise MetadataError(f"codec {spec.name}: labels must be a list of strings, not {short(labels)}")
         if not dtype.itemsize or (len(labels) + 1) * dtype.itemsize > _MAX_TABLE_NBYTES:
-            raise MetadataError(f"codec {spec.name}: {len(labels)} labels of type {dtype} are none, or too many")
+            raise MetadataError(f"codec {spec.name}: {len(labels)} labels of type {dtype}: no size, or above the limit")
         return cls(tuple(labels), dtype, astype)
 
     @classmethod
@@ -68,12 +68,12 @@ class Categorize(NumpyFilter):
         try:
             codes = [self._codes[each] for each in flat.tolist()]
         except KeyError as error:
-            raise ValueError(f"{short(error.args[0])} is none of the labels") from error
+            raise ValueError(f"{short(error.args[0])} is not a label") from error
         return np.array(codes, self._types[1])
 
     def run_decode(self, flat: Array) -> Array:
         if flat.size and not 0 <= int(flat.min()) <= int(flat.max()) < len(self._table):
-            raise ValueError(f"a code is none of the {len(self._table) - 1} labels'")
+            raise ValueError(f"code without a label (there are {len(self._table) - 1})")
         decoded: Array = self._table[flat.astype(np.intp)]
         return decoded
 

@@ -2,14 +2,14 @@
 
 Source: v3 final "Codecs", "Encoding procedure" and "Decoding procedure"; v2 "Chunks" and "Filters".
 
-A chain is any number of array -> array codecs, one array -> bytes codec, any number of bytes -> bytes codecs. Two liberties beyond the
-final v3: a chain without an array -> bytes codec has `bytes` (C order, little-endian) where it is needed, as in the layouts before it
-(for elements without a fixed size, the one of `PLAIN_OBJECTS`); and NumPy-level filters may follow `bytes`, as v2 has them
-(`zarrfs.codecs.numpy_filter`). `CodecChain.v3_specs` is without the latter.
+A chain is any number of array -> array codecs, one array -> bytes codec, any number of bytes -> bytes codecs. It extends the final v3 in
+two ways: a chain without an array -> bytes codec has `bytes` (C order, little-endian) at that position, as in earlier layouts (for
+elements of variable size, the codec in `PLAIN_OBJECTS`); and NumPy-level filters may follow `bytes`, as in v2
+(`zarrfs.codecs.numpy_filter`). `CodecChain.v3_specs` excludes the latter.
 
-What decoding may allocate is known before it begins: from the shape of the chunk follows how many bytes each codec may yield, and a
-codec is told so (`BytesBytesCodec.decode`). What a codec yields is checked again here. Where elements have no fixed size, a chunk may
-have `MAX_VARIABLE_NBYTES` once it is decompressed, and the array -> bytes codec makes of them what they justify.
+The allocations of a decoding are known before it begins: the shape of the chunk determines the maximum output of each codec, which gets
+it as a limit (`BytesBytesCodec.decode`). The output of a codec is checked again here. A chunk with elements of variable size is limited
+to `MAX_VARIABLE_NBYTES` after decompression, and the array -> bytes codec allocates in proportion to it.
 """
 
 from __future__ import annotations
@@ -44,17 +44,20 @@ PLAIN_OBJECTS = {
     "bytes": CodecSpec("vlen-bytes"),
     OBJECT.name: CodecSpec("numcodecs.json2"),
 }
-"""How elements without a fixed size become bytes where nothing else is said, by the name of their type."""
-# Regular grids have one shape of chunks, others a few; every other one is worked out again.
+"""Default array -> bytes codecs for elements of variable size, by the name of their type."""
+# Number of chunk shapes with cached sizes. Regular grids have one shape, others a few.
 _REMEMBERED_SHAPES = 64
-# Elements as objects that are made between two looks at whether somebody still waits.
+# Elements created as objects between two checks for cancellation.
 _BETWEEN_LOOKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """What follows from the shape of a chunk. ``specs``: what each array -> array codec meets, then what the array -> bytes codec
-    meets. ``limits``: the most bytes before each bytes codec, then behind the last; the first is exact where ``exact``."""
+    """Sizes that follow from the shape of a chunk.
+
+    ``specs``: the input of each array -> array codec, then of the array -> bytes codec. ``limits``: maximum size before each bytes codec,
+    then after the last; the first is exact if ``exact``.
+    """
 
     specs: tuple[ChunkSpec, ...]
     limits: tuple[int, ...]
@@ -62,9 +65,9 @@ class _Sizes:
 
 
 class CodecChain:
-    """A chain for chunks of one data type. Immutable; every method may be called from several threads at once.
+    """A chain for chunks of one data type. Immutable; every method may be called from several threads concurrently.
 
-    ``specs``: the chain as it is, complete: with the `bytes` that was left out and with what codecs take from the type of elements.
+    ``specs``: the complete chain, with the omitted `bytes` and the members that codecs derive from the type of elements.
     """
 
     def __init__(
@@ -86,11 +89,10 @@ class CodecChain:
 
     @classmethod
     def build(cls, specs: Sequence[CodecSpec], data_type: DataType, fill: bytes | None = None) -> CodecChain:
-        """The chain that ``specs`` (in the order of encoding) describe for elements of ``data_type``. ``fill``: one element, for what an
-        encoded chunk leaves out (`ArrayBytesCodec.cuts`); None for zeros.
+        """Return the chain of ``specs`` (in the order of encoding) for elements of ``data_type``.
 
-        Raises `MetadataError` for a chain that makes no sense, `MetadataUnsupported` for codecs that are not known. What depends on
-        the shape of chunks is checked by `check`.
+        ``fill``: one element, for parts absent from an encoded chunk (`ArrayBytesCodec.cuts`); None for zeros. Raises `MetadataError` for
+        an invalid chain, `MetadataUnsupported` for unknown codecs. `check` covers properties that depend on the shape of chunks.
         """
         dtype = data_type.dtype
         complete: list[CodecSpec] = []
@@ -100,7 +102,7 @@ class CodecChain:
         for each in _with_serializer(specs):
             spec, codec = lookup.resolve(each or (PLAIN_OBJECTS[data_type.name] if dtype.hasobject else _BYTES), dtype)
             if dtype.hasobject and codec.holds is not None and data_type.name not in codec.holds:
-                raise MetadataError(f"codec {spec.name!r} does not take elements of type {data_type.name}")
+                raise MetadataError(f"codec {spec.name!r} does not accept elements of type {data_type.name}")
             match codec:
                 case ArrayArrayCodec() if serializer is None:
                     array_codecs.append(codec)
@@ -115,39 +117,37 @@ class CodecChain:
                     bytes_codecs.append(codec)
                     dtype = codec.encoded_dtype(dtype)
                 case ArrayBytesCodec():
-                    raise MetadataError(f"codec {spec.name!r} makes bytes of the elements a second time")
+                    raise MetadataError(f"codec {spec.name!r}: second array -> bytes codec of the chain")
                 case _:
-                    raise MetadataError(
-                        f"codec {spec.name!r} works on bytes and cannot precede the codec that makes bytes of the elements"
-                    )
+                    raise MetadataError(f"codec {spec.name!r} works on bytes and cannot precede the array -> bytes codec")
             complete.append(spec)
         assert serializer is not None
         return cls(data_type, tuple(complete), tuple(array_codecs), serializer, tuple(bytes_codecs), fill)
 
     def v3_specs(self) -> tuple[CodecSpec, ...]:
-        """The chain as the final v3 can say it, for the same stored bytes. Raises `NotRepresentable` where it cannot."""
+        """Return the chain in the form of the final v3, for the same stored bytes. Raises `NotRepresentable` if it has none."""
         for spec, codec in zip(self.specs[len(self._array_codecs) + 1 :], self._bytes_codecs, strict=True):
             if not isinstance(codec, BytesBytesCodec):
-                raise NotRepresentable(f"filter {spec.name!r} works on stored bytes, which final Zarr v3 has no place for")
+                raise NotRepresentable(f"filter {spec.name!r} on stored bytes cannot be represented in final Zarr v3")
         for spec in self.specs:
             if not lookup.class_of(spec).in_v3:
                 raise NotRepresentable(f"codec {spec.name!r} has no name in final Zarr v3")
         serializer = self.specs[len(self._array_codecs)]
         if serializer.name == _BYTES.name and "dtype" in serializer.configuration:
-            raise NotRepresentable("fields of different byte orders have no words in final Zarr v3")
+            raise NotRepresentable("fields of different byte orders cannot be represented in final Zarr v3")
         return self.specs
 
     def check(self, shape: Shape) -> int:
-        """Whether chunks of ``shape`` can pass: bytes of such a chunk in memory, decoded. Raises `MetadataError`."""
+        """Check that the chain accepts chunks of ``shape``; return the decoded size of one in bytes. Raises `MetadataError`."""
         self._sizes(shape)
         return self._nbytes(shape)
 
     def encoded_limit(self, shape: Shape) -> int:
-        """The most bytes that a stored chunk of ``shape`` may have; who finds more need not fetch them."""
+        """Return the maximum stored size of a chunk of ``shape`` in bytes; a caller need not fetch more."""
         return self._sizes(shape).limits[-1]
 
     def decoding_nbytes(self, shape: Shape) -> int:
-        """Bytes of memory, at most, for what `decode` makes of a chunk of ``shape`` on the way to its elements, these included."""
+        """Return the maximum memory of `decode` for a chunk of ``shape``, in bytes, including the resulting elements."""
         sizes = self._sizes(shape)
         stages = sum(map(spill.in_memory, sizes.limits[:-1]))
         if self.data_type.is_variable:
@@ -156,13 +156,12 @@ class CodecChain:
         return stages + sum(spill.in_memory(spec.nbytes) for spec in specs)
 
     def encode(self, array: Array, inside: Selection | None = None) -> Buffer:
-        """The stored bytes of a whole chunk, whose elements are of the data type in memory; may be a view of ``array``. ``inside``: the
-        part that lies within the array, from the first element on, where some does not.
+        """Return the stored bytes of a whole chunk, whose elements are of the in-memory type; may be a view of ``array``.
 
-        Raises `ChunkEncodeError`.
+        ``inside``: the part within the array, from the first element on, if the chunk exceeds the array. Raises `ChunkEncodeError`.
         """
         if array.dtype != self.data_type.dtype:
-            raise ChunkEncodeError(f"elements are {array.dtype}, those of the array {self.data_type.dtype}")
+            raise ChunkEncodeError(f"elements are of type {array.dtype} instead of {self.data_type.dtype}")
         sizes = self._sizes(array.shape)
         ndim = array.ndim
         for codec in self._array_codecs:
@@ -171,20 +170,20 @@ class CodecChain:
             array = array[tuple(inside[axis] for axis in order)]
         data = self._serializer.encode(array)
         if memoryview(data).nbytes > sizes.limits[0]:
-            raise ChunkEncodeError(f"{memoryview(data).nbytes} bytes are more than zarrfs decodes ({sizes.limits[0]})")
+            raise ChunkEncodeError(f"{memoryview(data).nbytes} bytes exceed the limit for decoding of {sizes.limits[0]}")
         for step in self._bytes_codecs:
             data = step.encode(data)
         return data
 
     def decode(self, data: Buffer, shape: Shape) -> Array:
-        """The elements of a whole chunk; may be a view of ``data``, and read-only. Raises `ChunkDecodeError`."""
+        """Return the elements of a whole chunk; may be a view of ``data``, and read-only. Raises `ChunkDecodeError`."""
         return self._elements(self._serialized(data, shape, None), shape)
 
     def transcode(self, data: Buffer, shape: Shape, to: CodecChain, keep: Array | None = None, fill: Any = None) -> Buffer:
-        """What ``to``, a chain for the same elements without a fixed size, makes of the chunk that is stored here as ``data``.
+        """Return the encoding by ``to``, a chain for the same elements of variable size, of the chunk stored here as ``data``.
 
-        With ``keep``, elements for which that (in C order) says no are replaced by ``fill``. Where all elements together would take much
-        memory, one is made after the other. Raises `ChunkDecodeError`, `ChunkEncodeError`, and `TooLarge` for what does not work so.
+        With the mask ``keep`` (in C order), other elements are replaced by ``fill``. If all elements together would take much memory,
+        they are converted one after the other. Raises `ChunkDecodeError`, `ChunkEncodeError`, and `TooLarge` if that is impossible.
         """
         serialized = self._serialized(data, shape, None)
         size = math.prod(shape)
@@ -192,7 +191,7 @@ class CodecChain:
             elements = self._elements(serialized, shape)
             if keep is not None:
                 elements = elements.copy()
-                # An array of no dimensions: NumPy would take a list for elements.
+                # A 0-dimensional array: NumPy would take a list as a sequence of elements.
                 one = np.empty((), object)
                 one[()] = fill
                 elements.reshape(-1)[~keep] = one
@@ -200,13 +199,13 @@ class CodecChain:
         with scratch.alone(spill.large_nbytes()):
             each = _while_wanted(self._each(serialized, shape))
             if keep is None and self._is_same_as(to):
-                # They are looked at, and need not be made again.
+                # The elements are validated, and need not be encoded again.
                 deque(each, maxlen=0)
                 return to._encode_bytes(serialized)
             if keep is not None:
                 each = (element if kept else fill for element, kept in zip(each, keep, strict=True))
             encoded = to._encode_each(each, shape)
-            # What follows the last element is looked at when another one is asked for.
+            # The check for trailing data runs on the request for another element.
             deque(each, maxlen=0)
             return encoded
 
@@ -217,7 +216,7 @@ class CodecChain:
         match self._array_codecs:
             case (NumpyFilter() as codec,):
                 return codec.each(self._serializer.decode(serialized, specs[-1]))
-        raise TooLarge(f"{specs[0].size} elements without a fixed size, in a chain of several filters, are too many")
+        raise TooLarge(f"{specs[0].size} elements of variable size in a chain of several filters exceed the memory limit")
 
     def _encode_each(self, elements: Iterator[Any], shape: Shape) -> Buffer:
         sizes = self._sizes(shape)
@@ -231,7 +230,9 @@ class CodecChain:
                 case (NumpyFilter() as codec,):
                     data = self._serializer.encode(codec.put(elements, sizes.specs[0], sizes.specs[-1]))
                 case _:
-                    raise TooLarge(f"{math.prod(shape)} elements without a fixed size, in a chain of several filters, are too many")
+                    raise TooLarge(
+                        f"{math.prod(shape)} elements of variable size in a chain of several filters exceed the memory limit"
+                    )
         return self._encode_bytes(data)
 
     def _encode_bytes(self, data: Buffer) -> Buffer:
@@ -240,18 +241,18 @@ class CodecChain:
         return data
 
     def _is_same_as(self, other: CodecChain) -> bool:
-        """Whether both make the same bytes of the same elements, but for the bytes codecs."""
+        """Return True if both encode the same elements to the same bytes, apart from the bytes codecs."""
         mine = self._serializer
         if self._array_codecs or other._array_codecs:
             return False
         return isinstance(mine, ObjectCodec) and mine.exact and mine == other._serializer
 
     def decode_into(self, data: Buffer, shape: Shape, out: Array, selection: Selection | None = None) -> None:
-        """Decode a chunk of ``shape`` and put the part of it that ``selection`` names (None: all of it) into ``out``.
+        """Decode a chunk of ``shape`` and copy the part ``selection`` (None: all of it) into ``out``.
 
-        ``out`` has the shape of that part and the type of elements in memory; it may be any part of a larger array. Where it is
-        contiguous and takes all of the chunk, the last decompressor writes right into it; else into a buffer that is kept for the
-        next chunk. Raises `ChunkDecodeError`; ``out`` then holds anything.
+        ``out`` has the shape of that part and the in-memory element type; it may be any part of a larger array. If it is contiguous and
+        covers the chunk, the last decompressor writes directly into it; else into a buffer that is kept for the next chunk. Raises
+        `ChunkDecodeError`; the content of ``out`` is then undefined.
         """
         whole = out.shape == shape
         nbytes = self._nbytes(shape)
@@ -264,7 +265,7 @@ class CodecChain:
         sizes = self._sizes(shape)
         if not sizes.exact:
             elements = self.decode(data, shape)
-            # The ellipsis keeps the element of a chunk of no dimensions an array.
+            # The ellipsis keeps the element of a 0-dimensional chunk an array.
             index: Any = (...,) if selection is None else (*selection, ...)
             np.copyto(out, elements[index], casting="no")
             return
@@ -274,12 +275,12 @@ class CodecChain:
 
     @property
     def after_another(self) -> bool:
-        """Whether elements decode from those before them (`ArrayArrayCodec.after_another`)."""
+        """True if elements decode from their predecessors (`ArrayArrayCodec.after_another`)."""
         filters = (step.filter for step in self._bytes_codecs if isinstance(step, FilterOnBytes))
         return any(codec.after_another for codec in (*self._array_codecs, *filters))
 
     def order(self, ndim: int) -> tuple[int, ...]:
-        """The dimensions of a chunk in the order in which such codecs go through its elements, the slowest first."""
+        """Return the dimensions of a chunk in the element order of such codecs, the slowest first."""
         order = tuple(range(ndim))
         for codec in itertools.takewhile(lambda each: not each.after_another, self._array_codecs):
             if (permutation := codec.permutation(ndim)) is not None:
@@ -288,21 +289,21 @@ class CodecChain:
 
     @property
     def _is_memory(self) -> bool:
-        """Whether the bytes that the array -> bytes codec makes are the chunk's memory."""
+        """True if the output of the array -> bytes codec is the chunk's memory."""
         return not self._array_codecs and self._serializer.is_memory(self.data_type.dtype)
 
     def _serialized(self, data: Buffer, shape: Shape, out: memoryview | None) -> Buffer:
-        """What the array -> bytes codec made; the codec next to it is offered ``out``."""
+        """Return the output of the array -> bytes codec; the codec next to it may decode into ``out``."""
         sizes = self._sizes(shape)
         limits = sizes.limits
         if memoryview(data).nbytes > limits[-1]:
             raise ChunkDecodeError(
-                f"{memoryview(data).nbytes} stored bytes are more than a chunk of {limits[0]} bytes can have made"
+                f"stored size of {memoryview(data).nbytes} bytes exceeds the maximum for a chunk of {limits[0]} bytes"
             )
         for index in reversed(range(len(self._bytes_codecs))):
             data = self._bytes_codecs[index].decode(data, limits[index], out if index == 0 else None)
         if sizes.exact and memoryview(data).nbytes != limits[0]:
-            raise ChunkDecodeError(f"decodes to {memoryview(data).nbytes} bytes instead of the {limits[0]} that a chunk has")
+            raise ChunkDecodeError(f"decoded size is {memoryview(data).nbytes} bytes instead of {limits[0]}")
         return data
 
     def _elements(self, data: Buffer, shape: Shape) -> Array:
@@ -315,19 +316,19 @@ class CodecChain:
         return array
 
     def _completed(self, array: Array, specs: Sequence[ChunkSpec]) -> Array:
-        """What was decoded of a chunk that was encoded without what lies beyond the array's edge, and the rest."""
+        """Return a whole chunk from one encoded without the part beyond the array's edge."""
         spec, serializer = specs[-1], self._serializer
         fits = array.ndim == len(spec.shape) and all(map(le, array.shape, spec.shape)) and array.dtype == spec.dtype
         if not fits or not serializer.cuts or self._permutation(len(specs[0].shape)) is None:
             raise ChunkDecodeError(f"decodes to {array.dtype} of shape {array.shape}, not {spec.dtype} of {spec.shape}")
         whole: Array = spill.array(spec.shape, spec.dtype)
-        # Through bytes: assigning a NaN may lose its payload.
+        # Through bytes: assignment of a NaN may lose its payload.
         whole[...] = np.frombuffer(self._fill or bytes(spec.dtype.itemsize), f"|V{spec.dtype.itemsize}").view(spec.dtype)[0]
         whole[tuple(map(slice, array.shape))] = array
         return whole
 
     def _permutation(self, ndim: int) -> tuple[int, ...] | None:
-        """Which dimension of the chunk each one is that the array -> bytes codec meets; None where codecs before it change values."""
+        """Return the chunk's dimension for each one at the array -> bytes codec; None if earlier codecs change values."""
         order = tuple(range(ndim))
         for codec in self._array_codecs:
             if (permutation := codec.permutation(ndim)) is None:
@@ -362,7 +363,7 @@ def _while_wanted(elements: Iterator[Any]) -> Iterator[Any]:
 
 
 def _with_serializer(specs: Sequence[CodecSpec]) -> tuple[CodecSpec | None, ...]:
-    """``specs`` with None in the place of an array -> bytes codec that was left out."""
+    """Return ``specs`` with None at the position of an omitted array -> bytes codec."""
     kinds = [lookup.class_of(spec) for spec in specs]
     if any(issubclass(kind, ArrayBytesCodec) for kind in kinds):
         return tuple(specs)

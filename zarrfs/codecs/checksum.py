@@ -1,4 +1,4 @@
-"""What checksum codecs share: the bytes and, before or behind them, 32 bits in little-endian order."""
+"""Common part of checksum codecs: the bytes and, before or after them, 32 bits in little-endian order."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _WIDTH = 4
 
 
 class Checksum(BytesBytesCodec):
-    """A checksum of 32 bits; ``at_start`` tells on which side of the bytes it is."""
+    """A checksum of 32 bits; ``at_start``: it precedes the bytes."""
 
     at_start: bool = False
 
     @abc.abstractmethod
     def checksum(self, data: memoryview) -> int:
-        """The checksum of ``data``, which may be empty."""
+        """Return the checksum of ``data``, which may be empty."""
 
     def encoded_limit(self, nbytes: int) -> int:
         return nbytes + _WIDTH
@@ -44,18 +44,16 @@ class Checksum(BytesBytesCodec):
         if view.nbytes < _WIDTH:
             raise ChunkDecodeError(f"{name}: {view.nbytes} bytes are too few for a checksum")
         if view.nbytes - _WIDTH > limit:
-            raise ChunkDecodeError(f"{name}: {view.nbytes - _WIDTH} bytes instead of the {limit} that a chunk has at most")
+            raise ChunkDecodeError(f"{name}: decoded size of {view.nbytes - _WIDTH} bytes exceeds the limit of {limit}")
         stored, payload = (view[:_WIDTH], view[_WIDTH:]) if self.at_start else (view[-_WIDTH:], view[:-_WIDTH])
         computed = self.checksum(payload)
         if int.from_bytes(stored, "little") != computed:
-            raise ChecksumMismatch(
-                f"{name}: the stored checksum is {int.from_bytes(stored, 'little'):08x}, the bytes have {computed:08x}"
-            )
+            raise ChecksumMismatch(f"{name}: stored checksum {int.from_bytes(stored, 'little'):08x}, computed {computed:08x}")
         return payload
 
 
 class LocatedChecksum(Checksum):
-    """One whose configuration says on which side the checksum is: ``location``, "start" or "end"."""
+    """A checksum whose configuration determines its position: ``location``, "start" or "end"."""
 
     default_location: ClassVar[str] = "start"
 

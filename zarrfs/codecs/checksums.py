@@ -1,6 +1,6 @@
 """``numcodecs.crc32``, ``numcodecs.adler32``, ``numcodecs.fletcher32``, ``numcodecs.jenkins_lookup3``.
 
-Source: numcodecs ``checksum32`` and ``fletcher32``. The last two are HDF5's checksums and stand behind the bytes.
+Source: numcodecs ``checksum32`` and ``fletcher32``. The last two are HDF5's checksums and follow the bytes.
 
     {"id": "crc32"}  {"id": "crc32", "location": "end"}  {"id": "adler32"}  {"id": "fletcher32"}
     {"id": "jenkins_lookup3", "initval": 0, "prefix": null}
@@ -59,7 +59,7 @@ class Fletcher32(Checksum):
         return cls()
 
     def checksum(self, data: memoryview) -> int:
-        # numcodecs has no function for the checksum alone, and cannot encode nothing.
+        # numcodecs has no function for the checksum alone, and cannot encode empty input.
         encoded = numcodecs.fletcher32.Fletcher32().encode(np.frombuffer(data, np.uint8)) if data.nbytes else bytes(4)
         return int.from_bytes(encoded[-4:], "little")
 
@@ -81,7 +81,7 @@ class JenkinsLookup3(Checksum):
     def from_spec(cls, spec: CodecSpec) -> Self:
         only(spec, "initval", "prefix")
         if given(spec, "prefix"):
-            raise MetadataUnsupported("codec numcodecs.jenkins_lookup3: a prefix is made of bytes, which JSON does not have")
+            raise MetadataUnsupported("codec numcodecs.jenkins_lookup3: a prefix consists of bytes, which JSON cannot represent")
         return cls(integer(spec, "initval", 0, 2**32 - 1, 0))
 
     def checksum(self, data: memoryview) -> int:

@@ -38,12 +38,12 @@ class Crc32c(LocatedChecksum):
         )
 
     def checksum(self, data: memoryview) -> int:
-        # The library takes arrays and bytes, but no memoryview.
+        # The library accepts arrays and bytes, but no memoryview.
         return int(google_crc32c.value(np.frombuffer(data, np.uint8))) if data.nbytes else 0
 
 
 def extended(checksum: int, data: memoryview) -> int:
-    """The checksum of bytes whose checksum is ``checksum`` (0: none) and of ``data`` behind them."""
+    """Return the checksum of bytes with ``checksum`` (0: none) followed by ``data``."""
     return int(google_crc32c.extend(checksum, np.frombuffer(data, np.uint8)))
 
 

@@ -1,7 +1,7 @@
-"""Deflate streams for `gzip` and `zlib`: decoded by ISA-L's igzip where it is installed, by zlib elsewhere.
+"""Deflate streams for `gzip` and `zlib`: decoded by ISA-L's igzip if installed, else by zlib.
 
-igzip decodes twice as fast as zlib and checks the same checksums. Encoding is zlib's: igzip knows four levels, and a level that a
-document states should mean what it means everywhere.
+igzip decodes twice as fast as zlib and checks the same checksums. zlib encodes: igzip has four levels, and a level in a document should
+have the same meaning everywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ERRORS: tuple[type[Exception], ...] = (zlib.error,) if igzip_lib is None else (z
 
 
 def gzip_stream() -> Decompressor:
-    """A decompressor for one gzip member (RFC 1952)."""
+    """Return a decompressor for one gzip member (RFC 1952)."""
     if igzip_lib is None:
         return ZlibDecompressor(16 + zlib.MAX_WBITS)
     stream: Decompressor = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
@@ -34,7 +34,7 @@ def gzip_stream() -> Decompressor:
 
 
 def zlib_stream() -> Decompressor:
-    """A decompressor for one zlib stream (RFC 1950)."""
+    """Return a decompressor for one zlib stream (RFC 1950)."""
     if igzip_lib is None:
         return ZlibDecompressor(zlib.MAX_WBITS)
     stream: Decompressor = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_ZLIB)
@@ -42,7 +42,7 @@ def zlib_stream() -> Decompressor:
 
 
 class ZlibDecompressor:
-    """zlib's own decompressor behind the interface that bz2, lzma and igzip share."""
+    """zlib's own decompressor with the interface shared by bz2, lzma and igzip."""
 
     def __init__(self, wbits: int) -> None:
         self._stream = zlib.decompressobj(wbits)
@@ -50,21 +50,21 @@ class ZlibDecompressor:
 
     @property
     def eof(self) -> bool:
-        """Whether the stream has ended."""
+        """True if the stream has ended."""
         return self._stream.eof
 
     @property
     def needs_input(self) -> bool:
-        """Whether all that was fed is used up."""
+        """True if all input is consumed."""
         return not self._left
 
     @property
     def unused_data(self) -> bytes:
-        """What was fed behind the stream's end."""
+        """Input after the end of the stream."""
         return self._stream.unused_data
 
     def decompress(self, data: memoryview, max_length: int, /) -> bytes:
-        """Decode more."""
+        """Decode more data."""
         piece = self._stream.decompress(self._left + data if self._left else data, max_length)
         self._left = self._stream.unconsumed_tail
         return piece

@@ -1,6 +1,7 @@
 """``numcodecs.delta``: the first element, then differences.
 
-Source: numcodecs ``delta``; `zarrfs.codecs.numpy_filter` for its places.
+Source: numcodecs ``delta``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
+
 
     {"id": "delta", "dtype": "<i4", "astype": "<i2"}
     {"name": "numcodecs.delta", "configuration": {"dtype": "int32", "astype": "int16"}}
@@ -19,7 +20,7 @@ from zarrfs.model.codec_spec import CodecSpec
 
 
 class Delta(NumpyFilter):
-    """``astype`` is the type of the differences, by default the elements' own."""
+    """``astype`` is the type of the differences, by default that of the elements."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.delta",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("delta",)

@@ -1,6 +1,7 @@
 """``numcodecs.fixedscaleoffset``: ``round((x - offset) * scale)`` as another type. Lossy.
 
-Source: numcodecs ``fixedscaleoffset``; `zarrfs.codecs.numpy_filter` for its places.
+Source: numcodecs ``fixedscaleoffset``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
+
 
     {"id": "fixedscaleoffset", "offset": 1000, "scale": 10, "dtype": "<f8", "astype": "|u1"}
     {"name": "numcodecs.fixedscaleoffset", "configuration": {"offset": 1000, "scale": 10, "dtype": "float64", "astype": "uint8"}}
@@ -19,7 +20,7 @@ from zarrfs.model.codec_spec import CodecSpec
 
 
 class FixedScaleOffset(NumpyFilter):
-    """``dtype`` is that of the elements, by default the array's; ``astype`` that of the stored ones, by default ``dtype``."""
+    """``dtype`` is the type of the elements, by default the array's; ``astype`` that of the stored ones, by default ``dtype``."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.fixedscaleoffset",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("fixedscaleoffset",)

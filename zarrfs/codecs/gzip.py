@@ -5,7 +5,7 @@ Source: v3 final, codec ``gzip`` 1.0; numcodecs ``gzip``.
     {"name": "gzip", "configuration": {"level": 5}}
     {"id": "gzip", "level": 5}
 
-Several members make one value, and zeros may follow them, as the RFC and Python's gzip have it; anything else behind them is an error.
+Several members form one value, and zeros may follow them, as in the RFC and Python's gzip; anything else after them is an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Gzip(BytesBytesCodec):
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
         members = {"level": 1, **numcodecs_members(config)}
-        # zlib's name for its default level, which v3 does not have.
+        # zlib's value for its default level, which v3 lacks.
         return CodecSpec(cls.names[0], {**members, "level": _DEFAULT_LEVEL} if members["level"] == -1 else members)
 
     def encode(self, data: Buffer) -> Buffer:
@@ -63,7 +63,7 @@ class Gzip(BytesBytesCodec):
 def _goes_on(rest: memoryview) -> bool:
     if rest[0] == 0:
         if any(rest):
-            raise ChunkDecodeError(f"gzip: {rest.nbytes} bytes behind the last member are neither a member nor zeros")
+            raise ChunkDecodeError(f"gzip: {rest.nbytes} bytes after the last member are neither a member nor zeros")
         return False
     return True
 

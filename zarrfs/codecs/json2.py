@@ -5,8 +5,8 @@ Source: numcodecs ``json2``. `zarrfs.codecs.object_text` has the format.
     {"id": "json2", "encoding": "utf-8", "skipkeys": false, "ensure_ascii": true, "check_circular": true, "allow_nan": true,
      "sort_keys": true, "indent": null, "separators": [",", ":"], "strict": true}
 
-``NaN`` and ``Infinity`` are taken although JSON lacks them: numcodecs writes them. Text that is nested more deeply than Python's parser
-goes (some hundred levels) is refused, and so is text of more than `MAX_VALUES` values: each takes many times its two bytes in memory.
+``NaN`` and ``Infinity`` are accepted although JSON lacks them: numcodecs writes them. Text nested more deeply than Python's parser allows
+(some hundred levels) is refused, and so is text of more than `MAX_VALUES` values: each takes many times its two bytes in memory.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _DEFAULTS: dict[str, Any] = {
 }
 _ENCODINGS = ("utf-8", "utf8", "ascii", "latin-1", "utf-16", "utf-32")
 _MAX_INDENT = 16
-# Before each value, and each key, of a list or an object stands one of these.
+# One of these precedes each value, and each key, of a list or an object.
 _MARKS = (b",", b":", b"[", b"{")
 _PIECE_NBYTES = 1 << 20
-# In which the marks of JSON are single bytes.
+# Encodings in which the marks of JSON are single bytes.
 _BYTE_ENCODINGS = ("utf-8", "utf8", "ascii", "latin-1")
 
 
 @dataclass(frozen=True, slots=True)
 class Json2(ObjectTextCodec):
-    """``text``: the encoding of the text; ``strict``: whether strings may not hold control characters; the others are the writer's."""
+    """``text``: the encoding of the text; ``strict``: strings may not contain control characters; other members affect only writing."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.json2",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("json2",)
@@ -72,11 +72,11 @@ class Json2(ObjectTextCodec):
             boolean(spec, name, False)
         indent, separators = spec.configuration.get("indent"), spec.configuration.get("separators")
         if indent is not None and (type(indent) is not int or not 0 <= indent <= _MAX_INDENT):
-            raise MetadataError(f"codec json2: indent is null or an integer up to {_MAX_INDENT}, not {short(indent)}")
+            raise MetadataError(f"codec json2: indent must be null or an integer up to {_MAX_INDENT}, not {short(indent)}")
         if separators is None:
             separators = [",", ":"] if indent is None else [", ", ": "]
         if not isinstance(separators, list) or [str(each).strip() for each in separators] != [",", ":"]:
-            raise MetadataError(f"codec json2: separators are a comma and a colon, not {short(separators)}")
+            raise MetadataError(f"codec json2: separators must be a comma and a colon, not {short(separators)}")
         return cls(
             choice(spec, "encoding", _ENCODINGS, "utf-8"),
             boolean(spec, "strict", True),
@@ -89,7 +89,7 @@ class Json2(ObjectTextCodec):
 
     def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
         if self.text not in _BYTE_ENCODINGS:
-            raise TooLarge(f"json2: {memoryview(data).nbytes} bytes of text in {self.text} are more than zarrfs has memory for")
+            raise TooLarge(f"json2: {memoryview(data).nbytes} bytes of text in {self.text} exceed the memory limit")
         view = memoryview(data).cast("B")
         _check_values(view)
         return elements_of(view, self.text, json.JSONDecoder(strict=self.strict), spec.size)
@@ -137,7 +137,7 @@ def _check_values(view: memoryview) -> None:
     for start in range(0, view.nbytes, _PIECE_NBYTES):
         count += sum(map(bytes(view[start : start + _PIECE_NBYTES]).count, _MARKS))
         if count > MAX_VALUES:
-            raise ChunkDecodeError(f"json2: the text holds more than {MAX_VALUES} values")
+            raise ChunkDecodeError(f"json2: text exceeds the limit of {MAX_VALUES} values")
 
 
 PLUGIN = Json2

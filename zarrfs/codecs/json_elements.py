@@ -1,6 +1,6 @@
-"""The elements in the text of `json2`, one after the other, for chunks of which not all fit into memory as objects.
+"""The elements in the text of `json2`, one after the other, for chunks that do not fit into memory as objects.
 
-Only a window of the text is looked at. It is as long as the element that begins in it needs.
+Only a window of the text is in use. It is as long as the element that begins in it requires.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from zarrfs.codecs.vlen import ALONE_NBYTES, TEXT_TO_MEMORY
 from zarrfs.errors import ChunkDecodeError, TooLarge
 
 _WINDOW = 1 << 20
-# A list or an object of one value, which has some bytes of text.
+# Memory of a list or an object of one value, besides its text.
 _VALUE_NBYTES = 232
 _SHAPE_NBYTES = 4096
 _BATCH = 1024
 _BATCH_TEXT = 1 << 16
-# So many values are taken one by one before many at once are tried again.
+# Values taken one by one before a batch is tried again.
 _PATIENCE = 256
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def elements_of(data: memoryview, encoding: str, decoder: json.JSONDecoder, size: int) -> Iterator[Any]:
-    """The ``size`` elements in ``data``. Raises `ChunkDecodeError`, and `TooLarge` for one that takes too much memory."""
+    """Yield the ``size`` elements in ``data``. Raises `ChunkDecodeError`, and `TooLarge` for one that takes too much memory."""
     shape = _shape_of(data, size)
     window = _Window(data, encoding, decoder)
     window.expect("[")
@@ -39,7 +39,7 @@ def elements_of(data: memoryview, encoding: str, decoder: json.JSONDecoder, size
         yield from _row(window, shape)
     window.expect(",")
     if not isinstance(window.value(), str):
-        raise ChunkDecodeError("json2: no list of elements that ends with their type and shape")
+        raise ChunkDecodeError("json2: not a list of elements followed by type and shape")
     window.expect(",")
     window.value()
     window.expect("]")
@@ -49,7 +49,7 @@ def elements_of(data: memoryview, encoding: str, decoder: json.JSONDecoder, size
 def put_elements(
     elements: Iterable[Any], shape: tuple[int, ...], made: Made, dumped: Callable[[Any], bytes], separator: str
 ) -> None:
-    """The text of a list of ``elements`` of a chunk of ``shape``, with their type and the shape behind them."""
+    """Write the text of a list of ``elements`` of a chunk of ``shape``, followed by their type and the shape."""
     comma = separator.encode()
     values = iter(elements)
 
@@ -82,7 +82,7 @@ def _row(window: _Window, shape: tuple[int, ...]) -> Iterator[Any]:
 
 
 def _values(window: _Window, count: int) -> Iterator[Any]:
-    """The elements of a row: many at once as far as that goes."""
+    """Yield the elements of a row, in batches where possible."""
     patience = 0
     while count:
         batch = window.batch(count - 1) if count > _BATCH and not patience else []
@@ -98,14 +98,14 @@ def _values(window: _Window, count: int) -> Iterator[Any]:
 
 
 def _shape_of(data: memoryview, size: int) -> tuple[int, ...]:
-    """The shape at the end of the text."""
+    """Return the shape at the end of the text."""
     tail = bytes(data[-_SHAPE_NBYTES:])
     try:
         shape = json.loads(tail[tail.rindex(b"[") :].rstrip().removesuffix(b"]"))
     except ValueError as error:
-        raise ChunkDecodeError("json2: no list of elements that ends with their type and shape") from error
+        raise ChunkDecodeError("json2: not a list of elements followed by type and shape") from error
     if not isinstance(shape, list) or any(type(each) is not int or each < 0 for each in shape) or math.prod(shape) != size:
-        raise ChunkDecodeError(f"json2: not the {size} elements that a chunk has")
+        raise ChunkDecodeError(f"json2: shape does not have the {size} elements of the chunk")
     return tuple(shape)
 
 
@@ -120,7 +120,7 @@ class _Window:
 
     def expect(self, mark: str) -> None:
         if not self._skip() or self._text[self._at] != mark:
-            raise ChunkDecodeError(f"json2: no {mark!r} where one has to be")
+            raise ChunkDecodeError(f"json2: missing {mark!r}")
         self._at += 1
 
     def value(self) -> Any:
@@ -135,17 +135,17 @@ class _Window:
                 if not self._more(step):
                     raise ChunkDecodeError(f"json2: {error}") from error
             else:
-                # A number may go on.
+                # A number may continue.
                 if end < len(self._text) or not self._more(step):
                     self._at = end
                     return value
             step *= 2
 
     def batch(self, most: int) -> list[Any]:
-        """Values up to a comma that is not within one, and past it; none where that is not found at once, or there are more."""
+        """Return values up to and past a comma that is not within one; none if that is not found at once, or there are more."""
         if len(self._text) - self._at < _BATCH_TEXT:
             self._more(_WINDOW)
-        # Text that ends within a value is none that can be parsed.
+        # Text that ends within a value cannot be parsed.
         cut = self._text.rfind(",", self._at, self._at + _BATCH_TEXT)
         for mark in ("],", "},"):
             batch = self._parsed(cut)
@@ -170,10 +170,10 @@ class _Window:
 
     def end(self) -> None:
         if self._skip():
-            raise ChunkDecodeError("json2: something follows the elements")
+            raise ChunkDecodeError("json2: trailing data after the elements")
 
     def _skip(self) -> bool:
-        """Pass over white space; whether anything is left."""
+        """Skip white space; return True if anything is left."""
         while True:
             found = _SPACE.match(self._text, self._at)
             assert found is not None
@@ -184,14 +184,14 @@ class _Window:
                 return False
 
     def _more(self, nbytes: int) -> bool:
-        """Look at more of the text, and no longer at what was passed; whether there is more."""
+        """Extend the window, and drop the consumed text; return False at the end of the data."""
         if self._next >= len(self._data):
             return False
         rest = self._text[self._at :]
         if len(rest) > _WINDOW:
             values = sum(map(rest.count, ",:[{"))
             if values * _VALUE_NBYTES + TEXT_TO_MEMORY * len(rest) > ALONE_NBYTES:
-                raise TooLarge(f"json2: an element of {values} values and more is more than zarrfs has memory for")
+                raise TooLarge(f"json2: an element of at least {values} values exceeds the memory limit")
         piece = self._data[self._next : self._next + nbytes]
         self._next += len(piece)
         try:

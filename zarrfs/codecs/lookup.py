@@ -1,7 +1,7 @@
-"""Finding a codec by its name: the final v3's names, or the ids of numcodecs that v2 uses. A fixed list; nothing is evaluated.
+"""Lookup of a codec by name: the final v3's names, or the numcodecs ids of v2. A fixed list; nothing is evaluated.
 
-zarr-python writes any codec of numcodecs as ``numcodecs.ID`` with numcodecs' own configuration, also where the final v3 has a codec of
-its own for the same bytes (``numcodecs.blosc`` beside ``blosc``): such names are translated here, once.
+zarr-python writes any codec of numcodecs as ``numcodecs.ID`` with numcodecs' configuration, even if the final v3 has its own codec for
+the same bytes (``numcodecs.blosc`` beside ``blosc``): such names are translated only here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _PREFIX = "numcodecs."
 
 
 def resolve(spec: CodecSpec, dtype: Dtype) -> tuple[CodecSpec, Codec]:
-    """The codec that ``spec`` describes where it meets elements of ``dtype``, and its complete description.
+    """Return the codec of ``spec`` for elements of ``dtype``, and its complete spec.
 
-    Raises `MetadataUnsupported` for a name that is not known, `MetadataError`.
+    Raises `MetadataUnsupported` for an unknown name, `MetadataError`.
     """
     known, spec = _known(spec)
     spec = known.complete(spec, dtype)
@@ -30,22 +30,22 @@ def resolve(spec: CodecSpec, dtype: Dtype) -> tuple[CodecSpec, Codec]:
 
 
 def class_of(spec: CodecSpec) -> type[Codec]:
-    """The class of the codec. Raises `MetadataUnsupported` for a name that is not known."""
+    """Return the class of the codec. Raises `MetadataUnsupported` for an unknown name."""
     return _known(spec)[0]
 
 
 def from_numcodecs(config: object) -> CodecSpec:
-    """The final v3's words for ``{"id": ..., ...}`` of a v2 document. Raises `MetadataUnsupported`, `MetadataError`."""
+    """Return the final v3's form of ``{"id": ..., ...}`` of a v2 document. Raises `MetadataUnsupported`, `MetadataError`."""
     if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
-        raise MetadataError(f"a codec is an object with an 'id', not {short(config)}")
+        raise MetadataError(f"a codec must be an object with an 'id', not {short(config)}")
     known = _by_id().get(config["id"])
     if known is None:
-        raise MetadataUnsupported(f"codec {short(config['id'])} is not one that zarrfs decodes")
+        raise MetadataUnsupported(f"codec {short(config['id'])}: unknown")
     return known.spec_from_numcodecs(config)
 
 
 def to_numcodecs(spec: CodecSpec) -> dict[str, Any]:
-    """The v2 configuration for ``spec``. Raises `NotRepresentable` where v2 has none."""
+    """Return the v2 configuration for ``spec``. Raises `NotRepresentable` if v2 has none."""
     known, spec = _known(spec)
     return known.spec_to_numcodecs(spec)
 
@@ -57,7 +57,7 @@ def _known(spec: CodecSpec) -> tuple[type[Codec], CodecSpec]:
         if known is not None:
             return known, known.spec_from_numcodecs({"id": spec.name.removeprefix(_PREFIX), **spec.configuration})
     if known is None:
-        raise MetadataUnsupported(f"codec {short(spec.name)} is not one that zarrfs decodes")
+        raise MetadataUnsupported(f"codec {short(spec.name)}: unknown")
     return known, spec
 
 

@@ -1,4 +1,4 @@
-"""``numcodecs.lz4``: one LZ4 block behind its decoded size (4 bytes, little-endian).
+"""``numcodecs.lz4``: one LZ4 block preceded by its decoded size (4 bytes, little-endian).
 
 Source: numcodecs ``lz4``.
 
@@ -30,7 +30,7 @@ _MAX_NBYTES = 0x7E000000
 
 @dataclass(frozen=True, slots=True)
 class Lz4(BytesBytesCodec):
-    """``acceleration``: larger is faster and compresses less; below 1 means 1."""
+    """``acceleration``: larger is faster with less compression; below 1 means 1."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.lz4",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("lz4",)
@@ -50,7 +50,7 @@ class Lz4(BytesBytesCodec):
     def encode(self, data: Buffer) -> Buffer:
         data = memoryview(data)
         if data.nbytes > _MAX_NBYTES:
-            raise ChunkEncodeError(f"lz4: {data.nbytes} bytes are more than one block can hold ({_MAX_NBYTES})")
+            raise ChunkEncodeError(f"lz4: {data.nbytes} bytes exceed the limit of one block ({_MAX_NBYTES})")
         with translated("lz4", ChunkEncodeError, ValueError, RuntimeError):
             if spill.is_large(data.nbytes):
                 return _encode_large(data, max(1, self.acceleration))
@@ -63,9 +63,9 @@ class Lz4(BytesBytesCodec):
             raise ChunkDecodeError(f"lz4: {data.nbytes} bytes are too few for a header")
         (nbytes,) = _HEADER.unpack_from(data)
         if nbytes > limit:
-            raise ChunkDecodeError(f"lz4: decodes to {nbytes} bytes instead of the {limit} that a chunk has at most")
+            raise ChunkDecodeError(f"lz4: decoded size of {nbytes} bytes exceeds the limit of {limit}")
         if nbytes == 0:
-            # A block that decodes to nothing is legal; numcodecs takes it for an error.
+            # A block that decodes to nothing is legal; numcodecs treats it as an error.
             return b""
         with translated("lz4", ChunkDecodeError, ValueError, RuntimeError):
             if out is None and not spill.is_large(nbytes):
@@ -77,7 +77,7 @@ class Lz4(BytesBytesCodec):
 
 
 def _encode_large(data: memoryview, acceleration: int) -> memoryview:
-    """As numcodecs does it, into a file: numcodecs makes two copies of what it encodes."""
+    """Encode as numcodecs does, into a file: numcodecs creates two copies of its input."""
     library = _library()
     bound = library.LZ4_compressBound(ctypes.c_int(data.nbytes))
     source, target = np.frombuffer(data, np.uint8), np.frombuffer(spill.buffer(bound + _HEADER.size), np.uint8)
@@ -96,7 +96,7 @@ def _encode_large(data: memoryview, acceleration: int) -> memoryview:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The LZ4 that numcodecs brings with it."""
+    """Return the LZ4 bundled with numcodecs."""
     return ctypes.CDLL(numcodecs.lz4.__file__)
 
 

@@ -5,7 +5,7 @@ Source: numcodecs ``lzma``; the members are the arguments of Python's `lzma.comp
     {"id": "lzma", "format": 1, "check": -1, "preset": 1, "filters": null}
     {"name": "numcodecs.lzma", "configuration": {"format": 1, "check": -1, "preset": null, "filters": [{"id": 3, "dist": 4}, {"id": 33}]}}
 
-A stream states how large a dictionary its decoder needs, whatever its length: more than what the highest preset asks for is refused.
+A stream states the dictionary size that its decoder needs, for any length: more than that of the highest preset is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zarrfs.model.codec_spec import CodecSpec
 _FORMATS = (lzma.FORMAT_XZ, lzma.FORMAT_ALONE, lzma.FORMAT_RAW)
 _CHECKS = (-1, lzma.CHECK_NONE, lzma.CHECK_CRC32, lzma.CHECK_CRC64, lzma.CHECK_SHA256)
 _XZ_MAGIC = b"\xfd7zXZ\0"
-# `xz -9` has a dictionary of 64 MiB; its decoder needs a little more. Memory that the stream does not reach is never touched.
+# `xz -9` has a dictionary of 64 MiB; its decoder needs a little more. Memory beyond the length of the stream is never touched.
 _MEMORY_LIMIT = 72 * 1024 * 1024
 _MAX_DICTIONARY = 64 * 1024 * 1024
 _FILTER_MEMBERS = frozenset(
@@ -65,7 +65,7 @@ class Lzma(BytesBytesCodec):
             filters=_filters(spec.configuration["filters"]) if given(spec, "filters") else None,
         )
         if codec.format not in _FORMATS or codec.check not in _CHECKS:
-            raise MetadataError(f"codec lzma: no such format or check: {codec.format}, {codec.check}")
+            raise MetadataError(f"codec lzma: unknown format or check: {codec.format}, {codec.check}")
         try:
             lzma.LZMACompressor(codec.format, codec.check, codec.preset, codec.filters)
         except (lzma.LZMAError, ValueError, TypeError, OverflowError) as error:
@@ -99,16 +99,16 @@ class Lzma(BytesBytesCodec):
 
 def _filters(value: object) -> Filters:
     if not isinstance(value, list | tuple) or not 0 < len(value) <= 4:
-        raise MetadataError(f"codec lzma: filters is a list of one to four filters, not {short(value)}")
+        raise MetadataError(f"codec lzma: filters must be a list of one to four filters, not {short(value)}")
     for each in value:
         if (
             not isinstance(each, Mapping)
             or not set(each) <= _FILTER_MEMBERS
             or any(type(part) is not int for part in each.values())
         ):
-            raise MetadataError(f"codec lzma: a filter is an object of integers, not {short(each)}")
+            raise MetadataError(f"codec lzma: a filter must be an object of integers, not {short(each)}")
         if not 0 <= each.get("dict_size", 0) <= _MAX_DICTIONARY:
-            raise MetadataError(f"codec lzma: a dictionary has at most {_MAX_DICTIONARY} bytes, not {each['dict_size']}")
+            raise MetadataError(f"codec lzma: dictionary of {each['dict_size']} bytes exceeds the limit of {_MAX_DICTIONARY}")
     return tuple(dict(each) for each in value)
 
 

@@ -4,8 +4,8 @@ Source: numcodecs ``msgpack2``; the MessagePack specification. `zarrfs.codecs.ob
 
     {"id": "msgpack2", "raw": false, "use_bin_type": true, "use_single_float": false}
 
-Elements are what JSON has: byte strings, times and other extensions, and maps whose keys are no text are refused, because no view could
-show them as what they are. The data is gone through once without making anything, so that no length in it says more than there is.
+Elements are JSON values: byte strings, times and other extensions, and maps with keys other than text are refused, because no view could
+represent them. A first pass over the data creates no objects, so that no stated length exceeds the actual data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zarrfs.model.codec_spec import CodecSpec
 
 _DEFAULTS: dict[str, Any] = {"raw": False, "use_bin_type": True, "use_single_float": False}
 _PIECE_NBYTES = 64 * 1024
-# Of one element, where they are made one after the other.
+# Limits of one element, if elements are created one after the other.
 _ALONE_NBYTES = 24 << 20
 _ALONE_VALUES = 2**19
 _LIBRARY_ERRORS = (ValueError, TypeError, RecursionError, OverflowError, MemoryError, msgpack.UnpackException)
@@ -34,7 +34,7 @@ _LIBRARY_ERRORS = (ValueError, TypeError, RecursionError, OverflowError, MemoryE
 
 @dataclass(frozen=True, slots=True)
 class Msgpack2(ObjectTextCodec):
-    """``use_bin_type`` and ``use_single_float`` are the writer's."""
+    """``use_bin_type`` and ``use_single_float`` affect only writing."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.msgpack2",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("msgpack2",)
@@ -51,7 +51,7 @@ class Msgpack2(ObjectTextCodec):
     def from_spec(cls, spec: CodecSpec) -> Self:
         only(spec, *_DEFAULTS)
         if boolean(spec, "raw", False):
-            raise MetadataUnsupported("codec msgpack2: with 'raw', text is read as byte strings, for which JSON has no words")
+            raise MetadataUnsupported("codec msgpack2: 'raw' reads text as byte strings, which JSON cannot represent")
         return cls(boolean(spec, "use_bin_type", True), boolean(spec, "use_single_float", False))
 
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
@@ -82,7 +82,7 @@ class Msgpack2(ObjectTextCodec):
         def listed(shape: tuple[int, ...], more: int) -> Iterator[Any]:
             count = unpacker.read_array_header()
             if count != shape[0] + more:
-                raise ChunkDecodeError(f"msgpack2: {count - more} elements along a dimension that has {shape[0]}")
+                raise ChunkDecodeError(f"msgpack2: {count - more} elements instead of {shape[0]} along a dimension")
             for _ in range(shape[0]):
                 if len(shape) > 1:
                     yield from listed(shape[1:], 0)
@@ -94,11 +94,11 @@ class Msgpack2(ObjectTextCodec):
             yield from listed(spec.shape, 2)
             left[0] = _ALONE_VALUES
             if not isinstance(unpacker.unpack(), str) or math.prod(unpacker.unpack()) != spec.size:
-                raise ChunkDecodeError("msgpack2: no list of elements that ends with their type and shape")
+                raise ChunkDecodeError("msgpack2: not a list of elements followed by type and shape")
             if unpacker.tell() != memoryview(data).nbytes:
-                raise ChunkDecodeError(f"msgpack2: {memoryview(data).nbytes - unpacker.tell()} bytes follow the elements")
+                raise ChunkDecodeError(f"msgpack2: {memoryview(data).nbytes - unpacker.tell()} trailing bytes after the elements")
         except msgpack.BufferFull as error:
-            raise TooLarge(f"msgpack2: an element of more than {_ALONE_NBYTES} bytes is more than zarrfs has memory for") from error
+            raise TooLarge(f"msgpack2: an element exceeds the memory limit of {_ALONE_NBYTES} bytes") from error
         except _LIBRARY_ERRORS as error:
             raise ChunkDecodeError(f"msgpack2: {str(error) or type(error).__name__}") from error
 
@@ -144,38 +144,38 @@ class Msgpack2(ObjectTextCodec):
 
 
 class _Reader:
-    """Bytes as a file: the library copies what it is fed."""
+    """Bytes as a file: the library copies its input."""
 
     def __init__(self, data: Buffer) -> None:
         self._left = memoryview(data).cast("B")
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes."""
+        """Return at most ``size`` bytes."""
         piece, self._left = bytes(self._left[:size]), self._left[size:]
         return piece
 
 
 def _walk(data: Buffer, nbytes: int) -> None:
-    """Go through ``data`` without making anything: before 1.2.4 the library makes lists as long as they say before it looks further."""
+    """Skip through ``data`` without creating objects: before 1.2.4 the library allocates lists of the stated length first."""
     most = max(nbytes, _PIECE_NBYTES)
     walker = msgpack.Unpacker(_Reader(data), read_size=_PIECE_NBYTES, max_buffer_size=most, strict_map_key=False)
     walker.skip()
     if walker.tell() != nbytes:
-        raise ValueError(f"{nbytes - walker.tell()} bytes follow the elements")
+        raise ValueError(f"{nbytes - walker.tell()} trailing bytes after the elements")
 
 
 def _counted(left: list[int], found: Any, count: int) -> Any:
-    """``found``, which holds ``count`` values: each is counted by what holds it."""
+    """Return ``found``, which contains ``count`` values, and count these."""
     left[0] -= count
     if left[0] < 0:
-        raise ValueError(f"the data holds more than {MAX_VALUES} values")
+        raise ValueError(f"data exceeds the limit of {MAX_VALUES} values")
     return found
 
 
 def _checked(pairs: Any) -> Any:
     for name, _ in pairs:
         if not isinstance(name, str):
-            raise ValueError(f"{short(name)} is no text, as keys have to be")
+            raise ValueError(f"key {short(name)} is not text")
     return pairs
 
 

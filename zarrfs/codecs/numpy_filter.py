@@ -1,11 +1,11 @@
-"""What the NumPy-level filters of numcodecs share: where they stand, which types they see, and sizes that are checked.
+"""Common part of numcodecs' NumPy-level filters: their positions, element types, and size checks.
 
 In final v3 such a filter is an array -> array codec before `bytes` and works on elements (zarr-python 3 and its ``numcodecs.*`` codecs).
-In v2 it works on the memory of the stored chunk, in the type that its own configuration names: behind `bytes`. `NumpyFilter` is the
-former, `NumpyFilter.on_bytes` gives the latter; the chain decides by position.
+In v2 it works on the memory of the stored chunk, in the type of its own configuration: after `bytes`. `NumpyFilter` is the former,
+`NumpyFilter.on_bytes` returns the latter; the chain decides by position.
 
-Elements are taken in C order of the chunk as the filter meets it. (zarr-python 3 flattens an array in the order that it happens to
-have in memory, so that behind `transpose` it does not read back what it wrote.)
+Elements are in C order of the filter's input. (zarr-python 3 flattens an array in the order of its memory, so that after `transpose` its
+reads differ from its writes.)
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from zarrfs.memory import copying, spill
 from zarrfs.model.data_type import little_endian
 
 NUMBERS = "iuf"
-# What a filter that casts may be given: numbers and what NumPy stores as numbers.
+# Types accepted by a filter that casts: numbers and types that NumPy stores as numbers.
 CASTABLE = "biufcmM"
-# Elements that are filtered at once where there are very many.
+# Elements filtered at once in large chunks.
 _BLOCK = 1 << 18
 
 _LIBRARY_ERRORS = (ValueError, TypeError, RuntimeError, IndexError, OverflowError, ZeroDivisionError)
 
 
 class NumpyFilter(ArrayArrayCodec):
-    """A filter of numcodecs, ``codec``, and its name. Subclasses say what it does to types and to the number of elements."""
+    """A filter of numcodecs, ``codec``, and its name. Subclasses define its effect on types and on the number of elements."""
 
     filter_name: ClassVar[str]
     bits_to_a_byte: ClassVar[bool] = False
-    """Whether eight decoded elements are one encoded one, behind one that says how many of the last do not count."""
+    """True if eight decoded elements form one encoded one, after one with the number of padding bits in the last."""
 
     def __init__(self, codec: Any) -> None:
         self._codec = codec
 
     @abc.abstractmethod
     def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
-        """The types, with their byte orders, as which the filter sees decoded and encoded elements where the chunk's are ``dtype``.
+        """Return the types, with byte orders, of the filter's decoded and encoded elements for a chunk of ``dtype``.
 
-        Raises `MetadataError` when it cannot take such elements.
+        Raises `MetadataError` if it cannot handle such elements.
         """
 
     def encoded_size(self, size: int) -> int:
-        """Number of encoded elements of ``size`` decoded ones."""
+        """Return the number of encoded elements for ``size`` decoded ones."""
         return size
 
     def run_encode(self, flat: Array) -> Array:
-        """The filter itself, on a run of elements of its decoded type."""
+        """Run the filter on elements of its decoded type."""
         return np.asarray(self._codec.encode(flat))
 
     def run_decode(self, flat: Array) -> Array:
-        """The filter itself, on a run of elements of its encoded type."""
+        """Run the filter on elements of its encoded type."""
         return np.asarray(self._codec.decode(flat))
 
     # --- before `bytes` -----------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class NumpyFilter(ArrayArrayCodec):
     def encoded_dtype(self, dtype: Dtype) -> Dtype:
         decoded, encoded = self.types(dtype)
         if decoded.itemsize != dtype.itemsize or decoded.hasobject != dtype.hasobject:
-            raise MetadataError(f"codec {self.names[0]}: made for elements of type {decoded}, not {dtype}")
+            raise MetadataError(f"codec {self.names[0]}: configured for elements of type {decoded}, not {dtype}")
         return little_endian(encoded)
 
     def encode(self, array: Array) -> Array:
@@ -81,21 +81,21 @@ class NumpyFilter(ArrayArrayCodec):
             return np.empty(spec.shape, spec.dtype)
         flat = self.checked_decode(_as_type(spill.contiguous(array).reshape(-1), encoded))
         if flat.nbytes != spec.nbytes:
-            raise ChunkDecodeError(f"{self.filter_name}: decodes to {flat.nbytes} bytes instead of the {spec.nbytes} of a chunk")
+            raise ChunkDecodeError(f"{self.filter_name}: decoded size is {flat.nbytes} bytes instead of {spec.nbytes}")
         return flat.view(spec.dtype).reshape(spec.shape)
 
-    # --- behind it ----------------------------------------------------------------------------------------------------------
+    # --- after it -----------------------------------------------------------------------------------------------------------
 
     def on_bytes(self, dtype: Dtype) -> BytesStep:
         decoded, encoded = self.types(dtype)
         if decoded.hasobject:
-            raise MetadataError(f"codec {self.names[0]}: elements that have no fixed size are no bytes")
+            raise MetadataError(f"codec {self.names[0]}: elements of variable size are not bytes")
         return FilterOnBytes(self, decoded, encoded)
 
     # --- both ---------------------------------------------------------------------------------------------------------------
 
     def checked_encode(self, flat: Array) -> Array:
-        """`run_encode` with errors translated. NumPy's warnings are silenced: a lossy filter loses."""
+        """Run `run_encode` with errors translated. NumPy's warnings are silenced: a lossy filter loses data by design."""
         if flat.size == 0 and self.encoded_size(0) == 0:
             return np.empty(0, self.types(flat.dtype)[1])
         try:
@@ -105,7 +105,7 @@ class NumpyFilter(ArrayArrayCodec):
             raise ChunkEncodeError(f"{self.filter_name}: {error}") from error
 
     def checked_decode(self, flat: Array) -> Array:
-        """`run_decode` with errors translated."""
+        """Run `run_decode` with errors translated."""
         if flat.size == 0 and self.encoded_size(0) == 0:
             return np.empty(0, np.uint8)
         try:
@@ -114,17 +114,17 @@ class NumpyFilter(ArrayArrayCodec):
         except _LIBRARY_ERRORS as error:
             raise ChunkDecodeError(f"{self.filter_name}: {error}") from error
 
-    # --- elements without a fixed size, of which not all fit into memory ------------------------------------------------------
+    # --- elements of variable size, too many for memory -----------------------------------------------------------------------
 
     def each(self, array: Array) -> Iterator[Any]:
-        """The decoded elements of ``array``, one after the other. Raises `ChunkDecodeError`."""
+        """Yield the decoded elements of ``array``, one after the other. Raises `ChunkDecodeError`."""
         _, encoded = self.types(np.dtype(object))
         flat = _as_type(spill.contiguous(array).reshape(-1), encoded)
         for start in range(0, flat.size, _BLOCK):
             yield from self.checked_decode(flat[start : start + _BLOCK]).tolist()
 
     def put(self, elements: Iterator[Any], spec: ChunkSpec, encoded_spec: ChunkSpec) -> Array:
-        """The array that `each` makes ``elements`` of. Raises `ChunkEncodeError`."""
+        """Return the array from which `each` yields ``elements``. Raises `ChunkEncodeError`."""
         out = spill.array(encoded_spec.shape, encoded_spec.dtype)
         flat = out.reshape(-1)
         for start in range(0, spec.size, _BLOCK):
@@ -133,7 +133,7 @@ class NumpyFilter(ArrayArrayCodec):
             flat[start : start + block.size] = self.checked_encode(block)
         return out
 
-    # --- what is large, block by block, into a file --------------------------------------------------------------------------
+    # --- large chunks, block by block, into a file ---------------------------------------------------------------------------
 
     def _is_large(self, flat: Array) -> bool:
         decoded, encoded = self.types(flat.dtype if not self.bits_to_a_byte else np.dtype(bool))
@@ -173,7 +173,7 @@ class NumpyFilter(ArrayArrayCodec):
 
     def _bits_of_large(self, flat: Array) -> Array:
         if flat[0] > 7:
-            raise ChunkDecodeError(f"{self.filter_name}: the first byte, the number of padding bits, is none")
+            raise ChunkDecodeError(f"{self.filter_name}: invalid number of padding bits in the first byte")
         bits = flat[1:]
         out = spill.array((bits.size * 8,), np.dtype(bool))
         for start in range(0, bits.size, _BLOCK):
@@ -184,38 +184,38 @@ class NumpyFilter(ArrayArrayCodec):
 
 @dataclass(frozen=True, slots=True)
 class FilterOnBytes:
-    """A NumPy-level filter as v2 has it: on bytes, seen as ``decoded`` on one side and as ``encoded`` on the other."""
+    """A NumPy-level filter in the position of v2: on bytes, with types ``decoded`` and ``encoded`` of its input and output."""
 
     filter: NumpyFilter
     decoded: Dtype
     encoded: Dtype
 
     def encoded_limit(self, nbytes: int) -> int:
-        """Exact where ``nbytes`` is."""
+        """Return the maximum encoded size, exact if ``nbytes`` is."""
         return self.filter.encoded_size(-(-nbytes // self.decoded.itemsize)) * self.encoded.itemsize
 
     def encoded_dtype(self, dtype: Dtype) -> Dtype:
-        """The filter's."""
+        """Return the encoded type of the filter."""
         return self.encoded
 
     def encode(self, data: Buffer) -> Buffer:
-        """The encoded bytes."""
+        """Return the encoded bytes."""
         if memoryview(data).nbytes % self.decoded.itemsize:
             raise ChunkEncodeError(
-                f"{self.filter.filter_name}: {memoryview(data).nbytes} bytes are no whole number of {self.decoded}"
+                f"{self.filter.filter_name}: {memoryview(data).nbytes} bytes are not a multiple of the size of {self.decoded}"
             )
         return _bytes_of(self.filter.checked_encode(_elements(data, self.decoded)))
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
-        """The decoded bytes."""
+        """Return the decoded bytes."""
         name, nbytes = self.filter.filter_name, memoryview(data).nbytes
         if nbytes % self.encoded.itemsize:
-            raise ChunkDecodeError(f"{name}: {nbytes} bytes are no whole number of {self.encoded}")
+            raise ChunkDecodeError(f"{name}: {nbytes} bytes are not a multiple of the size of {self.encoded}")
         if self.encoded_limit(limit) < nbytes:
-            raise ChunkDecodeError(f"{name}: {nbytes} encoded bytes are more than a chunk of {limit} bytes makes")
+            raise ChunkDecodeError(f"{name}: encoded size of {nbytes} bytes exceeds the maximum for a chunk of {limit} bytes")
         decoded = _bytes_of(self.filter.checked_decode(_elements(data, self.encoded)))
         if decoded.nbytes > limit:
-            raise ChunkDecodeError(f"{name}: decodes to {decoded.nbytes} bytes instead of the {limit} that a chunk has at most")
+            raise ChunkDecodeError(f"{name}: decoded size of {decoded.nbytes} bytes exceeds the limit of {limit}")
         return decoded
 
 
@@ -224,7 +224,7 @@ def _elements(data: Buffer, dtype: Dtype) -> Array:
 
 
 def _as_type(array: Array, dtype: Dtype) -> Array:
-    """As `numpy.ndarray.astype` without a copy where none is needed."""
+    """Return `numpy.ndarray.astype` of ``array``, without a copy if none is needed."""
     if array.dtype == dtype:
         return array
     if not spill.is_large(array.size * dtype.itemsize) or dtype.hasobject:

@@ -1,4 +1,4 @@
-"""What `json2` and `msgpack2` share: one list with the elements, nested as the chunk is, then a type and the shape.
+"""Common part of `json2` and `msgpack2`: one list of the elements, nested like the chunk, then a type and the shape.
 
 Source: numcodecs ``json2``, ``msgpack2`` (0.6 and later).
 
@@ -6,7 +6,7 @@ Source: numcodecs ``json2``, ``msgpack2`` (0.6 and later).
     [[1, 2], [3, 4], "|O", [2, 2]]        one of two dimensions
     ["a", "|O", []]                       of none (json2; msgpack2 has no such chunks)
 
-The type is what NumPy had for the elements when they were written, and is passed over: what comes of text is what the text says.
+The type is NumPy's type of the elements when they were written, and is ignored: the text determines the types.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from zarrfs.codecs.vlen import ObjectCodec
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.model.codec_spec import CodecSpec
 
-# Each takes up to a hundred bytes of memory, for the one or two that it has in the data.
+# Each takes up to a hundred bytes of memory, for one or two bytes of data.
 MAX_VALUES = 2**23
 
 
 class ObjectTextCodec(ObjectCodec):
-    """Elements as text, or the like of it. ``defaults``: all members of its configuration, as the library has them."""
+    """Elements in a text-like form. ``defaults``: all members of its configuration with the library's defaults."""
 
     holds: ClassVar[tuple[str, ...]] = ("object",)
     in_v3: ClassVar[bool] = False
@@ -37,37 +37,37 @@ class ObjectTextCodec(ObjectCodec):
 
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
-        # As it is: the members are not numbers that somebody wrote as strings.
+        # Unchanged: the members are not numbers that software wrote as strings.
         return CodecSpec(cls.names[0], {**cls.defaults, **{name: value for name, value in config.items() if name != "id"}})
 
 
 def unpacked(codec: str, items: Any, size: int) -> list[Any]:
-    """The ``size`` elements of the list ``items``, in C order. Raises `ChunkDecodeError` when it is not such a list."""
+    """Return the ``size`` elements of the list ``items``, in C order. Raises `ChunkDecodeError` if it is not such a list."""
     if not isinstance(items, list) or len(items) < 2 or not isinstance(items[-2], str) or not isinstance(items[-1], list):
-        raise ChunkDecodeError(f"{codec}: no list of elements that ends with their type and shape")
+        raise ChunkDecodeError(f"{codec}: not a list of elements followed by type and shape")
     *elements, _, shape = items
     count = 1
     for extent in shape:
         if type(extent) is not int or extent < 0:
-            raise ChunkDecodeError(f"{codec}: {short(shape)} is no shape")
+            raise ChunkDecodeError(f"{codec}: {short(shape)} is not a shape")
         count *= extent
     if count != size:
-        raise ChunkDecodeError(f"{codec}: {count} elements instead of the {size} that a chunk has")
+        raise ChunkDecodeError(f"{codec}: {count} elements instead of {size}")
     for depth, extent in enumerate(shape or [1]):
         if depth:
             if not all(isinstance(each, list) for each in elements):
-                raise ChunkDecodeError(f"{codec}: the elements are not nested as the shape {short(shape)} says")
+                raise ChunkDecodeError(f"{codec}: elements are not nested in the shape {short(shape)}")
             lengths = {len(each) for each in elements}
             if lengths - {extent}:
-                raise ChunkDecodeError(f"{codec}: {short(sorted(lengths))} elements along dimension {depth}, which has {extent}")
+                raise ChunkDecodeError(f"{codec}: {short(sorted(lengths))} elements instead of {extent} along dimension {depth}")
             elements = [each for row in elements for each in row]
         elif len(elements) != extent:
-            raise ChunkDecodeError(f"{codec}: {len(elements)} elements along dimension 0, which has {extent}")
+            raise ChunkDecodeError(f"{codec}: {len(elements)} elements instead of {extent} along dimension 0")
     return elements
 
 
 def packed(elements: list[Any], shape: tuple[int, ...]) -> list[Any]:
-    """The list for ``elements`` of a chunk of ``shape``."""
+    """Return the list for ``elements`` of a chunk of ``shape``."""
     nested = elements
     for extent in reversed(shape[1:]):
         nested = [nested[start : start + extent] for start in range(0, len(nested), extent)] if extent else []
@@ -77,5 +77,5 @@ def packed(elements: list[Any], shape: tuple[int, ...]) -> list[Any]:
 
 
 def _hollow(shape: tuple[int, ...]) -> list[Any]:
-    """No elements, nested as ``shape`` is."""
+    """Return nested lists of ``shape`` without elements."""
     return [_hollow(shape[1:]) for _ in range(shape[0])] if shape else []

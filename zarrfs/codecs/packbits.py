@@ -1,6 +1,7 @@
-"""``numcodecs.packbits``: eight booleans a byte, behind one byte that tells how many bits of the last one are padding.
+"""``numcodecs.packbits``: eight booleans in a byte, after one byte with the number of padding bits in the last one.
 
-Source: numcodecs ``packbits``; `zarrfs.codecs.numpy_filter` for its places.
+Source: numcodecs ``packbits``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
+
 
     {"id": "packbits"}
     {"name": "numcodecs.packbits"}
@@ -42,7 +43,7 @@ class PackBits(NumpyFilter):
 
     def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
         if dtype != _BOOL:
-            raise MetadataError(f"codec {self.names[0]}: elements are bool, not {dtype}")
+            raise MetadataError(f"codec {self.names[0]}: elements must be bool, not {dtype}")
         return _BOOL, BYTE
 
     def encoded_size(self, size: int) -> int:
@@ -53,7 +54,7 @@ class PackBits(NumpyFilter):
 
     def run_decode(self, flat: Array) -> Array:
         if flat.size == 0 or flat[0] > 7 or (flat.size == 1 and flat[0]):
-            raise ChunkDecodeError("packbits: the first byte, the number of padding bits, is none")
+            raise ChunkDecodeError("packbits: invalid number of padding bits in the first byte")
         return super().run_decode(flat)
 
 

@@ -1,6 +1,7 @@
-"""``numcodecs.quantize``: as many decimal digits as asked for. Lossy when written, nothing to do when read.
+"""``numcodecs.quantize``: rounding to a number of decimal digits. Lossy when encoding, without effect when decoding.
 
-Source: numcodecs ``quantize``; `zarrfs.codecs.numpy_filter` for its places.
+Source: numcodecs ``quantize``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
+
 
     {"id": "quantize", "digits": 2, "dtype": "<f8", "astype": "<f4"}
     {"name": "numcodecs.quantize", "configuration": {"digits": 2, "dtype": "float64", "astype": "float32"}}
@@ -18,12 +19,12 @@ from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import little_endian
 
-# 10 ** 300 is about as much as a float64 holds.
+# 10 ** 300 is near the maximum of a float64.
 _MAX_DIGITS = 300
 
 
 class Quantize(NumpyFilter):
-    """``dtype`` is that of the elements, by default the array's; ``astype`` that of the stored ones, by default ``dtype``."""
+    """``dtype`` is the type of the elements, by default the array's; ``astype`` that of the stored ones, by default ``dtype``."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.quantize",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("quantize",)
@@ -49,7 +50,7 @@ class Quantize(NumpyFilter):
         return self._codec.dtype, self._codec.astype
 
     def permutation(self, ndim: int) -> tuple[int, ...] | None:
-        # A byte order that is not that of memory is swapped when it is decoded.
+        # Decoding swaps a byte order other than that of memory.
         dtype, astype = self.types(self._codec.dtype)
         return tuple(range(ndim)) if dtype == astype == little_endian(dtype) else None
 

@@ -1,4 +1,4 @@
-"""Buffers that are used again and again: memory that was just allocated is several times slower to write to."""
+"""Reused buffers: freshly allocated memory is several times slower to write to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from zarrfs.memory import spill
 
-# So many are kept, as many as threads decode at once on a small machine, for as long as the process lasts.
+# Number of buffers kept for the life of the process, as many as threads decode concurrently on a small machine.
 _KEPT = 3
 
 _free: deque[memoryview] = deque(maxlen=_KEPT)
@@ -18,7 +18,7 @@ _one_at_a_time = threading.Lock()
 
 @contextmanager
 def scratch(nbytes: int) -> Iterator[memoryview]:
-    """``nbytes`` writable bytes with arbitrary content, valid inside the block; blocks may be nested."""
+    """Provide ``nbytes`` writable bytes with arbitrary content, valid in the body; bodies may be nested."""
     try:
         buffer = _free.pop()
     except IndexError:
@@ -34,7 +34,7 @@ def scratch(nbytes: int) -> Iterator[memoryview]:
 
 @contextmanager
 def alone(nbytes: int) -> Iterator[None]:
-    """Around work of a library that takes up to ``nbytes`` of memory by itself: where that is much, one thread at a time."""
+    """Run library work that allocates up to ``nbytes`` itself: if that is much, in one thread at a time."""
     if not spill.is_large(nbytes):
         yield
         return

@@ -5,7 +5,7 @@ Source: numcodecs ``shuffle``; HDF5's filter 2.
     {"id": "shuffle", "elementsize": 4}
     {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
 
-Left out, ``elementsize`` is 4 in v2, and in v3, where zarr-python leaves it out, the size of the array's elements.
+A missing ``elementsize`` is 4 in v2, and in v3, where zarr-python omits it, the size of the array's elements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zarrfs.model.codec_spec import CodecSpec
 
 @dataclass(frozen=True, slots=True)
 class Shuffle(BytesBytesCodec):
-    """``elementsize``: bytes of an item; 0 and 1 change nothing."""
+    """``elementsize``: size of an item in bytes; 0 and 1 have no effect."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.shuffle",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("shuffle",)
@@ -52,14 +52,18 @@ class Shuffle(BytesBytesCodec):
 
     def encode(self, data: Buffer) -> Buffer:
         if memoryview(data).nbytes % max(1, self.elementsize):
-            raise ChunkEncodeError(f"shuffle: {memoryview(data).nbytes} bytes are no whole number of items of {self.elementsize}")
+            raise ChunkEncodeError(
+                f"shuffle: {memoryview(data).nbytes} bytes are not a multiple of the item size {self.elementsize}"
+            )
         target = np.frombuffer(spill.buffer(memoryview(data).nbytes), np.uint8)
         return Library(self.elementsize).encode(data, target).data if target.size else b""
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
         nbytes = memoryview(data).nbytes
         if nbytes > limit or nbytes % max(1, self.elementsize):
-            raise ChunkDecodeError(f"shuffle: {nbytes} bytes instead of at most {limit}, in items of {self.elementsize}")
+            raise ChunkDecodeError(
+                f"shuffle: {nbytes} bytes exceed {limit}, or are not a multiple of the item size {self.elementsize}"
+            )
         target = np.frombuffer(spill.buffer(nbytes) if out is None else out, np.uint8)[:nbytes]
         return Library(self.elementsize).decode(data, target).data if nbytes else b""
 

@@ -1,6 +1,6 @@
-"""Compressed streams, decoded with a cap: for codecs whose library has an incremental decompressor.
+"""Compressed streams, decoded with a limit: for codecs whose library has an incremental decompressor.
 
-bz2, lzma and igzip share one interface (`Decompressor`): ``decompress(data, max_length)`` never makes more than ``max_length`` bytes.
+bz2, lzma and igzip share one interface (`Decompressor`): ``decompress(data, max_length)`` never returns more than ``max_length`` bytes.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from zarrfs.codecs.base import Buffer
 from zarrfs.errors import ChunkDecodeError, ChunkError
 from zarrfs.memory import spill
 
-# Between two streams, a library copies what it has not used. One that is fed all of a value made of very many tiny streams would copy
-# for minutes.
+# Between two streams, a library copies its unused input. With all of a value of very many tiny streams as input it would copy for
+# minutes.
 _FOLLOWING_NBYTES = 64 * 1024
-# What may be large is fed and taken in such pieces.
+# Piece size of input and output of large data.
 _PIECE_NBYTES = 1024 * 1024
-# The first buffer for what is being made, if there is more than pieces.
+# First buffer of large output.
 _FIRST_NBYTES = 256 * 1024 * 1024
 
 
 class Decompressor(Protocol):
-    """One stream of one format."""
+    """Decompressor of one stream of one format."""
 
     @property
     def eof(self) -> bool:
-        """Whether the stream has ended."""
+        """True if the stream has ended."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether all that was fed is used up."""
+        """True if all input is consumed."""
 
     @property
     def unused_data(self) -> bytes:
-        """What was fed behind the stream's end."""
+        """Input after the end of the stream."""
 
     def decompress(self, data: memoryview, max_length: int, /) -> bytes:
-        """Decode more; as much of ``data`` as makes ``max_length`` bytes."""
+        """Decode more: as much of ``data`` as gives ``max_length`` bytes."""
 
 
 def decode_streams(
@@ -49,11 +49,10 @@ def decode_streams(
     goes_on: Callable[[memoryview], bool],
     out: memoryview | None = None,
 ) -> Buffer:
-    """What the streams in ``data`` decode to, at most ``limit`` bytes together. Raises `ChunkDecodeError`; what the library raises
-    for bad data is the caller's to translate.
+    """Return the decoded streams in ``data``, at most ``limit`` bytes together.
 
-    ``goes_on`` is asked about what follows the end of a stream: whether it is another stream, or nothing that matters. What is large is
-    decoded piece by piece, into ``out`` if that is there.
+    Raises `ChunkDecodeError`; the caller translates the library's exceptions for bad data. ``goes_on`` returns True if the data after the
+    end of a stream is another stream, False if it can be ignored. Large data is decoded piece by piece, into ``out`` if given.
     """
     view = memoryview(data).cast("B")
     large = spill.is_large(limit) or spill.is_large(view.nbytes)
@@ -64,14 +63,14 @@ def decode_streams(
     while True:
         stream = new()
         while not stream.eof:
-            # What was fed and is not used yet comes first.
+            # Unused input comes first.
             feed = view[start : start + step] if stream.needs_input or not large else view[:0]
             if start == view.nbytes and stream.needs_input:
-                raise ChunkDecodeError(f"{codec}: the data ends before the stream does, after {made.nbytes} decoded bytes")
-            # One byte more than allowed tells a stream that is too long from one that ends here.
+                raise ChunkDecodeError(f"{codec}: data ends within the stream, after {made.nbytes} decoded bytes")
+            # One byte more than the limit distinguishes a stream that is too long from one that ends here.
             piece = stream.decompress(feed, min(most, limit + 1 - made.nbytes))
             if not piece and not feed.nbytes and not stream.eof:
-                raise ChunkDecodeError(f"{codec}: the data ends before the stream does, after {made.nbytes} decoded bytes")
+                raise ChunkDecodeError(f"{codec}: data ends within the stream, after {made.nbytes} decoded bytes")
             start += feed.nbytes
             made.add(piece)
             if large:
@@ -83,17 +82,17 @@ def decode_streams(
 
 
 class Compressor(Protocol):
-    """One stream being made."""
+    """Compressor of one stream."""
 
     def compress(self, data: memoryview, /) -> bytes:
-        """Encode more."""
+        """Encode more data."""
 
     def flush(self) -> bytes:
-        """The end of the stream."""
+        """Return the end of the stream."""
 
 
 def encode_stream(codec: str, data: Buffer, limit: int, compressor: Compressor) -> Buffer:
-    """``data``, which is large, piece by piece; at most ``limit`` bytes come of it."""
+    """Return ``data``, which is large, encoded piece by piece, to at most ``limit`` bytes."""
     view = memoryview(data).cast("B")
     made = Made(codec, limit)
     for start in range(0, view.nbytes, _PIECE_NBYTES):
@@ -104,7 +103,7 @@ def encode_stream(codec: str, data: Buffer, limit: int, compressor: Compressor) 
 
 
 class Made:
-    """At most ``limit`` bytes that are being made: pieces, and from where they are many, in ``out`` or a buffer of its own."""
+    """Output of at most ``limit`` bytes under construction: pieces, then, once large, ``out`` or a buffer of its own."""
 
     def __init__(self, codec: str, limit: int, out: memoryview | None = None, kind: type[ChunkError] = ChunkDecodeError) -> None:
         self._kind = kind
@@ -115,10 +114,10 @@ class Made:
         self._buffer = out
 
     def add(self, piece: bytes) -> None:
-        """The next bytes. Raises ``kind`` when they are too many."""
+        """Append bytes. Raises ``kind`` if they exceed the limit."""
         end = self.nbytes + len(piece)
         if end > self._limit:
-            raise self._kind(f"{self._codec}: more than the {self._limit} bytes that a chunk has at most")
+            raise self._kind(f"{self._codec}: output exceeds the limit of {self._limit} bytes")
         if self._buffer is None and self._pieces and spill.is_large(end):
             self._grow(max(end, _FIRST_NBYTES), b"".join(self._pieces))
             self._pieces.clear()
@@ -131,12 +130,12 @@ class Made:
         self.nbytes = end
 
     def _grow(self, nbytes: int, before: Buffer) -> None:
-        """The limit may be much more than there is."""
+        """Replace the buffer by a larger one, not of the size of the limit, which may be far above the actual output."""
         self._buffer = spill.buffer(max(min(nbytes, self._limit), spill.large_nbytes()))
         self._buffer[: len(before)] = before
 
     def whole(self) -> Buffer:
-        """All of them."""
+        """Return all bytes."""
         if self._buffer is not None:
             return self._buffer[: self.nbytes]
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)

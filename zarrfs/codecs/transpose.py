@@ -4,8 +4,8 @@ Source: v3 final, codec ``transpose`` 1.0.
 
     {"name": "transpose", "configuration": {"order": [1, 0, 2]}}
 
-Dimension ``i`` of the encoded chunk is dimension ``order[i]`` of the decoded one. The strings "C" (as they are) and "F" (reversed) are
-from before the text was final; zarrita 0.2 wrote them.
+Dimension ``i`` of the encoded chunk is dimension ``order[i]`` of the decoded one. The strings "C" (unchanged) and "F" (reversed) are from
+drafts of the specification; zarrita 0.2 wrote them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zarrfs.model.codec_spec import CodecSpec
 
 @dataclass(frozen=True, slots=True)
 class Transpose(ArrayArrayCodec):
-    """``order``: a permutation, or "C" or "F" for as many dimensions as there are."""
+    """``order``: a permutation, or "C" or "F" for any number of dimensions."""
 
     names: ClassVar[tuple[str, ...]] = ("transpose",)
     examples: ClassVar[tuple[CodecSpec, ...]] = (
@@ -40,9 +40,9 @@ class Transpose(ArrayArrayCodec):
         if order in ("C", "F"):
             return cls(str(order))
         if not isinstance(order, list | tuple) or any(type(axis) is not int for axis in order):
-            raise MetadataError(f"codec transpose: order is a list of dimensions, not {short(order)}")
+            raise MetadataError(f"codec transpose: order must be a list of dimensions, not {short(order)}")
         if sorted(order) != list(range(len(order))):
-            raise MetadataError(f"codec transpose: order {short(order)} does not name every dimension once")
+            raise MetadataError(f"codec transpose: order {short(order)} does not contain every dimension once")
         return cls(tuple(order))
 
     def encoded_shape(self, shape: Shape) -> Shape:
@@ -65,7 +65,7 @@ class Transpose(ArrayArrayCodec):
             return tuple(reversed(range(ndim)))
         assert isinstance(self.order, tuple)
         if len(self.order) != ndim:
-            raise MetadataError(f"codec transpose: order {short(self.order)} is for {len(self.order)} dimensions, not {ndim}")
+            raise MetadataError(f"codec transpose: order {short(self.order)} has {len(self.order)} dimensions instead of {ndim}")
         return self.order
 
 

@@ -1,11 +1,11 @@
-"""The format that `vlen-utf8`, `vlen-bytes` and `vlen-array` share: a count, then each item behind its number of bytes.
+"""The common format of `vlen-utf8`, `vlen-bytes` and `vlen-array`: a count, then each item preceded by its number of bytes.
 
 Source: numcodecs ``vlen``; zarr-extensions ``codecs/vlen-utf8`` and ``codecs/vlen-bytes``. Numbers are unsigned, 32 bits, little-endian.
 
     02 00 00 00 | 01 00 00 00  61 | 00 00 00 00
 
-Nothing here is trusted: the count has to be that of the chunk, each item has to lie in what is left, and nothing may follow the last
-one. (numcodecs allocates what the count says, and passes over what follows.)
+All input is untrusted: the count must be that of the chunk, each item must fit into the remaining bytes, and nothing may follow the last
+one. (numcodecs allocates by the stated count, and ignores trailing data.)
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from zarrfs.memory import spill
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 
 OBJECT_NBYTES = 100
-"""What a small object takes in memory, about."""
+"""Approximate memory of a small object."""
 TEXT_TO_MEMORY = 4
-"""Bytes of memory for a byte of text, at most."""
+"""Maximum memory for a byte of text."""
 ALONE_NBYTES = 96 << 20
-"""The most that one element may take."""
+"""Maximum memory of one element."""
 
 _NUMBER = struct.Struct("<I")
 _PIECES = 8192
@@ -36,33 +36,33 @@ _PIECE_NBYTES = 1 << 20
 
 
 def split(codec: str, data: Buffer, count: int) -> Iterator[memoryview]:
-    """The ``count`` items in ``data``. Raises `ChunkDecodeError` where it holds more, fewer, or something else."""
+    """Yield the ``count`` items in ``data``. Raises `ChunkDecodeError` if it contains more, fewer, or something else."""
     view = memoryview(data).cast("B")
     nbytes, unpack = view.nbytes, _NUMBER.unpack_from
     if nbytes < _NUMBER.size:
         raise ChunkDecodeError(f"{codec}: {nbytes} bytes are too few for a count")
     (found,) = unpack(view)
     if found != count:
-        raise ChunkDecodeError(f"{codec}: {found} elements instead of the {count} that a chunk has")
+        raise ChunkDecodeError(f"{codec}: {found} elements instead of {count}")
     end = _NUMBER.size
     for index in range(count):
         start = end + _NUMBER.size
         if start > nbytes:
-            raise ChunkDecodeError(f"{codec}: the data ends before element {index}")
+            raise ChunkDecodeError(f"{codec}: data ends before element {index}")
         (length,) = unpack(view, end)
         end = start + length
         if end > nbytes:
-            raise ChunkDecodeError(f"{codec}: element {index} of {length} bytes is longer than what is left ({nbytes - start})")
+            raise ChunkDecodeError(f"{codec}: element {index} of {length} bytes exceeds the remaining {nbytes - start}")
         yield view[start:end]
     if end != nbytes:
-        raise ChunkDecodeError(f"{codec}: {nbytes - end} bytes follow the last element")
+        raise ChunkDecodeError(f"{codec}: {nbytes - end} trailing bytes after the last element")
 
 
 def join(codec: str, items: Sequence[Buffer]) -> bytes:
-    """The ``items`` in one value. Raises `ChunkEncodeError` where they are more than a chunk may have."""
+    """Return the ``items`` in one value. Raises `ChunkEncodeError` if they exceed the limit of a chunk."""
     nbytes = _NUMBER.size * (1 + len(items)) + sum(map(len, items))
     if nbytes > MAX_VARIABLE_NBYTES:
-        raise ChunkEncodeError(f"{codec}: {nbytes} bytes are more than a chunk of variable length may have ({MAX_VARIABLE_NBYTES})")
+        raise ChunkEncodeError(f"{codec}: {nbytes} bytes exceed the limit of a chunk of variable length ({MAX_VARIABLE_NBYTES})")
     pieces: list[Buffer] = [_NUMBER.pack(len(items))]
     for item in items:
         pieces += (_NUMBER.pack(len(item)), item)
@@ -70,7 +70,7 @@ def join(codec: str, items: Sequence[Buffer]) -> bytes:
 
 
 def put_items(items: Iterable[Buffer], count: int, made: Made) -> None:
-    """`join`, piece by piece."""
+    """Run `join` piece by piece."""
     made.add(_NUMBER.pack(count))
     pieces: list[Buffer] = []
     nbytes = 0
@@ -85,16 +85,16 @@ def put_items(items: Iterable[Buffer], count: int, made: Made) -> None:
 
 
 def is_much(count: int, nbytes: int) -> bool:
-    """Whether ``count`` elements in ``nbytes`` bytes may take much memory as objects: then one is made after the other."""
+    """Return True if ``count`` elements in ``nbytes`` bytes may take much memory as objects, to be created one after the other."""
     return count * OBJECT_NBYTES + TEXT_TO_MEMORY * nbytes > 2 * spill.large_nbytes()
 
 
 class ObjectCodec(ArrayBytesCodec):
-    """What codecs of elements without a fixed size share: `decoded` and `encoded` are between bytes and a list of elements in C order."""
+    """Common base of codecs for elements of variable size: `decoded` and `encoded` convert bytes to a list of elements in C order."""
 
     codec_name: ClassVar[str]
     exact: ClassVar[bool] = False
-    """Whether the same elements are always the same bytes."""
+    """True if the same elements always have the same encoding."""
 
     def encoded_nbytes(self, spec: ChunkSpec) -> int | None:
         self.encoded_dtype(spec.dtype)
@@ -109,27 +109,29 @@ class ObjectCodec(ArrayBytesCodec):
         return self.encoded(np.ascontiguousarray(array).reshape(-1).tolist(), array.shape)
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
-        # Before the elements are there, an array of them would be a promise that the data need not keep.
+        # Elements first: an array of the stated size would be allocated before the data proves it.
         elements = self.decoded(data, spec.size)
         array: Array = np.empty(spec.size, object)
-        # One by one: NumPy takes lists of one length for another dimension.
+        # One by one: NumPy would take lists of equal length as another dimension.
         for index, each in enumerate(elements):
             array[index] = each
         return array.reshape(spec.shape)
 
     def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
-        """The elements one after the other, for a chunk of which not all fit into memory. Raises `ChunkDecodeError`, and `TooLarge` for
-        one that does not fit alone."""
+        """Yield the elements one after the other, for a chunk that does not fit into memory.
+
+        Raises `ChunkDecodeError`, and `TooLarge` for a single element that does not fit.
+        """
         return iter(self.decoded(data, spec.size))
 
     def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
-        """`encoded`, piece by piece. Raises `ChunkEncodeError`."""
+        """Run `encoded` piece by piece. Raises `ChunkEncodeError`."""
         made.add(self.encoded(list(elements), shape))
 
     @abc.abstractmethod
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
-        """The bytes of the elements of a chunk of ``shape``. Raises `ChunkEncodeError`."""
+        """Return the bytes of the elements of a chunk of ``shape``. Raises `ChunkEncodeError`."""
 
     @abc.abstractmethod
     def decoded(self, data: Buffer, size: int) -> list[Any]:
-        """The ``size`` elements. Raises `ChunkDecodeError`."""
+        """Return the ``size`` elements. Raises `ChunkDecodeError`."""

@@ -1,11 +1,11 @@
-"""``numcodecs.vlen-array``: an array of one dimension and any length for each element, behind its number of bytes.
+"""``numcodecs.vlen-array``: a one-dimensional array of any length for each element, preceded by its number of bytes.
 
 Source: numcodecs ``vlen-array``. `zarrfs.codecs.vlen` has the format.
 
     {"id": "vlen-array", "dtype": "<i4"}
 
-In memory such an element is a list of numbers, so that JSON can say it. What JSON lacks (complex numbers, dates, text of fixed length) is
-refused. An element that is null, or 0, which older software left as fill values, is stored as an empty array.
+In memory such an element is a list of numbers, representable in JSON. Types absent from JSON (complex numbers, dates, text of fixed
+length) are refused. An element that is null, or 0, from fill values of older software, is stored as an empty array.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from zarrfs.codecs.vlen import ALONE_NBYTES, ObjectCodec, join, put_items, split
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
 
-# A number in a list.
+# Memory of a number in a list.
 _NUMBER_NBYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
 class VlenArray(ObjectCodec):
-    """``dtype``: of the numbers, with their byte order."""
+    """``dtype``: type of the numbers, with byte order."""
 
     names: ClassVar[tuple[str, ...]] = ("numcodecs.vlen-array",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("vlen-array",)
@@ -54,7 +54,7 @@ class VlenArray(ObjectCodec):
     def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
         for item in split("vlen-array", data, spec.size):
             if item.nbytes // self.dtype.itemsize * _NUMBER_NBYTES > ALONE_NBYTES:
-                raise TooLarge(f"vlen-array: an element of {item.nbytes} bytes is more than zarrfs has memory for")
+                raise TooLarge(f"vlen-array: an element of {item.nbytes} bytes exceeds the memory limit")
             yield self._numbers(item)
 
     def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
@@ -66,19 +66,19 @@ class VlenArray(ObjectCodec):
     def _item(self, element: Any) -> bytes:
         numbers = [] if element is None or (type(element) is int and element == 0) else element
         if not isinstance(numbers, list) or not all(type(each) in (bool, int, float) for each in numbers):
-            raise ChunkEncodeError(f"vlen-array: {short(element)} is no list of numbers")
+            raise ChunkEncodeError(f"vlen-array: {short(element)} is not a list of numbers")
         try:
             with np.errstate(all="ignore"):
                 stored = np.array(numbers, self.dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            raise ChunkEncodeError(f"vlen-array: {short(element)} is no list of {self.dtype}: {error}") from error
+            raise ChunkEncodeError(f"vlen-array: {short(element)} is not a list of {self.dtype}: {error}") from error
         if self.dtype.kind in "biu" and stored.tolist() != numbers:
-            raise ChunkEncodeError(f"vlen-array: {short(element)} is no list of {self.dtype}")
+            raise ChunkEncodeError(f"vlen-array: {short(element)} is not a list of {self.dtype}")
         return stored.tobytes()
 
     def _numbers(self, item: memoryview) -> list[Any]:
         if item.nbytes % self.dtype.itemsize:
-            raise ChunkDecodeError(f"vlen-array: an element of {item.nbytes} bytes is no whole number of {self.dtype}")
+            raise ChunkDecodeError(f"vlen-array: element of {item.nbytes} bytes is not a multiple of the size of {self.dtype}")
         numbers: list[Any] = np.frombuffer(item, self.dtype).tolist() if item.nbytes else []
         return numbers
 

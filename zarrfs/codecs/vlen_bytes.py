@@ -1,4 +1,4 @@
-"""``vlen-bytes``: byte strings, each behind its length.
+"""``vlen-bytes``: byte strings, each preceded by its length.
 
 Source: zarr-extensions, codec ``vlen-bytes``; numcodecs ``vlen-bytes``. `zarrfs.codecs.vlen` has the format.
 
@@ -40,7 +40,7 @@ class VlenBytes(ObjectCodec):
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
         for each in elements:
             if not isinstance(each, bytes):
-                raise ChunkEncodeError(f"vlen-bytes: {short(each)} is no byte string")
+                raise ChunkEncodeError(f"vlen-bytes: {short(each)} is not a byte string")
         return join("vlen-bytes", elements)
 
     def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
@@ -55,7 +55,7 @@ class VlenBytes(ObjectCodec):
 
 def _checked(element: Any) -> Buffer:
     if not isinstance(element, bytes | memoryview):
-        raise ChunkEncodeError(f"vlen-bytes: {short(element)} is no byte string")
+        raise ChunkEncodeError(f"vlen-bytes: {short(element)} is not a byte string")
     return element
 
 

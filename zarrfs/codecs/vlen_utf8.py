@@ -1,4 +1,4 @@
-"""``vlen-utf8``: strings, each behind its length.
+"""``vlen-utf8``: strings, each preceded by its length.
 
 Source: zarr-extensions, codec ``vlen-utf8``; numcodecs ``vlen-utf8``. `zarrfs.codecs.vlen` has the format.
 
@@ -21,13 +21,13 @@ from zarrfs.codecs.vlen import ObjectCodec, join, put_items, split
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.model.codec_spec import CodecSpec
 
-# A longer text is not made a string, which may take four times its bytes.
+# A longer text is not converted to a string, which may take four times its bytes.
 _LONG_NBYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LongText:
-    """A text as the bytes that it is stored in."""
+    """A text in its stored bytes."""
 
     utf8: memoryview
 
@@ -35,7 +35,7 @@ class LongText:
         return str(self.utf8[:_LONG_NBYTES], "utf-8", "replace")
 
     def encode(self) -> memoryview:
-        """As `str.encode`."""
+        """Return what `str.encode` returns."""
         return self.utf8
 
 
@@ -60,7 +60,7 @@ class VlenUtf8(ObjectCodec):
             return join("vlen-utf8", [each.encode() for each in elements])
         except (AttributeError, UnicodeEncodeError) as error:
             bad = next(each for each in elements if not _is_text(each))
-            raise ChunkEncodeError(f"vlen-utf8: {short(bad)} is no text") from error
+            raise ChunkEncodeError(f"vlen-utf8: {short(bad)} is not text") from error
 
     def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
         try:
@@ -96,7 +96,7 @@ def _bytes_of(element: Any) -> Buffer:
     try:
         encoded: bytes = element.encode()
     except (AttributeError, UnicodeEncodeError) as error:
-        raise ChunkEncodeError(f"vlen-utf8: {short(element)} is no text") from error
+        raise ChunkEncodeError(f"vlen-utf8: {short(element)} is not text") from error
     return encoded
 
 

@@ -5,7 +5,7 @@ Source: numcodecs ``zlib``.
     {"id": "zlib", "level": 1}
     {"name": "numcodecs.zlib", "configuration": {"level": 1}}
 
-What follows the end of the stream is ignored, as numcodecs does.
+Data after the end of the stream is ignored, as in numcodecs.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ Source: zarr-extensions, codec ``zstd``; numcodecs ``zstd``.
     {"name": "zstd", "configuration": {"level": 3, "checksum": false}}
     {"id": "zstd", "level": 3, "checksum": false}
 
-A value may be several frames, skippable ones among them, and frames of streaming writers do not say how long their content is.
-`_content_size` walks the frames (RFC 8878, section 3.1.1), block by block, before anything is decoded: it finds a value that ends early,
-bytes behind the last frame, and how much is to come. Where all frames say so, numcodecs decodes them, whose build of the library is a
-tenth faster. Frames that do not say it are decoded by the package zstandard: numcodecs does that either without a cap or into a buffer of
-exactly their size.
+A value may be several frames, including skippable ones, and frames of streaming writers do not state their content size. `_content_size`
+walks the frames (RFC 8878, section 3.1.1), block by block, before anything is decoded: it detects a value that ends early, trailing bytes
+after the last frame, and the total decoded size. If all frames state it, numcodecs decodes them, whose build of the library is a tenth
+faster. Other frames are decoded by the package zstandard: numcodecs does that either without a limit or into a buffer of exactly their
+size.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _FRAME = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
 _RLE, _RESERVED = 1, 3
 _PIECE_NBYTES = 1 << 20
-# Frames, or blocks of one, between two looks at whether somebody still waits.
+# Frames, or blocks of one, between two checks for cancellation.
 _BETWEEN_LOOKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Zstd(BytesBytesCodec):
-    """``level``: -131072 to 22, 0 is the library's default; ``checksum``: whether frames end with one."""
+    """``level``: -131072 to 22, 0 is the library's default; ``checksum``: frames end with one."""
 
     names: ClassVar[tuple[str, ...]] = ("zstd",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("zstd",)
@@ -73,7 +73,7 @@ class Zstd(BytesBytesCodec):
         view = memoryview(data).cast("B")
         stated = _content_size(view)
         if stated is not None and stated > limit:
-            raise ChunkDecodeError(f"zstd: decodes to {stated} bytes instead of the {limit} that a chunk has at most")
+            raise ChunkDecodeError(f"zstd: decoded size of {stated} bytes exceeds the limit of {limit}")
         with translated("zstd", ChunkDecodeError, zstandard.ZstdError, RuntimeError, ValueError):
             if stated is not None and stated > 0:
                 target = spill.buffer(stated) if out is None else out[:stated]
@@ -82,17 +82,17 @@ class Zstd(BytesBytesCodec):
             size = limit if stated is None else stated
             if not spill.is_large(size):
                 return _decode_unstated(view, np.empty(size, np.uint8).data if out is None else out[:size])
-            # Its window may take as much.
+            # Its window may be as large.
             with scratch.alone(limit):
                 return _decode_in_pieces(view, limit, out)
 
 
 def _decode_unstated(view: memoryview, target: memoryview) -> memoryview:
-    # Objects of this library may not be shared by threads; making one costs microseconds.
+    # Objects of this library must not be shared by threads; creating one costs microseconds.
     reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
     filled = reader.readinto(target) if target.nbytes else 0
     if reader.read(1):
-        raise ChunkDecodeError(f"zstd: decodes to more than the {target.nbytes} bytes that a chunk has at most")
+        raise ChunkDecodeError(f"zstd: output exceeds the limit of {target.nbytes} bytes")
     return target[:filled]
 
 
@@ -106,8 +106,10 @@ def _decode_in_pieces(view: memoryview, limit: int, out: memoryview | None) -> B
 
 
 def _content_size(view: memoryview) -> int | None:
-    """Bytes that the frames in ``view`` say they hold; None when one does not say. Raises `ChunkDecodeError` unless ``view`` is made
-    of whole frames alone, at least one."""
+    """Return the total content size stated by the frames in ``view``, in bytes; None if one does not state it.
+
+    Raises `ChunkDecodeError` unless ``view`` consists of whole frames only, at least one.
+    """
     total: int | None = 0
     start = 0
     frames = 0
@@ -120,7 +122,7 @@ def _content_size(view: memoryview) -> int | None:
             start = start + 8 + _integer(view, start + 4, 4)
             continue
         if magic != _FRAME:
-            raise ChunkDecodeError(f"zstd: no frame begins at byte {start}")
+            raise ChunkDecodeError(f"zstd: no frame at byte {start}")
         descriptor = _integer(view, start + 4, 1)
         single_segment = descriptor >> 5 & 1
         start += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3]
@@ -131,7 +133,7 @@ def _content_size(view: memoryview) -> int | None:
             total += _integer(view, start, width) + (256 if width == 2 else 0)
         start = _end_of_blocks(view, start + width) + (4 if descriptor & 4 else 0)
     if start > view.nbytes:
-        raise ChunkDecodeError("zstd: the data ends before the frame does")
+        raise ChunkDecodeError("zstd: data ends within a frame")
     return total
 
 
@@ -144,14 +146,14 @@ def _end_of_blocks(view: memoryview, start: int) -> int:
         header = _integer(view, start, 3)
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         if kind == _RESERVED:
-            raise ChunkDecodeError(f"zstd: the block at byte {start} is of no known type")
+            raise ChunkDecodeError(f"zstd: block at byte {start}: unknown type")
         start += 3 + (1 if kind == _RLE else size)
     return start
 
 
 def _integer(view: memoryview, start: int, width: int) -> int:
     if start + width > view.nbytes:
-        raise ChunkDecodeError("zstd: the data ends before the frame does")
+        raise ChunkDecodeError("zstd: data ends within a frame")
     return int.from_bytes(view[start : start + width], "little")
 
 

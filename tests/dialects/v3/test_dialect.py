@@ -227,7 +227,7 @@ def test_elements_of_variable_length(name: str, codec: str) -> None:
         with pytest.raises(MetadataError):
             array(data_type=name, codecs=[other], fill_value="")
     wrong = "vlen-bytes" if codec == "vlen-utf8" else "vlen-utf8"
-    with pytest.raises(MetadataError, match="does not take"):
+    with pytest.raises(MetadataError, match="does not accept"):
         array(data_type=name, codecs=[{"name": wrong}], fill_value="")
 
 
