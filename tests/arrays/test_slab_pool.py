@@ -148,9 +148,9 @@ async def test_two_who_need_the_same_file_get_one(tmp_path: Path) -> None:
 async def test_a_file_takes_at_most_half_of_what_is_free(tmp_path: Path) -> None:
     pool = SlabPool(0, HierarchyCounters(), str(tmp_path))
     status = os.statvfs(tmp_path)
-    with pytest.raises(OSError, match="more than half of what is free"):
+    with pytest.raises(OSError, match="exceed half of the free space"):
         await added(pool, 0, status.f_bavail * status.f_frsize)
-    with pytest.raises(OSError, match="more than half of what is free"):
+    with pytest.raises(OSError, match="exceed half of the free space"):
         await added(pool, 0, 2**70)
     assert os.listdir(tmp_path) == []
 

@@ -1,1 +1,1 @@
-"""Memory: one budget for what stores and writers choose the size of, and files where it does not suffice."""
+"""Memory: one budget for data whose size a store or a writer determines, and files beyond it."""

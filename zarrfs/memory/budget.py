@@ -1,14 +1,14 @@
-"""One budget for everything whose size a store or a writer chooses (docs/design/017-memory.md).
+"""One budget for all data whose size a store or a writer determines (docs/design/017-memory.md).
 
-Three kinds of users, by what they do when it is used up:
+Three kinds of users differ in what they do when it is exhausted:
 
-* **Holders** (staged bytes, dirty chunks, chunks that wait for their shard, slabs, what open files keep) have a `share`. They `take`
-  what they need or, when it is not there, go to a file. They never wait.
-* **Caches** hold what can be had again. They `take` too, and give it back when somebody else needs it (`on_pressure`).
-* **Work** (getting and decoding, encoding and storing) holds memory for as long as it lasts. It waits for it, first come, first served
-  (`working`). What the shares leave over is work's alone, so that whoever waits is served when others are done.
+* **Holders** (staged bytes, dirty chunks, chunks queued for their shard, slabs, data kept by open files) have a `share`. They `take` what
+  they need, or use a file. They never wait.
+* **Caches** hold data that can be read again. They `take` too, and release memory when another user needs it (`on_pressure`).
+* **Work** (fetch and decode, encode and store) holds memory while it runs. It waits for memory in FIFO order (`working`). The part of the
+  budget outside the shares is reserved for work, so that a waiting task is served when others finish.
 
-Work is granted in one piece, before it begins, and never waits for more while it has some: so there are no circles of waiting.
+Work is granted in one piece, before it begins, and never waits for more while it holds some: circular waits cannot occur.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import trio
 UNLIMITED = 2**63 - 1
 """A limit that no holder reaches."""
 
-# Freed memory is handed back to the system whenever work took so many bytes in all.
+# Freed memory is returned to the system each time that work took this many bytes in total.
 _TIDY_NBYTES = 64 << 20
 
 _working: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_memory_working", default=False)
 
 
 class MemoryBudget:
-    """``limit`` bytes that several users share; ``nbytes`` are taken. Belongs to one event loop.
+    """``limit`` bytes shared by several users; ``nbytes`` are taken. Belongs to one event loop.
 
-    ``whole``: the budget that this one is a share of. ``tidy`` is called from time to time, when work has given much back.
+    ``whole``: the budget that this one is a share of. ``tidy`` is called from time to time, after work has released much memory.
     """
 
     __slots__ = ("_caches", "_done_nbytes", "_regaining", "_shared", "_waiting", "limit", "nbytes", "tidy", "whole")
@@ -49,17 +49,17 @@ class MemoryBudget:
         self._regaining = False
 
     def share(self, limit: int) -> MemoryBudget:
-        """A part of the budget, for holders that may keep it for as long as they like."""
+        """Return a part of the budget, for holders that may keep it indefinitely."""
         self._shared += limit
         return MemoryBudget(limit, self)
 
     @property
     def for_work(self) -> int:
-        """The bytes that no holder can have."""
+        """Number of bytes that no holder can take."""
         return max(0, self.limit - self._shared)
 
     def take(self, nbytes: int) -> bool:
-        """Count ``nbytes`` more as taken, if there are so many left and nobody waits for them; whether there were."""
+        """Take ``nbytes`` if they are available and no task waits for them; return True on success."""
         if self._waiting or (self.nbytes + nbytes > self.limit and not self._regained(nbytes)):
             return False
         if self.whole is not None and not self.whole.take(nbytes):
@@ -68,14 +68,14 @@ class MemoryBudget:
         return True
 
     def has(self, nbytes: int) -> bool:
-        """Whether so many bytes are left, without counting them as taken."""
+        """Return True if this many bytes are available, without taking them."""
         if not self.take(nbytes):
             return False
         self.give(nbytes)
         return True
 
     def give(self, nbytes: int) -> None:
-        """``nbytes`` that were taken are free again."""
+        """Release ``nbytes`` taken before."""
         self.nbytes -= nbytes
         if self.whole is not None:
             self.whole.give(nbytes)
@@ -83,14 +83,14 @@ class MemoryBudget:
             self._serve()
 
     def on_pressure(self, release: Callable[[int], None]) -> None:
-        """``release(nbytes)`` is called when so many bytes are missing: a cache gives back what it can."""
+        """Register a callback ``release(nbytes)`` that is called when this many bytes are missing: a cache releases what it can."""
         self._caches.append(release)
 
     def working(self, nbytes: int) -> _Work:
-        """An async context in which ``nbytes`` are taken; entering waits until they are there.
+        """Return an async context manager that holds ``nbytes``; its entry waits until they are available.
 
-        No more than `for_work` is counted: what exceeds that lies in files (`zarrfs.memory.spill`). Inside such a context another one is
-        entered at once: whoever works never waits.
+        At most `for_work` is counted: anything above is in files (`zarrfs.memory.spill`). Within such a context another one is entered
+        without waiting.
         """
         return _Work(self, min(nbytes, self.for_work))
 

@@ -1,11 +1,11 @@
-"""Copies of elements between arrays that lie otherwise in memory: fast whatever the order of dimensions, and they can be ended.
+"""Copies of elements between arrays of different memory layouts: fast for any order of dimensions, and cancellable.
 
-NumPy goes through the dimensions in the order of one of the two arrays. Where the other has them in another order, it meets each of
-its cache lines, and pages, as often as there are elements in it; and where dimensions are many and short, its innermost loop is over two
-elements. So dimensions that lie the same way in both are made one, and what then is not one run in both is copied tile by tile: a tile
-has long runs in both, and lies in the processor's caches.
+NumPy iterates over the dimensions in the order of one of the two arrays. If the other one has them in another order, each of its cache
+lines, and pages, is visited once for each of its elements; and if dimensions are many and short, the innermost loop is over two elements.
+Dimensions with the same layout in both arrays are therefore merged, and the remaining ones, unless contiguous in both, are copied tile by
+tile: a tile has long runs in both arrays, and fits into the processor's caches.
 
-A thread whose caller gave up ends between two pieces (`zarrfs.threads.go_on`).
+A thread whose caller was cancelled ends between two pieces (`zarrfs.threads.go_on`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from zarrfs import threads
 Array = np.ndarray[Any, np.dtype[Any]]
 
 PIECE_NBYTES = 8 << 20
-"""Copied between two looks at whether somebody still waits; a few milliseconds."""
-# NumPy does so much as fast, or within a millisecond or two.
+"""Bytes copied between two checks for cancellation; a few milliseconds."""
+# NumPy copies this size as fast, or within a millisecond or two.
 _AT_ONCE_NBYTES = 1 << 20
-# Of a tile, in elements: its runs in both arrays, and all of it.
+# Size of a tile in elements: its runs in both arrays, and its total.
 _RUN = 128
 _TILE = _RUN * _RUN
-# From runs of so many bytes on NumPy is as fast as the memory.
+# Run length in bytes from which NumPy is as fast as the memory.
 _LONG_NBYTES = 64
-# So many dimensions of a tile are gone through in NumPy's loops as fast as by a table.
+# Number of tile dimensions up to which NumPy's loops are as fast as a table.
 _FEW = 3
 
 
 def copy(out: Array, source: Array) -> None:
-    """As ``out[...] = source``, of the same shape and the same type but for its byte order; they do not overlap."""
+    """Run ``out[...] = source``, for arrays of the same shape and the same type except for byte order, without overlap."""
     if out.nbytes <= _AT_ONCE_NBYTES or out.dtype.hasobject:
         np.copyto(out, source, casting="equiv")
         return
@@ -59,7 +59,7 @@ class _Axis(NamedTuple):
 
 
 def _merged(out: Array, source: Array) -> list[_Axis]:
-    """The dimensions, outermost of ``out`` first, those that follow each other in both as one."""
+    """Return the dimensions, outermost of ``out`` first, with those that are contiguous in both arrays merged."""
     axes = sorted(map(_Axis, out.shape, out.strides, source.strides), key=lambda axis: -abs(axis.out))
     merged: list[_Axis] = []
     for axis in axes:
@@ -79,7 +79,7 @@ def _is_run(axes: list[_Axis], itemsize: int) -> bool:
 
 
 def _pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[int | slice, ...]]:
-    """What to take of arrays of ``shape``, a piece at a time."""
+    """Yield indices of arrays of ``shape``, one piece at a time."""
     axis, row = len(shape) - 1, itemsize
     while axis and row * shape[axis] <= PIECE_NBYTES:
         row *= shape[axis]
@@ -95,7 +95,7 @@ def _copy_tiles(out: Array, source: Array, axes: list[_Axis]) -> None:
     gathers: dict[tuple[int, ...], _Gather] = {}
     most = PIECE_NBYTES // out.itemsize
     done = 0
-    # Not `itertools.product`, which makes tuples of what may be millions of numbers first.
+    # Not `itertools.product`, which first creates tuples of what may be millions of numbers.
     for numbers in np.ndindex(*(-(-axis.extent // size) for axis, size in zip(axes, sizes, strict=True))):
         index = tuple(
             number if size == 1 else slice(number * size, number * size + size) for number, size in zip(numbers, sizes, strict=True)
@@ -112,7 +112,7 @@ def _copy_tiles(out: Array, source: Array, axes: list[_Axis]) -> None:
 
 
 def _tile(axes: list[_Axis]) -> list[int]:
-    """The extents of a tile: of the innermost dimensions of both arrays so much that each has a run."""
+    """Return the extents of a tile: enough of the innermost dimensions of both arrays for a run in each."""
     sizes = [1] * len(axes)
     by_source = sorted(range(len(axes)), key=lambda number: abs(axes[number].source))
     for order in (range(len(axes) - 1, -1, -1), by_source):
@@ -129,8 +129,11 @@ def _tile(axes: list[_Axis]) -> list[int]:
 
 
 class _Gather:
-    """The way of tiles of one shape and the same strides: where they have few dimensions, NumPy's; else a tile is put together in the
-    order of the source, where it has long runs, and brought into the other order by a table."""
+    """The copy method for tiles of one shape and the same strides.
+
+    For few dimensions it is NumPy's copy; else the tile is gathered in the order of the source, where it has long runs, and permuted to
+    the other order by a table.
+    """
 
     def __init__(self, tile: Array) -> None:
         order = sorted(range(tile.ndim), key=lambda number: -abs(tile.strides[number]))
@@ -144,7 +147,7 @@ class _Gather:
             self._far: Array = np.empty(tile.shape, tile.dtype)
 
     def copy(self, target: Array, tile: Array) -> None:
-        """As ``target[...] = tile``."""
+        """Run ``target[...] = tile``."""
         if self._table is not None:
             self._near[...] = tile.transpose(self._order)
             self._near.reshape(-1).take(self._table, out=self._far.reshape(-1), mode="clip")

@@ -1,7 +1,7 @@
-"""Giving up files without a name, in a thread of its own.
+"""Closing of unnamed files, in a separate thread.
 
-The last to close such a file frees its pages, and waits for those that are just being written to the disk: up to a second for some
-hundred megabytes. That must not be the event loop, nor hold the interpreter.
+The last close of such a file frees its pages, and waits for those being written to the disk: up to a second for some hundred megabytes.
+This must not block the event loop, nor hold the interpreter.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def close(descriptor: int) -> None:
 
 
 class DisposedMapping(mmap.mmap):
-    """A mapped file that is given up so when nobody refers to it any more. ``descriptor`` keeps the file until then."""
+    """A mapped file that is closed in that thread after its last reference is gone. ``descriptor`` keeps the file until then."""
 
     descriptor = -1
 
     def __del__(self) -> None:
-        # The finalizer may keep the object (PEP 442): it is called once.
+        # The finalizer may resurrect the object (PEP 442): it is called once.
         if self.descriptor < 0:
             return
         if _is_running():
@@ -44,7 +44,7 @@ class DisposedMapping(mmap.mmap):
 
 
 def _is_running() -> bool:
-    """Whether the thread runs, which is started where it can be: not when the interpreter ends, where starting one waits for ever."""
+    """Return True if the thread runs, and start it if possible: not at interpreter exit, when a start would block forever."""
     global _thread
     if sys.is_finalizing():
         return False
@@ -64,10 +64,10 @@ def _run() -> None:
     while True:
         given_up = _given_up.get()
         if isinstance(given_up, DisposedMapping):
-            # In pieces: whoever unmaps holds the interpreter.
+            # In pieces: an unmap holds the interpreter.
             for start in range(0, len(given_up), _PIECE_NBYTES):
                 given_up.madvise(mmap.MADV_DONTNEED, start, min(_PIECE_NBYTES, len(given_up) - start))
-            # Whoever still looks at it has it unmapped when he lets go.
+            # A remaining view keeps it mapped until its release.
             with suppress(BufferError):
                 given_up.close()
             os.close(given_up.descriptor)

@@ -1,7 +1,7 @@
-"""Large buffers: in mapped files of the cache folder, so that they are the page cache's and not the process's.
+"""Large buffers in mapped files of the cache folder, so that they belong to the page cache instead of the process.
 
-What a store or a writer chooses the size of may be larger than any memory. A buffer of at least `large_nbytes` lies in an unlinked,
-mapped file; the kernel writes its pages out when memory is short. Smaller ones are ordinary memory, which callers take from the budget
+Data whose size a store or a writer determines may exceed any memory. A buffer of at least `large_nbytes` is an unlinked, mapped file,
+whose pages the kernel writes out under memory pressure. Smaller ones are ordinary memory, which callers take from the budget
 (`zarrfs.memory.budget`). Sync; any thread may call.
 """
 
@@ -21,47 +21,47 @@ from zarrfs.memory import copying, disposal
 from zarrfs.memory.disposal import DisposedMapping
 
 MAX_NBYTES = 1 << 36
-"""The most bytes of one buffer; stated in docs/SEMANTICS.md. Half of what is free in the cache folder is a limit too."""
+"""Maximum size of one buffer; stated in docs/SEMANTICS.md. Half of the free space in the cache folder is a further limit."""
 
 _LARGE_NBYTES = 8 << 20
-# Small buffers that find no memory share files of this size.
+# Small buffers that get no memory share files of this size.
 _FILE_NBYTES = 32 << 20
 
-# Of the process: a daemon serves one mount, and codecs are given no configuration.
+# State of the process: a daemon serves one mount, and codecs have no configuration.
 _directory: str | None = None
 _large_nbytes = _LARGE_NBYTES
 
 
 def configure(directory: str | None, large_nbytes: int) -> None:
-    """Where files go (None: the system's temporary folder), and from how many bytes on a buffer is one."""
+    """Set the folder of files (None: the system's temporary folder), and the size from which a buffer is a file."""
     global _directory, _large_nbytes
     _directory, _large_nbytes = directory, large_nbytes
 
 
 def large_nbytes() -> int:
-    """From how many bytes on a buffer lies in a file."""
+    """Return the size in bytes from which a buffer is a file."""
     return _large_nbytes
 
 
 def is_large(nbytes: int) -> bool:
-    """Whether a buffer of so many bytes lies in a file."""
+    """Return True if a buffer of this size is a file."""
     return nbytes >= _large_nbytes
 
 
 def in_memory(nbytes: int) -> int:
-    """Bytes of memory that a buffer of so many bytes takes."""
+    """Return the memory in bytes of a buffer of this size."""
     return 0 if nbytes >= _large_nbytes else nbytes
 
 
 def buffer(nbytes: int) -> memoryview:
-    """A writable buffer with arbitrary content. Raises `TooLarge` where there is no room for it."""
+    """Return a writable buffer with arbitrary content. Raises `TooLarge` if there is no room for it."""
     if nbytes < _large_nbytes or not nbytes:
         return np.empty(nbytes, np.uint8).data
     return memoryview(mapped(nbytes))
 
 
 def array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
-    """As `numpy.empty`."""
+    """Return what `numpy.empty` returns, in a file if large."""
     size = 1
     for extent in shape:
         size *= extent
@@ -71,7 +71,7 @@ def array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dt
 
 
 def contiguous(elements: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-    """As `numpy.ascontiguousarray`."""
+    """Return what `numpy.ascontiguousarray` returns, in a file if large."""
     if elements.flags.c_contiguous:
         return elements
     made = array(elements.shape, elements.dtype)
@@ -80,7 +80,7 @@ def contiguous(elements: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.d
 
 
 def is_mapped(value: object) -> bool:
-    """Whether a buffer or an array lies in a file."""
+    """Return True if a buffer or an array is in a file."""
     while value is not None:
         if isinstance(value, mmap.mmap):
             return True
@@ -89,7 +89,7 @@ def is_mapped(value: object) -> bool:
 
 
 def copied(data: bytes | bytearray | memoryview) -> bytes | memoryview:
-    """A copy of ``data``."""
+    """Return a copy of ``data``."""
     if not is_large(len(data)):
         return bytes(data)
     copy = buffer(len(data))
@@ -98,21 +98,21 @@ def copied(data: bytes | bytearray | memoryview) -> bytes | memoryview:
 
 
 class Buffers:
-    """Buffers that somebody holds together: in memory up to `large_nbytes` in all, else in files."""
+    """Buffers held together: in memory up to `large_nbytes` in total, else in files."""
 
     def __init__(self) -> None:
         self._left = _large_nbytes
         self._file: memoryview = memoryview(b"")
 
     def has_memory(self, nbytes: int) -> bool:
-        """Whether so many bytes more may lie in memory: then they count as there."""
+        """Count ``nbytes`` as memory if they fit; return True on success."""
         if nbytes > self._left:
             return False
         self._left -= nbytes
         return True
 
     def buffer(self, nbytes: int) -> memoryview:
-        """As `zarrfs.memory.spill.buffer`."""
+        """Return what `zarrfs.memory.spill.buffer` returns."""
         if self.has_memory(nbytes):
             return np.empty(nbytes, np.uint8).data
         if nbytes > len(self._file):
@@ -123,7 +123,7 @@ class Buffers:
         return piece
 
     def kept(self, data: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
-        """``data``, or a copy in a file."""
+        """Return ``data``, or a copy in a file."""
         if is_mapped(data) or self.has_memory(len(data)):
             return data
         copy = self.buffer(len(data))
@@ -132,13 +132,13 @@ class Buffers:
 
 
 class FileMapping(mmap.mmap):
-    """A file that is mapped to be read, and its descriptor, by which holes in it are found."""
+    """A file mapped for reading, and its descriptor, by which its holes are found."""
 
     fd: int
 
     @classmethod
     def of(cls, fd: int, nbytes: int) -> FileMapping:
-        """The first ``nbytes`` of an open file. Raises OSError, OverflowError."""
+        """Return a mapping of the first ``nbytes`` of an open file. Raises OSError, OverflowError."""
         mapping = cls(fd, nbytes, prot=mmap.PROT_READ)
         mapping.fd = os.dup(fd)
         return mapping
@@ -148,7 +148,7 @@ class FileMapping(mmap.mmap):
 
 
 def data_extents(content: memoryview) -> Iterator[tuple[int, int]] | None:
-    """Where in ``content``, which is a whole file, data lies: all else is holes. None where that is not known."""
+    """Yield the data extents of ``content``, which is a whole file: the rest is holes. None if they are unknown."""
     mapping = content.obj
     if not isinstance(mapping, FileMapping) or content.nbytes != len(mapping):
         return None
@@ -170,27 +170,25 @@ def _extents(fd: int, nbytes: int) -> Iterator[tuple[int, int]]:
 
 
 def mapped(nbytes: int, directory: str | None = None) -> mmap.mmap:
-    """An unlinked, mapped file, which reads as zeros. Raises `TooLarge` where there is no room for it."""
+    """Return an unlinked, mapped file of zeros. Raises `TooLarge` if there is no room for it."""
     if nbytes > MAX_NBYTES:
-        raise TooLarge(f"{nbytes} bytes are more than zarrfs handles at once ({MAX_NBYTES})")
+        raise TooLarge(f"{nbytes} bytes exceed the limit of one buffer ({MAX_NBYTES})")
     try:
         return reserve(directory if directory is not None else _directory, nbytes)
     except OSError as error:
-        raise TooLarge(f"{nbytes} bytes do not fit into memory, and find no room in the cache folder: {error}") from error
+        raise TooLarge(f"{nbytes} bytes exceed the memory, and the room in the cache folder: {error}") from error
 
 
 def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
-    """As `mapped`. Its blocks are there: writing into a mapping on a full disk is a signal that ends the process.
+    """Return what `mapped` returns, with all blocks allocated: a write to a mapping on a full disk is a fatal signal.
 
-    Raises OSError rather than take more than half of what is free: whoever declares a huge array must not fill the disk.
+    Raises OSError rather than take more than half of the free space: the declaration of a huge array must not fill the disk.
     """
     with tempfile.TemporaryFile(dir=directory) as file:
         status = os.fstatvfs(file.fileno())
         free = status.f_bavail * status.f_frsize
         if nbytes > free // 2:
-            raise OSError(
-                f"{nbytes} bytes are more than half of what is free in {directory or tempfile.gettempdir()} ({free} bytes)"
-            )
+            raise OSError(f"{nbytes} bytes exceed half of the free space in {directory or tempfile.gettempdir()} ({free} bytes)")
         os.posix_fallocate(file.fileno(), 0, nbytes)
         mapping = DisposedMapping(file.fileno(), nbytes)
         mapping.descriptor = os.dup(file.fileno())
