@@ -69,7 +69,7 @@ def test_one_that_cannot_be_used_is_left_out_and_told_of(
     (info / "entry_points.txt").write_text(f"[{package}]\noffered = {module}:PLUGIN\n")
     before = registry.plugins(package)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    expect_logs("is left out")
+    expect_logs("ignored")
     assert registry.plugins.__wrapped__(package) == before
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert told.startswith(f"the plug-in offered ({package}) of {module} is left out: TypeError: ") and reason in told
+    assert told.startswith(f"plug-in offered ({package}) of {module} ignored: TypeError: ") and reason in told

@@ -11,16 +11,16 @@ from zarrfs.lifecycle import interrupts
 
 def main() -> None:
     """Run the command line of this process, and exit."""
-    # Before anything that takes a while is imported.
+    # Before slow imports.
     interrupts.are_quiet()
     from zarrfs.lifecycle.parent import Parent
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Whatever a name holds, and whatever the terminal's encoding has no letters for, the rest is told.
+        # Characters that the terminal's encoding lacks are escaped; the rest of the text is printed.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.excepthook = _uncaught
     if (adopted := Parent.adopt()) is not None:
-        # Nothing is to be parsed.
+        # There are no arguments to parse.
         from zarrfs.command.exit_codes import ended
         from zarrfs.command.serving import serve
 

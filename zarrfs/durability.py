@@ -1,11 +1,11 @@
-"""Whether what is being stored has to survive a power cut.
+"""Whether values being stored must survive a power cut.
 
-That is known where fsync(2) arrives and needed where a file takes the place of another: a folder has to write the new value down
-*before* the rename, else a power cut in between leaves neither the old value nor the new one. What lies between (views, chunks, shards,
-codecs, transformers) has no use for it, so it is not handed through them: it belongs to the task that publishes, and to the tasks and
-threads which that starts, as trio passes context variables on.
+The request comes with fsync(2) and is needed where a file replaces another: a folder must write the new value to the disk *before* the
+rename, else a power cut in between leaves neither the old value nor the new one. The layers in between (views, chunks, shards, codecs,
+transformers) do not use it, so it is not passed through them: it belongs to the task that publishes, and to the tasks and threads that
+this task starts, as trio passes context variables on.
 
-It orders what is done, and makes no promise: durable is what `zarrfs.stores.base.Store.sync` was asked for.
+It affects order and is no guarantee: durable is what `zarrfs.stores.base.Store.sync` was called for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEMANDED: ContextVar[bool] = ContextVar("durability demanded", default=False)
 
 @contextmanager
 def demanded(demand: bool = True) -> Iterator[None]:
-    """What is stored in the body will be synced right after it, if ``demand``."""
+    """Mark values stored in the body as about to be synced, if ``demand``."""
     token = _DEMANDED.set(demand)
     try:
         yield
@@ -28,5 +28,5 @@ def demanded(demand: bool = True) -> Iterator[None]:
 
 
 def is_demanded() -> bool:
-    """Whether the caller is in the body of `demanded`."""
+    """Return True within the body of `demanded`."""
     return _DEMANDED.get()

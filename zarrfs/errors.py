@@ -1,17 +1,17 @@
-"""What can go wrong in zarrfs: one tree of errors.
+"""The errors of zarrfs, in one tree.
 
-An error says what was being done, to which key, and why it failed, in words for the person who reads the log. It knows no errno
-and no exit code: `zarrfs.fuse.errno` translates for the kernel, `zarrfs.command.main` for the shell. A library's own exceptions become
-members of this tree in the module that calls the library (``raise ... from``).
+A message states the operation, the key and the reason, for the reader of the log. It contains no errno and no exit code:
+`zarrfs.fuse.errno` translates for the kernel, `zarrfs.command.main` for the shell. A library's own exceptions are converted to members of
+this tree in the module that calls the library (``raise ... from``).
 """
 
 from __future__ import annotations
 
 
 class ZarrfsError(Exception):
-    """Base of everything that zarrfs raises on purpose.
+    """Base of all exceptions that zarrfs raises deliberately.
 
-    ``key`` names the store key, node path or file that the error is about, where there is one.
+    ``key`` is the store key, node path or file concerned, if any.
     """
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
@@ -19,11 +19,11 @@ class ZarrfsError(Exception):
         self.key = key
 
 
-# --- what a person asked for cannot be done -------------------------------------------------------------------------------------
+# --- requests of the user that fail ---------------------------------------------------------------------------------------------
 
 
 class UsageError(ZarrfsError):
-    """An option, a configuration file or a store URL that makes no sense."""
+    """An invalid option, configuration file or store URL."""
 
 
 class MountpointUnusable(ZarrfsError):
@@ -31,30 +31,30 @@ class MountpointUnusable(ZarrfsError):
 
 
 class MountBusy(ZarrfsError):
-    """A mount that is in use stays."""
+    """The mount is in use and cannot be removed."""
 
 
 class RootNeeded(ZarrfsError):
-    """What was asked for is root's to do."""
+    """The request requires root."""
 
 
 class FuseUnavailable(ZarrfsError):
-    """There is no /dev/fuse, or it may not be used, or mounting failed."""
+    """/dev/fuse is missing or inaccessible, or the mount failed."""
 
 
 class TooLarge(ZarrfsError):
-    """More than zarrfs handles within its memory limit and the room in its cache folder."""
+    """The data exceeds the memory limit and the room in the cache folder."""
 
 
 class NotPublished(ZarrfsError):
-    """The mount ended and something that was written could not be stored."""
+    """The mount ended with written data that could not be stored."""
 
 
 # --- the store ------------------------------------------------------------------------------------------------------------------
 
 
 class StoreError(ZarrfsError):
-    """A store operation failed for a reason that has no class of its own below."""
+    """A store operation failed for a reason without a class of its own below."""
 
 
 class StoreNotFound(StoreError):
@@ -62,19 +62,19 @@ class StoreNotFound(StoreError):
 
 
 class StoreAccessDenied(StoreError):
-    """The backend does not let us read or write this key."""
+    """The backend denies access to this key."""
 
 
 class StoreReadOnly(StoreError):
-    """The store, or this mount of it, cannot be written."""
+    """The store, or this mount of it, is read-only."""
 
 
 class StoreFull(StoreError):
-    """No space is left where the store lives."""
+    """No space is left on the store's device."""
 
 
 class StoreQuotaExceeded(StoreFull):
-    """The user's quota is used up where the store lives."""
+    """The user's quota on the store's device is exhausted."""
 
 
 class StoreTimeout(StoreError):
@@ -86,108 +86,108 @@ class StoreUnsupported(StoreError):
 
 
 class KeyUnusable(StoreError):
-    """The backend cannot hold a value under this key, whatever the value (for example ``..`` in a folder)."""
+    """The backend cannot hold any value under this key (for example ``..`` in a folder)."""
 
 
 class KeyTooLong(KeyUnusable):
-    """A part of the key is longer than the backend's names may be."""
+    """A part of the key exceeds the backend's maximum name length."""
 
 
 class KeyConflict(StoreError):
-    """A key stands where a prefix is needed, or a prefix where a key is needed (``a`` and ``a/b`` in a folder)."""
+    """A key exists where a prefix is needed, or a prefix where a key is needed (``a`` and ``a/b`` in a folder)."""
 
 
 class PrefixNotEmpty(KeyConflict):
-    """Something lies under a prefix that has to be empty to be removed or replaced."""
+    """A prefix has keys, and must be empty to be removed or replaced."""
 
 
 class NodeMoving(ZarrfsError):
-    """A node is being moved or erased, and the caller must not wait for the end of that. Never seen by anybody else."""
+    """A node is being moved or erased, and the caller must not wait for the end of that. Internal to array access."""
 
 
 class NodeInDoubt(StoreError):
-    """The documents of a node that is in use are not there, or cannot be read, and nobody can tell whether it is gone."""
+    """The documents of a node in use are absent or unreadable, and whether the node is gone cannot be determined."""
 
 
 class IntentTooNew(StoreError):
-    """A later version of zarrfs has left an operation half done: only that one knows how it ends."""
+    """An operation begun by a later version of zarrfs is incomplete: only that version can finish it."""
 
 
 class GenerationMismatch(StoreError):
-    """The value is not, or no longer, the generation that the caller named."""
+    """The value is not, or no longer, of the requested generation."""
 
 
 class RangesOverlap(StoreError):
-    """set_partial_values was given overlapping ranges of one key (v3 core 2022, abstract store interface)."""
+    """set_partial_values got overlapping ranges of one key (v3 core 2022, abstract store interface)."""
 
 
 # --- documents ------------------------------------------------------------------------------------------------------------------
 
 
 class MetadataError(ZarrfsError):
-    """A metadata document that is not what its specification demands."""
+    """A metadata document violates its specification."""
 
 
 class MetadataUnsupported(MetadataError):
-    """A well-formed document that asks for something zarrfs cannot do, or refuses to do (an unknown codec, pickle)."""
+    """A well-formed document requires something that zarrfs does not support, or refuses (an unknown codec, pickle)."""
 
 
 class NotRepresentable(MetadataError):
-    """A node of one dialect that another dialect, view or container has no words for."""
+    """A node of one dialect cannot be represented in another dialect, view or container."""
 
 
 # --- chunks ---------------------------------------------------------------------------------------------------------------------
 
 
 class ChunkError(ZarrfsError):
-    """A chunk that cannot be read or written as its array's metadata demands."""
+    """A chunk cannot be read or written in accordance with its array's metadata."""
 
 
 class ChunkDecodeError(ChunkError):
-    """Stored bytes that do not decode to a chunk of the declared size."""
+    """Stored bytes do not decode to a chunk of the declared size."""
 
 
 class ChecksumMismatch(ChunkDecodeError):
-    """A checksum codec that does not agree with the bytes that it protects."""
+    """A checksum does not match the bytes that it protects."""
 
 
 class ShardIndexInvalid(ChunkDecodeError):
-    """A shard whose index cannot be read, or says of a chunk what cannot be right."""
+    """A shard index is unreadable, or has an invalid entry for a chunk."""
 
 
 class ChunkEncodeError(ChunkError):
-    """Elements that the array's codecs cannot encode."""
+    """The array's codecs cannot encode the elements."""
 
 
 class ChunkSizeMismatch(ChunkError):
-    """Bytes offered as a chunk that are shorter or longer than a chunk is."""
+    """Bytes to be stored as a chunk are shorter or longer than the chunk."""
 
 
 # --- the tree -------------------------------------------------------------------------------------------------------------------
 
 
 class TreeError(ZarrfsError):
-    """An operation on the tree of files that the tree does not allow."""
+    """An operation that the tree of files does not allow."""
 
 
 class NoSuchEntry(TreeError):
-    """The name is not there."""
+    """The name does not exist."""
 
 
 class EntryExists(TreeError):
-    """The name is already there."""
+    """The name exists already."""
 
 
 class CaseConflict(EntryExists):
-    """A name that differs in case alone from one that is there, where names are unique regardless of case."""
+    """A name differs only in case from an existing one, where names are unique regardless of case."""
 
 
 class NotADirectory(TreeError):
-    """A file stands where a directory is needed."""
+    """A file exists where a directory is needed."""
 
 
 class IsADirectory(TreeError):
-    """A directory stands where a file is needed."""
+    """A directory exists where a file is needed."""
 
 
 class DirectoryNotEmpty(TreeError):
@@ -195,23 +195,23 @@ class DirectoryNotEmpty(TreeError):
 
 
 class HiddenKeys(DirectoryNotEmpty):
-    """A folder that looks empty, below which the store holds something that the view does not show."""
+    """A folder appears empty, but the store has keys below it that the view does not show."""
 
 
 class NameInvalid(TreeError):
-    """A name that this place of the tree can never hold."""
+    """A name that is never valid at this place of the tree."""
 
 
 class NameTooLong(NameInvalid):
-    """A name of more bytes than a directory entry's may have."""
+    """A name exceeds the maximum length of a directory entry."""
 
 
 class NotPermitted(TreeError):
-    """The tree never allows this here, whoever asks."""
+    """An operation that the tree never allows here, for any user."""
 
 
 class AcrossViews(TreeError):
-    """A rename or link from one view into another, or one the store cannot do without loss."""
+    """A rename or link between two views, or one that the store cannot do without loss."""
 
 
 class FileTooLarge(TreeError):
@@ -219,19 +219,19 @@ class FileTooLarge(TreeError):
 
 
 class OperationUnsupported(TreeError):
-    """zarrfs has no such operation (symlinks, device nodes, ...)."""
+    """An operation that zarrfs does not have (symlinks, device nodes, ...)."""
 
 
 class StaleEntry(TreeError):
-    """The value behind an open file or a cached name was replaced behind the mount."""
+    """The value of an open file or a cached name was replaced by another program."""
 
 
 class LayoutChanged(StaleEntry):
-    """The array was resized since what is to be stored was laid out."""
+    """The array was resized after the layout of the data to be stored was determined."""
 
 
 class ContentInvalid(TreeError):
-    """What was written into a file is not something that its view can publish."""
+    """The content written to a file cannot be published by its view."""
 
 
 # --- kinds ----------------------------------------------------------------------------------------------------------------------
@@ -246,4 +246,4 @@ REFUSALS: tuple[type[ZarrfsError], ...] = (
     TreeError,
     TooLarge,
 )
-"""Content that cannot be stored where it was written, whatever the store does; everything else may succeed another time."""
+"""Content that cannot be stored at its destination, in any state of the store; all other errors may be temporary."""

@@ -1,4 +1,4 @@
-"""What goes on after its caller was told that it takes too long: whoever is responsible for the places concerned learns when it ends."""
+"""Fences: notification of the end of store operations that outlive the deadline of their caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _open: contextvars.ContextVar[list[trio.Event] | None] = contextvars.ContextVar(
 
 @contextmanager
 def collected() -> Iterator[list[trio.Event]]:
-    """The ends of all that is given up within, and goes on."""
+    """Collect the end events of operations that are abandoned in the body and still running."""
     found: list[trio.Event] = []
     token = _open.set(found)
     try:
@@ -23,7 +23,7 @@ def collected() -> Iterator[list[trio.Event]]:
 
 
 def given_up(ended: trio.Event) -> None:
-    """Something that its caller waits for no longer goes on until this event."""
+    """Register an operation that its caller has abandoned and that ends with this event."""
     found = _open.get()
     if found is not None:
         found.append(ended)

@@ -1,4 +1,4 @@
-"""What is under way at this moment, for those who ask what a mount waits for."""
+"""Operations in progress, for reports on what a mount waits for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class InFlight:
-    """Things that have begun and not ended, each a tuple of whatever tells it. It costs two operations on a dict for each."""
+    """Operations that have begun and not ended, each described by a tuple. The cost is two dict operations for each."""
 
     def __init__(self) -> None:
         self._begun: dict[int, tuple[float, tuple[object, ...]]] = {}
@@ -15,24 +15,24 @@ class InFlight:
 
     @property
     def begun(self) -> int:
-        """How many have begun, ever."""
+        """Total number of operations begun."""
         return self._next
 
     def begin(self, *what: object) -> int:
-        """Return what `end` is called with at the end of ``what``."""
+        """Record the begin of ``what``; return the argument for `end`."""
         self._next += 1
         self._begun[self._next] = (time.monotonic(), what)
         return self._next
 
     def end(self, begun: int) -> None:
-        """It has ended."""
+        """Record the end of an operation."""
         del self._begun[begun]
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of operations in progress."""
         return len(self._begun)
 
     def __iter__(self) -> Iterator[tuple[float, tuple[object, ...]]]:
-        """For each the seconds since it began, and what it is; the oldest first."""
+        """Yield for each the seconds since its begin, and its description; the oldest first."""
         now = time.monotonic()
         return iter([(now - began, what) for began, what in self._begun.values()])

@@ -1,11 +1,11 @@
-"""Places in a store and in a hierarchy, as values that checked themselves once.
+"""Keys of a store and paths of a hierarchy, as values validated at construction.
 
-A ``Key`` names a value of a store and a ``Prefix`` a set of them; a ``NodePath`` names a node of a hierarchy. All three are
-strings, so that a directory listing of a hundred thousand keys pays for no wrapper; whoever holds one may trust its form.
+A ``Key`` names a value of a store and a ``Prefix`` a set of them; a ``NodePath`` names a node of a hierarchy. All three are strings, so
+that a directory listing of a hundred thousand keys needs no wrappers; their form is valid wherever they occur.
 
 Source: Zarr v3 core (2022) section "Abstract store interface": *a key is a string where the final character is not a /*, *a prefix
-ends with a trailing /*. The character set that the text allows is not enforced: stores hold whatever other software wrote, and
-what a backend cannot hold is its own refusal (`zarrfs.errors.KeyUnusable`).
+ends with a trailing /*. The specified character set is not enforced: stores hold keys of other software, and a backend refuses those that
+it cannot hold (`zarrfs.errors.KeyUnusable`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Key(str):
 
     @property
     def parent(self) -> Prefix:
-        """The prefix that ends with the last slash of the key; the empty prefix where it has none."""
+        """The prefix up to and including the last slash of the key; empty if it has none."""
         return Prefix(self[: self.rfind("/") + 1])
 
     @property
     def name(self) -> str:
-        """What follows the last slash."""
+        """The part after the last slash."""
         return self[self.rfind("/") + 1 :]
 
 
 class Prefix(str):
-    """What a set of keys begins with: empty (every key), or ending with a slash. Raises `KeyUnusable` otherwise."""
+    """The common beginning of a set of keys: empty (every key), or ending with a slash. Raises `KeyUnusable` otherwise."""
 
     __slots__ = ()
 
@@ -49,24 +49,24 @@ class Prefix(str):
         if type(value) is cls:
             return value
         if value and value[-1] != "/":
-            raise KeyUnusable(f"a prefix ends with '/': {value!r}", key=value)
+            raise KeyUnusable(f"not a prefix, must end with '/': {value!r}", key=value)
         return super().__new__(cls, value)
 
     def key(self, name: str) -> Key:
-        """The key with this prefix and ``name`` (which may hold slashes)."""
+        """Return the key with this prefix and ``name`` (which may contain slashes)."""
         return Key(self + name)
 
     def child(self, name: str) -> Prefix:
-        """The prefix one level below."""
+        """Return the prefix one level below."""
         return Prefix(f"{self}{name}/")
 
 
 APART = Prefix(".zarrfs/")
-"""Where a store holds what is not yet, or no more, in its place (`zarrfs.hierarchy.intents`). No node is there, and no view shows it."""
+"""Prefix of values not yet, or no longer, at their final keys (`zarrfs.hierarchy.intents`). It has no nodes, and no view shows it."""
 
 
 class NodePath(str):
-    """A node's place in a hierarchy: ``/`` for the root, else ``/a/b``: no empty part, no ``.`` and no ``..``.
+    """The path of a node in a hierarchy: ``/`` for the root, else ``/a/b``: no empty part, no ``.`` and no ``..``.
 
     Source: v2 "Logical storage paths", v3 (final) "Node names". Raises `NameInvalid`.
     """
@@ -78,15 +78,15 @@ class NodePath(str):
             return value
         if value != "/":
             if not value.startswith("/"):
-                raise NameInvalid(f"a node path begins with '/': {value!r}", key=value)
+                raise NameInvalid(f"not a node path, must begin with '/': {value!r}", key=value)
             for part in value[1:].split("/"):
                 if part in ("", ".", ".."):
-                    raise NameInvalid(f"{part!r} cannot be part of a node path: {value!r}", key=value)
+                    raise NameInvalid(f"not a node path, invalid part {part!r}: {value!r}", key=value)
         return super().__new__(cls, value)
 
     @classmethod
     def normalized(cls, text: str) -> Self:
-        """The node that a person names by ``text``: with other slashes, several for one, or none at its ends.
+        """Return the path of a node from user input: with backslashes, repeated slashes, or none at its ends.
 
         Source: v2 "Logical storage paths". Raises `NameInvalid` for a part that is ``.`` or ``..``.
         """
@@ -105,15 +105,15 @@ class NodePath(str):
 
     @property
     def prefix(self) -> Prefix:
-        """The path as v2 and the final v3 put it in front of keys: ``""`` for the root, ``a/b/`` for ``/a/b``."""
+        """The path as a prefix of keys in v2 and the final v3: ``""`` for the root, ``a/b/`` for ``/a/b``."""
         return Prefix("" if self == "/" else self[1:] + "/")
 
     def child(self, name: str) -> NodePath:
-        """The path of the node ``name`` directly below."""
+        """Return the path of the node ``name`` directly below."""
         return NodePath(f"/{name}" if self == "/" else f"{self}/{name}")
 
     def ancestors(self) -> Iterator[NodePath]:
-        """Every path above this one, the root first; nothing for the root itself."""
+        """Yield every path above this one, the root first; none for the root itself."""
         if self == "/":
             return
         yield NodePath("/")
@@ -128,11 +128,12 @@ ROOT = NodePath("/")
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """A part of a value, in bytes: ``length`` bytes from ``start`` (``length`` None: to the end), or with ``start`` None the last
-    ``length`` bytes.
+    """A part of a value, in bytes: ``length`` bytes from ``start`` (``length`` None: to the end).
+
+    With ``start`` None it is the last ``length`` bytes.
 
     Source: v3 core (2022) "Abstract store interface" (range_start, range_length); the suffix form is the final v3's.
-    A range that reaches past the end of the value gives what there is.
+    A range past the end of the value is cut at the end.
     """
 
     start: int | None = 0
@@ -140,17 +141,17 @@ class ByteRange:
 
     def __post_init__(self) -> None:
         if self.start is None and self.length is None:
-            raise ValueError("a suffix range needs a length")
+            raise ValueError("suffix range without a length")
         if (self.start is not None and self.start < 0) or (self.length is not None and self.length < 0):
-            raise ValueError(f"a byte range cannot be negative: {self}")
+            raise ValueError(f"negative byte range: {self}")
 
     @classmethod
     def suffix(cls, length: int) -> ByteRange:
-        """The last ``length`` bytes."""
+        """Return the range of the last ``length`` bytes."""
         return cls(None, length)
 
     def resolve(self, size: int) -> tuple[int, int]:
-        """``(start, stop)`` within a value of ``size`` bytes, clamped to it."""
+        """Return ``(start, stop)`` within a value of ``size`` bytes, clamped to it."""
         if self.start is None:
             assert self.length is not None
             return max(0, size - self.length), size

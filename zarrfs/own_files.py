@@ -1,9 +1,9 @@
-"""Files of ours in folders that may be somebody else's: logs, and the folders that we create.
+"""Files of zarrfs in folders that may belong to other users: logs, and folders that zarrfs creates.
 
-A path is walked a name at a time, each below the descriptor of the one before. A symbolic link is followed where it, and the folder it
-lies in, belong to this process's user or to root: in a folder of another user it can be put there, or exchanged, at any time, and what
-is written through it lands in a file of the victim's. For the same reason a file in such a folder, or in one that others may write to,
-has to be a plain one of ours, without a second name.
+A path is walked name by name, each relative to the descriptor of the previous folder. A symbolic link is followed only if it, and its
+folder, belong to this process's user or to root: in a folder of another user a link can be created, or exchanged, at any time, and a
+write through it changes a file of the victim. For the same reason a file in such a folder, or in one that others may write to, must be
+a regular file of this user, without a second name.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_file(path: str, flags: int, mode: int = 0o666, *, make_folders: bool = False) -> int:
-    """open(2) of ``path``. With O_CREAT the file is created where it is missing, and with ``make_folders`` the folders on the way.
+    """Return a descriptor from open(2) of ``path``. O_CREAT creates a missing file, ``make_folders`` missing folders on the way.
 
-    Raises `OSError`: EPERM for a link or a file that somebody else has put there.
+    Raises `OSError`: EPERM for a link or a file placed by another user.
     """
     with _Walk(path, make=make_folders) as walk:
         return walk.open_last(flags, mode)
 
 
 def make_folder(path: str, mode: int = 0o777) -> None:
-    """Create ``path`` and the folders on the way, where they are missing. Raises `OSError` as `open_file` does."""
+    """Create ``path`` and the folders on the way, if missing. Raises `OSError` as `open_file` does."""
     with _Walk(path, make=True) as walk:
         walk.enter_last(mode)
 
 
 def open_folder(path: str) -> int:
-    """An O_PATH descriptor of the folder ``path``. Raises `OSError` as `open_file` does; ELOOP where the last name is a link."""
+    """Return an O_PATH descriptor of the folder ``path``. Raises `OSError` as `open_file` does; ELOOP if the last name is a link."""
     if os.path.islink(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     with _Walk(path, make=False) as walk:
@@ -42,7 +42,7 @@ def open_folder(path: str) -> int:
 
 
 class _Walk:
-    """The folder that was reached: ``at``, a descriptor; and the last name, which is in it."""
+    """A walk along a path: ``_at``, a descriptor of the folder reached, and the names that are left."""
 
     def __init__(self, path: str, *, make: bool) -> None:
         self._path = path
@@ -59,7 +59,7 @@ class _Walk:
         os.close(self._at)
 
     def open_last(self, flags: int, mode: int) -> int:
-        """Open what the whole path leads to."""
+        """Open the file at the end of the path."""
         while True:
             if not self._names:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
@@ -82,27 +82,27 @@ class _Walk:
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path)
                 if st.S_ISLNK(os.fstat(found).st_mode):
                     if self._follow(name, found):
-                        # A descriptor of a process, or the like: the text of the link is no path.
+                        # A descriptor of a process, or similar: the text of the link is not a path.
                         return os.open(name, flags & ~os.O_CREAT | os.O_CLOEXEC, dir_fd=self._at)
                     continue
                 self._demand_ours(found)
-                # The very file that was looked at.
+                # The very file that was checked.
                 return os.open(f"/proc/self/fd/{found}", flags & ~os.O_CREAT | os.O_CLOEXEC)
             finally:
                 os.close(found)
 
     def enter_last(self, mode: int) -> None:
-        """Go to the folder that the whole path leads to."""
+        """Enter the folder at the end of the path."""
         while self._names:
             name = self._names.popleft()
             self._enter(name, 0o777 if self._names else mode)
 
     def taken(self) -> int:
-        """A descriptor of the folder that was reached, for the caller to close."""
+        """Return a descriptor of the folder that was reached; the caller closes it."""
         return os.dup(self._at)
 
     def _enter(self, name: str, mode: int) -> None:
-        """Go to the folder ``name``, or begin to follow a link of that name."""
+        """Enter the folder ``name``, or begin to follow a link of that name."""
         while True:
             try:
                 found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
@@ -127,13 +127,13 @@ class _Walk:
             os.close(found)
 
     def _follow(self, name: str, link: int) -> bool:
-        """Put the names that a link stands for in front of those that are left. True: the kernel has to follow it."""
+        """Prepend the names of a link's target to those that are left. Returns True if the kernel must follow it instead."""
         self._links += 1
         if self._links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self._path)
         folder = os.fstat(self._at)
         if not {folder.st_uid, os.fstat(link).st_uid} <= {0, os.geteuid()}:
-            raise PermissionError(errno.EPERM, f"{name!r} on the way there is a symbolic link of somebody else's", self._path)
+            raise PermissionError(errno.EPERM, f"symbolic link {name!r} on the path belongs to another user", self._path)
         if folder.st_dev == self._proc:
             return True
         target = os.readlink("", dir_fd=link)
@@ -143,12 +143,12 @@ class _Walk:
         return False
 
     def _demand_ours(self, file: int) -> None:
-        """Whatever lies in a folder of ours alone is there because we want it."""
+        """Raise `PermissionError` unless the file is trusted: any file is, in a folder that only this user can write to."""
         found, folder, ours = os.fstat(file), os.fstat(self._at), {0, os.geteuid()}
         if folder.st_uid in ours and not folder.st_mode & (st.S_IWGRP | st.S_IWOTH):
             return
         if not st.S_ISREG(found.st_mode) or found.st_uid not in ours or found.st_nlink != 1:
-            raise PermissionError(errno.EPERM, "it is no plain file of yours, in a folder that others may write to", self._path)
+            raise PermissionError(errno.EPERM, "not a regular file of this user, in a folder that others may write to", self._path)
 
     def _go(self, folder: int) -> None:
         os.close(self._at)

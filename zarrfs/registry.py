@@ -1,9 +1,9 @@
 """Plug-ins: a module or a package in the package of its kind, or an entry point of another distribution.
 
-The packages `zarrfs.stores`, `zarrfs.codecs`, `zarrfs.dialects`, `zarrfs.dialects.v3.grids`, `zarrfs.containers` and `zarrfs.views` hold
-one file, or one folder, for each member. A member, module or package, says what it offers in a constant ``PLUGIN`` (one object, or a
-tuple of them); modules and packages without it (base classes, helpers) are no plug-ins. Another distribution joins with an entry point in
-the group named like the package, whose object is what ``PLUGIN`` would be. Adding a member therefore edits no second module.
+The packages `zarrfs.stores`, `zarrfs.codecs`, `zarrfs.dialects`, `zarrfs.dialects.v3.grids`, `zarrfs.containers` and `zarrfs.views` have
+one file, or one folder, for each member. A member, module or package, has a constant ``PLUGIN`` (one object, or a tuple of them); modules
+and packages without it (base classes, helpers) are not plug-ins. Another distribution joins with an entry point in the group named like
+the package, whose object is that of ``PLUGIN``. A new member therefore requires no edit of another module.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ log = logging.getLogger(__name__)
 
 @cache
 def plugins(package: str) -> tuple[Any, ...]:
-    """Every plug-in object of ``package`` (for example ``"zarrfs.codecs"``), in the order of module names, entry points last.
+    """Return every plug-in object of ``package`` (for example ``"zarrfs.codecs"``), in the order of module names, entry points last.
 
-    A member whose optional library is missing is left out with a debug line, since that is the extra that was not installed; one whose
-    library is there and broken, with a warning. Any other failure to import a member of our own is a bug and propagates. An entry point
-    that fails, or offers what ``check_plugin`` of the package's module ``base`` refuses, is left out with a warning that names its
-    distribution.
+    A member whose optional library is missing is ignored with a debug line, as its extra was not installed; one whose library is present
+    and broken, with a warning. Any other import failure of a built-in member is a bug and propagates. An entry point that fails, or whose
+    object is refused by ``check_plugin`` of the package's module ``base``, is ignored with a warning that names its distribution.
     """
     found: list[Any] = []
     parent = importlib.import_module(package)
@@ -39,7 +38,7 @@ def plugins(package: str) -> tuple[Any, ...]:
             level, what = (
                 (logging.DEBUG, "is not installed") if isinstance(error, ModuleNotFoundError) else (logging.WARNING, error)
             )
-            log.log(level, "%s.%s is left out: %s %s", package, info.name, error.name, what)
+            log.log(level, "%s.%s ignored: %s %s", package, info.name, error.name, what)
             continue
         found.extend(_as_tuple(getattr(module, "PLUGIN", ())))
     check = importlib.import_module(f"{package}.base").check_plugin
@@ -49,7 +48,7 @@ def plugins(package: str) -> tuple[Any, ...]:
 
 
 def _loaded(entry_point: importlib.metadata.EntryPoint, check: Callable[[Any], None]) -> tuple[Any, ...]:
-    """What another distribution offers; nothing where that is of no use, whatever happens while it is imported."""
+    """Return the objects of another distribution's entry point; none if it is unusable, whatever its import raises."""
     try:
         offered = _as_tuple(entry_point.load())
         for each in offered:
@@ -57,16 +56,16 @@ def _loaded(entry_point: importlib.metadata.EntryPoint, check: Callable[[Any], N
     except (Exception, SystemExit) as error:
         name = entry_point.dist.name if entry_point.dist is not None else "an unknown distribution"
         log.warning(
-            "the plug-in %s (%s) of %s is left out: %s: %s",
+            "plug-in %s (%s) of %s ignored: %s: %s",
             entry_point.name,
             entry_point.group,
             name,
             type(error).__name__,
             error,
-            # Told of each, however many are broken.
+            # One line for each, however many are broken.
             extra={"kind": entry_point.value},
         )
-        log.debug("how it came about:", exc_info=error)
+        log.debug("traceback:", exc_info=error)
         return ()
     return offered
 

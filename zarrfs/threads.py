@@ -1,11 +1,11 @@
-"""The only place that enters threads, and the rule of what does.
+"""The only module that enters threads, and the rule for which calls do.
 
-``io`` is wide: its threads wait for disks and servers. Calls that may be abandoned, those to a store, never keep the others waiting:
-they have a limit of their own, and another one for the threads that nobody waits for any more, which a store that hangs does not give
-back. Those to a part of a store that may hang by itself (a folder on a server, in a store that is here) have both ``apart``. ``cpu`` is
-as wide as the machine has cores: its threads decode and encode in libraries that release the GIL. A hop costs 40 to 110 microseconds, so:
+``io`` is wide: its threads wait for disks and servers. Calls that may be abandoned, those to a store, never delay the others: they have a
+limit of their own, and another one for abandoned threads, which a store that hangs does not return. Calls to a part of a store that may
+hang separately (a folder on a server, in a local store) have both limits ``apart``. ``cpu`` is as wide as the number of cores: its
+threads decode and encode in libraries that release the GIL. A hop costs 40 to 110 microseconds, so:
 
-* what is in memory is answered inline, without a hop;
+* answers from memory are computed inline, without a hop;
 * a call that would block only on the page cache may run inline first and come here when it would have to wait (a folder store
   reads with RWF_NOWAIT);
 * codec work below `INLINE_NBYTES` runs inline; above it, one hop a chunk, never one a read.
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 IO_THREADS = 64
 ABANDONED_THREADS = 64
-"""Beyond `IO_THREADS` that are waited for. When so many hang, further calls wait for a thread until they are abandoned too."""
+"""Limit of abandoned threads, beyond `IO_THREADS`. When so many hang, further calls wait for a thread until they are abandoned too."""
 APART_THREADS = 16
-"""That are waited for, and as many that nobody waits for any more, for parts of a store that may hang by themselves."""
+"""Limit of awaited threads, and of abandoned ones, for parts of a store that may hang separately."""
 CPU_THREADS = max(1, len(os.sched_getaffinity(0)))
 
 # Decoding 16 KiB takes about as long as a hop (lz4: 10 us, gzip: 50 us).
@@ -40,14 +40,14 @@ _cpu_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar(
 
 
 async def io(function: Callable[..., T], *args: object, abandon_on_cancel: bool = False, apart: bool = False) -> T:
-    """``function(*args)`` in a thread that may wait for a device or a server.
+    """Return ``function(*args)`` from a thread that may wait for a device or a server.
 
-    With ``abandon_on_cancel`` a cancelled caller goes on at once and the thread finishes by itself: only for calls whose late
-    effect does no harm, or is fenced by the caller. With ``apart`` other calls do not wait for this one, should it hang.
+    With ``abandon_on_cancel`` a cancelled caller continues at once and the thread finishes by itself: only for calls whose late
+    effect is harmless, or fenced by the caller. With ``apart`` other calls do not wait for this one, should it hang.
     """
     if not abandon_on_cancel:
         return await trio.to_thread.run_sync(function, *args, limiter=_limiter(_io_limiter, IO_THREADS))
-    # The outer limit is given back by the caller who goes on, the inner one by the thread.
+    # The cancelled caller releases the outer limit, the thread the inner one.
     awaited = _limiter(_awaited_apart_limiter, APART_THREADS) if apart else _limiter(_awaited_limiter, IO_THREADS)
     async with awaited:
         threads = (
@@ -57,19 +57,21 @@ async def io(function: Callable[..., T], *args: object, abandon_on_cancel: bool 
 
 
 async def cpu(nbytes: int, function: Callable[..., T], *args: object) -> T:
-    """``function(*args)``, which computes over ``nbytes`` bytes: inline when that is less than a thread hop costs."""
+    """Return ``function(*args)``, which computes over ``nbytes`` bytes: inline if that costs less than a thread hop."""
     if nbytes <= INLINE_NBYTES:
         return function(*args)
     return await trio.to_thread.run_sync(function, *args, limiter=_limiter(_cpu_limiter, CPU_THREADS))
 
 
 def go_on() -> None:
-    """Called now and then by what takes long in a thread: ends it, with what no ``except Exception`` takes for an error, when its caller
-    was cancelled. Nothing elsewhere."""
+    """End a long-running thread whose caller was cancelled; called by its function now and then.
+
+    Raises an exception that no ``except Exception`` catches. Without effect elsewhere.
+    """
     try:
         trio.from_thread.check_cancelled()
     except RuntimeError:
-        # Not one of trio's threads: nobody can give up what it does.
+        # Not one of trio's threads: its work cannot be cancelled.
         return
 
 

@@ -72,7 +72,7 @@ def abstract_store_interface(text: Text, number: str) -> None:
         "stores without partial access fulfil partial requests by whole values",
         fallback_tests.test_a_value_that_is_replaced_between_two_requests_is_asked_for_again,
     )
-    text.row("a prefix ends with /", raises(KeyUnusable, "prefix ends", lambda: Prefix("a")))
+    text.row("a prefix ends with /", raises(KeyUnusable, "not a prefix", lambda: Prefix("a")))
     text.tested(
         "a store need not be readable, writable and listable",
         StoreConformance.test_read_only_stores_refuse_every_change,

@@ -70,7 +70,7 @@ def test_a_log_file_that_is_a_link_of_somebody_else(trick: str, eve: Path) -> No
 def test_a_log_file_that_is_a_hard_link(eve: Path) -> None:
     (eve / "z.log").hardlink_to(eve.parent / "root/victim")
     before = snapshot(eve.parent)
-    with pytest.raises(UsageError, match="no plain file of yours"):
+    with pytest.raises(UsageError, match="not a regular file of this user"):
         open_log(eve / "z.log")
     assert snapshot(eve.parent) == before
 

@@ -95,7 +95,7 @@ def test_a_file_of_another_user_is_not_roots_log(tmp_path: Path, monkeypatch: py
     if os.geteuid() == 0:
         os.chown(path, 4321, -1)
     monkeypatch.setattr(log_file.os, "geteuid", lambda: 0)
-    with pytest.raises(UsageError, match=r"x\.log: .*(belongs to another user|no plain file of yours)"):
+    with pytest.raises(UsageError, match=r"x\.log: .*(belongs to another user|not a regular file of this user)"):
         open_to_append(str(path))
 
 
