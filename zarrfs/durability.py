@@ -1,4 +1,4 @@
-"""Whether values being stored must survive a power cut.
+"""The demand that values being stored survive a power cut.
 
 The request comes with fsync(2) and is needed where a file replaces another: a folder must write the new value to the disk *before* the
 rename, else a power cut in between leaves neither the old value nor the new one. The layers in between (views, chunks, shards, codecs,

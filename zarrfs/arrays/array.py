@@ -193,7 +193,7 @@ class Array:
         return await threads.cpu(self._cost(coords), invalid_boolean, part(elements, self.inside(coords)))
 
     def encode_now(self, coords: Coords, elements: Elements, *, whole: bool = False) -> Buffer:
-        """Return what `encode_chunk` returns, for elements that do not change afterwards. Runs in a thread.
+        """Return the result of `encode_chunk`, for elements that do not change afterwards. Runs in a thread.
 
         ``whole``: the elements beyond the array's edge are already correct.
         """

@@ -1,8 +1,8 @@
 """Chunks bound to one node, at whatever path it currently has: the outermost `ChunkStore` layer of an array.
 
-A publish goes to the node's current path, or is refused. A read that overlaps a move is repeated. A chunk counts as missing only after
-the store has confirmed that the node is still there, and so does any result if another folder lies at the path of the held one: a folder
-that another program renamed lists no chunks, which proves nothing about the array (docs/design/019-nodes-in-use.md).
+A publish goes to the node's current path, or is refused. A read that overlaps a move is repeated. A missing chunk, and any result while
+another folder is at the path of the held one, counts only after the store has confirmed that the node is still there: a folder that
+another program renamed lists no chunks, which proves nothing about the array (docs/design/019-nodes-in-use.md).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BoundChunks(ChunkStore):
             raise StoreReadOnly(f"{self.node.path}: layout is read-only", key=self.node.path)
         async with self.node.holding():
             if self._layouts not in (None, self.node.layouts):
-                raise LayoutChanged(f"{self.node.path}: resized since the file was opened", key=self.node.path)
+                raise LayoutChanged(f"{self.node.path}: resized since the file was opened: open it again", key=self.node.path)
             yield
 
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:

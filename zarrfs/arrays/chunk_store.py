@@ -115,7 +115,7 @@ class ChunkStore(abc.ABC):
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
         """Return several encoded chunks, or the same part of each, in the order requested.
 
-        None stands for a chunk that is not stored, an error for one that is unavailable while others are not.
+        None stands for a chunk that is not stored, an error for one that is unavailable while others are available.
         """
 
     async def get(self, coords: Coords, byte_range: ByteRange = WHOLE) -> Buffer | None:
@@ -128,7 +128,7 @@ class ChunkStore(abc.ABC):
     async def get_stamped(
         self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE
     ) -> list[tuple[Buffer, Generation] | ChunkError | None]:
-        """Return what `get_several` returns, with the generation of each stored chunk."""
+        """Return the result of `get_several`, with the generation of each stored chunk."""
         found: list[tuple[Buffer, Generation] | ChunkError | None] = []
         for each in coords:
             try:

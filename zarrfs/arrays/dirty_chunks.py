@@ -116,7 +116,7 @@ class DirtyRun:
         return completed
 
     def wrote_some(self, place: int, start: int, which: Mask) -> list[DirtyUnit]:
-        """Record a write of those elements of one chunk from ``start`` that ``which`` selects; return as `wrote`."""
+        """Record a write of those elements of one chunk from ``start`` that ``which`` selects; return the result of `wrote`."""
         completed: list[DirtyUnit] = []
         edges = np.flatnonzero(np.diff(which, prepend=False, append=False))
         if len(edges) <= 2 * _FEW_SPANS:

@@ -80,7 +80,7 @@ async def _as_it_says(node: LiveNode) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChunkBox:
-    """The chunks whose coordinates lie in ``ranges``. Their number comes from a document, so they are generated one at a time."""
+    """The chunks with coordinates in ``ranges``. Their number comes from a document, so they are generated one at a time."""
 
     ranges: tuple[range, ...]
 

@@ -49,8 +49,8 @@ def with_memory() -> Iterator[None]:
 class LiveNode:
     """One node in use.
 
-    ``path`` and ``chunk_prefix`` are the current or last ones; ``moves`` counts their changes, ``layouts`` the resizes that changed what
-    its chunks are. ``confirm_now`` asks the store.
+    ``path`` and ``chunk_prefix`` are the current or last ones; ``moves`` counts their changes, ``layouts`` the resizes that changed the
+    layout of its chunks. ``confirm_now`` queries the store.
     """
 
     def __init__(self, path: NodePath, chunk_prefix: Prefix, confirm_now: Confirm) -> None:

@@ -142,7 +142,7 @@ class LastingMerge(_Elements, Lasting):
         return self._array.encode_now(self._coords, into, whole=not is_padded), decoded
 
     def _is_padded(self, elements: Elements) -> bool:
-        """Return True if the elements beyond the edge are padding that depends on those inside, and has to be recomputed."""
+        """Return True if the elements beyond the edge are padding that depends on those inside, and must be recomputed."""
         array, inside = self._array, self._array.inside(self._coords)
         if not array.chain.after_another or all(edge.stop == n for edge, n in zip(inside, elements.shape, strict=True)):
             return False

@@ -1,6 +1,6 @@
 """The index of a shard that is too large to be held: read in pages, on demand.
 
-Such an index is never checked as a whole. An entry is checked on its own (it has to be in the shard, outside the index), not against all
+Such an index is never checked as a whole. An entry is checked on its own (it must be in the shard, outside the index), not against all
 others: where two chunks overlap, each one is what its bytes decode to.
 """
 
@@ -39,7 +39,7 @@ class FoundPairs:
         self._found = found
 
     def find(self, place: int) -> tuple[int, int] | None:
-        """Return what `ShardIndex.find` returns, for one of these places."""
+        """Return the result of `ShardIndex.find`, for one of these places."""
         found = self._found[place]
         if isinstance(found, ShardIndexInvalid):
             raise found
@@ -126,7 +126,7 @@ class PagedIndex:
 
 
 def not_at_once(spec: ShardSpec) -> TooLarge:
-    """Return the error for a shard of so many chunks, which is neither written nor listed as a whole."""
+    """Return the error for a shard above `MAX_WRITTEN` chunks, which is neither written nor listed as a whole."""
     return TooLarge(f"shard of {spec.chunks} chunks: read-only, above the limit of {MAX_WRITTEN} chunks for writes")
 
 

@@ -55,7 +55,7 @@ class SurveyedShard:
         return self._inside(self.index.stored() if self.index is not None else ())
 
     async def every_chunk(self) -> AsyncIterator[tuple[Coords, int]]:
-        """Yield what `chunks` returns, also if the index is paged."""
+        """Yield the result of `chunks`, also if the index is paged."""
         if self.paged is not None:
             store, known = self.paged
             async for tally in store.tallies(self.coords, known):

@@ -119,7 +119,7 @@ class ShardedChunks(ChunkStore):
         return await self.get_ranges([(each, byte_range) for each in coords])
 
     async def get_ranges(self, wanted: Sequence[tuple[Coords, ByteRange]]) -> list[Buffer | ChunkError | None]:
-        """Return what `get_several` returns, with a byte range for each chunk; a chunk may occur several times."""
+        """Return the result of `get_several`, with a byte range for each chunk; a chunk may occur several times."""
         shards: dict[Coords, list[int]] = {}
         for number, (coords, _) in enumerate(wanted):
             shards.setdefault(self.spec.shard_of(coords), []).append(number)

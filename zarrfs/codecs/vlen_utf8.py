@@ -35,7 +35,7 @@ class LongText:
         return str(self.utf8[:_LONG_NBYTES], "utf-8", "replace")
 
     def encode(self) -> memoryview:
-        """Return what `str.encode` returns."""
+        """Return the result of `str.encode`."""
         return self.utf8
 
 

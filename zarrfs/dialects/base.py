@@ -119,7 +119,7 @@ class Dialect(abc.ABC):
         """Return a layout for a new, empty hierarchy with its root at ``prefix``."""
 
     def create_in(self, form: str, prefix: Prefix) -> Layout:
-        """Return what `create` returns, written in one of `forms`."""
+        """Return the result of `create`, written in one of `forms`."""
         return self.create(prefix)
 
 

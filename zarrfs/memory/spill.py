@@ -61,7 +61,7 @@ def buffer(nbytes: int) -> memoryview:
 
 
 def array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return what `numpy.empty` returns, in a file if large."""
+    """Return the result of `numpy.empty`, in a file if large."""
     size = 1
     for extent in shape:
         size *= extent
@@ -71,7 +71,7 @@ def array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dt
 
 
 def contiguous(elements: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return what `numpy.ascontiguousarray` returns, in a file if large."""
+    """Return the result of `numpy.ascontiguousarray`, in a file if large."""
     if elements.flags.c_contiguous:
         return elements
     made = array(elements.shape, elements.dtype)
@@ -112,7 +112,7 @@ class Buffers:
         return True
 
     def buffer(self, nbytes: int) -> memoryview:
-        """Return what `zarrfs.memory.spill.buffer` returns."""
+        """Return the result of `zarrfs.memory.spill.buffer`."""
         if self.has_memory(nbytes):
             return np.empty(nbytes, np.uint8).data
         if nbytes > len(self._file):
@@ -180,7 +180,7 @@ def mapped(nbytes: int, directory: str | None = None) -> mmap.mmap:
 
 
 def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
-    """Return what `mapped` returns, with all blocks allocated: a write to a mapping on a full disk is a fatal signal.
+    """Return the result of `mapped`, with all blocks allocated: a write to a mapping on a full disk is a fatal signal.
 
     Raises OSError rather than take more than half of the free space: the declaration of a huge array must not fill the disk.
     """

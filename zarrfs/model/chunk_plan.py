@@ -91,7 +91,7 @@ class ChunkPlan:
 
 
 def _product(ranges: list[range]) -> Iterator[Coords]:
-    """Yield what `itertools.product` yields, without its tuples of all the indices."""
+    """Yield the result of `itertools.product`, without its tuples of all the indices."""
     if not ranges:
         yield ()
         return
