@@ -70,11 +70,11 @@ class StoreReadOnly(StoreError):
 
 
 class StoreFull(StoreError):
-    """No space is left on the store's device."""
+    """No space is left for the store."""
 
 
 class StoreQuotaExceeded(StoreFull):
-    """The user's quota on the store's device is exhausted."""
+    """The user's quota for the store is exhausted."""
 
 
 class StoreTimeout(StoreError):

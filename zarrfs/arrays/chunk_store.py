@@ -167,12 +167,12 @@ class ChunkStore(abc.ABC):
 
     @abc.abstractmethod
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
-        """Store these encoded chunks; None erases one. Chunks of one unit are stored all or none."""
+        """Store these encoded chunks; None erases one. Chunks of one unit are stored together or not at all."""
 
     async def modify(self, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
         """Run `update` with some chunks changed in part: concurrent changes to their other elements are kept.
 
-        The caller has reserved the memory (`Merge.working`). Chunks of one unit are stored all or none.
+        The caller has reserved the memory (`Merge.working`). Chunks of one unit are stored together or not at all.
         """
         units: dict[Coords, dict[Coords, Buffer | Merge | None]] = {}
         for coords, change in changes.items():

@@ -2,7 +2,6 @@
 
 Source: numcodecs ``astype``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
 
-
     {"id": "astype", "encode_dtype": "<i2", "decode_dtype": "<i4"}
     {"name": "numcodecs.astype", "configuration": {"encode_dtype": "int16", "decode_dtype": "int32"}}
 """

@@ -2,7 +2,6 @@
 
 Source: numcodecs ``bitround``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
 
-
     {"id": "bitround", "keepbits": 8}
     {"name": "numcodecs.bitround", "configuration": {"keepbits": 8}}
 

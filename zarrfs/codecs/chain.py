@@ -328,7 +328,7 @@ class CodecChain:
         return whole
 
     def _permutation(self, ndim: int) -> tuple[int, ...] | None:
-        """Return the chunk's dimension for each one at the array -> bytes codec; None if earlier codecs change values."""
+        """Return the permutation of the chunk's dimensions at the array -> bytes codec; None if earlier codecs change values."""
         order = tuple(range(ndim))
         for codec in self._array_codecs:
             if (permutation := codec.permutation(ndim)) is None:

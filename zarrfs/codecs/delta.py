@@ -2,7 +2,6 @@
 
 Source: numcodecs ``delta``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
 
-
     {"id": "delta", "dtype": "<i4", "astype": "<i2"}
     {"name": "numcodecs.delta", "configuration": {"dtype": "int32", "astype": "int16"}}
 """

@@ -2,7 +2,6 @@
 
 Source: numcodecs ``fixedscaleoffset``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
 
-
     {"id": "fixedscaleoffset", "offset": 1000, "scale": 10, "dtype": "<f8", "astype": "|u1"}
     {"name": "numcodecs.fixedscaleoffset", "configuration": {"offset": 1000, "scale": 10, "dtype": "float64", "astype": "uint8"}}
 """

@@ -38,7 +38,7 @@ class NumpyFilter(ArrayArrayCodec):
 
     filter_name: ClassVar[str]
     bits_to_a_byte: ClassVar[bool] = False
-    """True if eight decoded elements form one encoded one, after one with the number of padding bits in the last."""
+    """True if an encoded element holds eight decoded ones; the first encoded one is the number of padding bits in the last."""
 
     def __init__(self, codec: Any) -> None:
         self._codec = codec

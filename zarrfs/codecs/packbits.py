@@ -2,7 +2,6 @@
 
 Source: numcodecs ``packbits``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
 
-
     {"id": "packbits"}
     {"name": "numcodecs.packbits"}
 

@@ -2,7 +2,6 @@
 
 Source: numcodecs ``quantize``; `zarrfs.codecs.numpy_filter` for its positions in a chain.
 
-
     {"id": "quantize", "digits": 2, "dtype": "<f8", "astype": "<f4"}
     {"name": "numcodecs.quantize", "configuration": {"digits": 2, "dtype": "float64", "astype": "float32"}}
 """

@@ -2,7 +2,6 @@
 
 Source: numcodecs ``blosc`` (0 none, 1 bytes, 2 bits); GDAL's creation option ``BLOSC_SHUFFLE``, which its Zarr driver stores as given:
 
-
     {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": "BIT", "blocksize": 0}
 """
 
