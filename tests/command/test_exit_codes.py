@@ -83,7 +83,7 @@ def test_a_package_without_its_commands_is_told_of(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(install.sysconfig, "get_path", lambda name: str(scripts))
     monkeypatch.setattr(sys, "argv", [str(beside / "zarrfs")])
     monkeypatch.setattr(install, "FOLDER", tmp_path)
-    with pytest.raises(ZarrfsError, match=f"are not all in {scripts} or {beside}: install the package"):
+    with pytest.raises(ZarrfsError, match=f"not all in {scripts} or {beside}: install the package"):
         install.commands()
     for name in ("zarrfs", *install.LINKS.values()):
         (beside / name).touch(0o755)

@@ -93,7 +93,7 @@ def test_what_is_not_ours_is_left_alone_and_named(sbin: Path, package: Path, nam
             (sbin / name).symlink_to(package / other)
     before = content(sbin)
     for steps in (lambda: install.to_install(package, sbin), lambda: install.to_uninstall(sbin)):
-        with pytest.raises(ZarrfsError, match=f"^{sbin / name} .*ls -l {sbin / name}.*move it away"):
+        with pytest.raises(ZarrfsError, match=f"^{sbin / name}: .*ls -l {sbin / name}.*move it away"):
             steps()
     assert content(sbin) == before
 
@@ -111,7 +111,7 @@ def test_without_the_right_to_it_nothing_is_done(sbin: Path, package: Path, monk
     # Root may write everywhere, so that it is asked here what a user would be told.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(RootNeeded, match=f"^{sbin} is root's: `sudo /x/zarrfs install mount-helper`$"):
+    with pytest.raises(RootNeeded, match=f"^{sbin}: owned by root .run `sudo /x/zarrfs install mount-helper`.$"):
         install.do(install.to_install(package, sbin), "/x/zarrfs install mount-helper")
     assert content(sbin) == {}
 
@@ -153,5 +153,5 @@ sys.exit(run(["install", "mount-helper", "--dry-run"]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"zarrfs: mount.zarrfs, umount.zarrfs, zarrfs are not all in {tmp_path}/bin or ")
+    assert done.stderr.startswith(f"zarrfs: mount.zarrfs, umount.zarrfs, zarrfs: not all in {tmp_path}/bin or ")
     assert "pip install zarrfs" in done.stderr and done.stderr.count("\n") == 1

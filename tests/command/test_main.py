@@ -17,9 +17,9 @@ HEAVY = ("numpy", "trio", "pyfuse3", "numcodecs", "rich", "zarrfs.model", "zarrf
 
 
 def test_help_and_version_import_nothing_heavy() -> None:
-    script = f"import sys; from zarrfs.command.main import run; run([sys.argv[1]]); print([m for m in {HEAVY} if m in sys.modules])"
-    for argument in ("--version", "--help"):
-        done = subprocess.run([sys.executable, "-c", script, argument], capture_output=True, text=True, check=True)
+    script = f"import sys; from zarrfs.command.main import run; run(sys.argv[1:]); print([m for m in {HEAVY} if m in sys.modules])"
+    for arguments in (["--version"], ["--help"], ["mount", "--help"]):
+        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -58,6 +58,24 @@ def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["mount", "--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"--{name.replace('_', '-')}" in text for name in options())
+
+
+def test_help_lists_options_in_groups_and_each_on_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main.run(["mount", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line.removesuffix(":") for line in lines if line and not line.startswith((" ", "Usage"))]
+    assert titles == ["Arguments", *dict.fromkeys(option.group for option in options().values())]
+    for name, option in options().items():
+        at = next(n for n, line in enumerate(lines) if f"--{name.replace('_', '-')} " in line)
+        assert [line for line in lines[:at] if not line.startswith(" ")][-1] == f"{option.group}:"
+        shown = next(line for line in lines[at : at + 2] if option.help in line)
+        assert shown.endswith((option.help, "]"))
+        text = shown[shown.index(option.help) :]
+        assert len(text) <= 60, text
+        assert option.help and option.help[0].isupper() and ". " not in option.help and not option.help.endswith(".")
 
 
 def test_every_error_has_an_exit_code_of_the_table() -> None:

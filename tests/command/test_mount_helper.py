@@ -142,7 +142,7 @@ def test_sloppily_unknown_options_are_told_without_their_values() -> None:
     with pytest.raises(UsageError, match="foo: unknown option"):
         configuration(Call.of(MOUNT, ["/s", "/m", "-o", "foo=canary"]), said)
     configuration(Call.of(MOUNT, ["/s", "/m", "-s", "-o", "foo=canary"]), told.append)
-    assert told == ["-o foo: unknown option, passed over"]
+    assert told == ["-o foo: unknown option, ignored"]
 
 
 def test_it_never_stays_in_the_foreground(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def read_in_vain(file: Path) -> None:
 
 def left_out(log: str, what: str) -> int:
     """How many lines the log says that it left out, of those about ``what``."""
-    told = re.findall(rf"(\d+) more (?:of these|like this, of other keys,) left out in \d+ s, the last: .*{what}", log)
+    told = re.findall(rf"(\d+) more like this(?:, for other keys,)? suppressed in \d+ s, last: .*{what}", log)
     return sum(map(int, told))
 
 

@@ -257,7 +257,7 @@ def test_installing_replaces_links_and_writes_through_none(eve: Path) -> None:
     assert snapshot(eve.parent / "root") == before
     (sbin / "mount.zarrfs").unlink()
     act(EVE, 'ln -s "$1" "$2"', eve.parent / "root/victim", sbin / "mount.zarrfs")
-    with pytest.raises(ZarrfsError, match="leads to"):
+    with pytest.raises(ZarrfsError, match=": link to"):
         install.to_install(commands, sbin)
 
 

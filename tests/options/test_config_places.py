@@ -74,12 +74,12 @@ def test_what_is_refused(line: str, words: str, file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["mount"], ["STORE is missing", "as an argument", "store = ", "--config", "--help"]),
-        (["mount", "/x"], ["MOUNTPOINT is missing", "as an argument", "mountpoint = ", "--config"]),
-        (["mount", "--config", "{tmp}/empty.toml"], ["STORE is missing", "in {tmp}/empty.toml, which has none"]),
-        (["mount", "/x", "-o", "config={tmp}/empty.toml"], ["MOUNTPOINT is missing", "in {tmp}/empty.toml, which has none"]),
+        (["mount"], ["STORE is missing", "no argument", "store = ", "--config", "--help"]),
+        (["mount", "/x"], ["MOUNTPOINT is missing", "no argument", "mountpoint = ", "--config"]),
+        (["mount", "--config", "{tmp}/empty.toml"], ["STORE is missing", "in {tmp}/empty.toml; see"]),
+        (["mount", "/x", "-o", "config={tmp}/empty.toml"], ["MOUNTPOINT is missing", "in {tmp}/empty.toml; see"]),
         (["umount"], ["MOUNTPOINT is missing", "--config"]),
-        (["umount", "--config", "{tmp}/empty.toml"], ["MOUNTPOINT is missing", "in {tmp}/empty.toml, which has none"]),
+        (["umount", "--config", "{tmp}/empty.toml"], ["MOUNTPOINT is missing", "in {tmp}/empty.toml; see"]),
         (["umount", "--config", "{tmp}/none.toml"], ["{tmp}/none.toml: No such file"]),
         (["mount", "/x", "/y", "/z"], ["unexpected extra argument"]),
     ],

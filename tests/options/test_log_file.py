@@ -53,14 +53,14 @@ def log_that_cannot_be_created_again(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.logs("x.log: not opened again")
+@pytest.mark.logs("x.log: reopen failed")
 def test_that_a_file_cannot_be_opened_again_is_told_on_stderr(
     logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = log_that_cannot_be_created_again(tmp_path)
     monkeypatch.setattr(sys, "stderr", sys.__stderr__)
     reopen()
-    assert f"log file {path}: not opened again: " in capfd.readouterr().err
+    assert f"log file {path}: reopen failed: " in capfd.readouterr().err
 
 
 def test_a_line_that_the_file_cannot_take_goes_to_stderr(
@@ -77,7 +77,7 @@ def test_what_is_no_file_of_this_users_alone_is_refused(tmp_path: Path, logger: 
     (tmp_path / "one").touch()
     (tmp_path / "one").chmod(0o600)
     os.link(tmp_path / "one", tmp_path / "two")
-    with pytest.raises(UsageError, match="two: has another name, too: choose another with --log-file"):
+    with pytest.raises(UsageError, match="two: has more than one link: choose another with --log-file"):
         configure("info", str(tmp_path / "two"))
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match=r"folder: Is a directory"):
@@ -104,7 +104,7 @@ def test_what_is_neither_file_nor_device_is_refused_and_closed(tmp_path: Path, m
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(log_file.own_files, "open_file", lambda path, *_: os.open(tmp_path, os.O_RDONLY))
     monkeypatch.setattr(log_file, "_let_readers_in", lambda descriptor, mode: None)
-    with pytest.raises(UsageError, match=r"is not a file: choose another"):
+    with pytest.raises(UsageError, match=r"not a regular file or device: choose another"):
         open_to_append(str(tmp_path / "x.log"))
     assert len(os.listdir("/proc/self/fd")) <= before
 

@@ -37,7 +37,7 @@ def test_of_one_key_a_few_lines_are_written_and_the_others_counted() -> None:
         log.warn("a/0.0")
     assert log.lines == ["read: a/0.0"] * OF_A_KEY
     log.limiter.log_dropped()
-    assert log.lines[OF_A_KEY:] == [f"{12_717 - OF_A_KEY} more of these left out in 8 s, the last: read: a/0.0"]
+    assert log.lines[OF_A_KEY:] == [f"{12_717 - OF_A_KEY} more like this suppressed in 8 s, last: read: a/0.0"]
     log.limiter.log_dropped()
     assert len(log.lines) == OF_A_KEY + 1
 
@@ -48,7 +48,7 @@ def test_many_keys_are_limited_together() -> None:
         log.warn(f"a/{n}")
     assert log.lines == [f"read: a/{n}" for n in range(OF_A_KIND)]
     log.limiter.log_dropped()
-    assert log.lines[OF_A_KIND:] == [f"{5_000 - OF_A_KIND} more like this, of other keys, left out in 0 s, the last: read: a/4999"]
+    assert log.lines[OF_A_KIND:] == [f"{5_000 - OF_A_KIND} more like this, for other keys, suppressed in 0 s, last: read: a/4999"]
 
 
 def test_a_flood_of_one_kind_hides_no_other() -> None:
@@ -66,7 +66,7 @@ def test_a_new_window_begins_with_what_was_left_out_of_the_last() -> None:
         log.warn("a")
     log.now = WINDOW
     log.warn("b", "open")
-    assert log.lines[OF_A_KEY:] == [f"{10 - OF_A_KEY} more of these left out in {WINDOW:.0f} s, the last: read: a", "open: b"]
+    assert log.lines[OF_A_KEY:] == [f"{10 - OF_A_KEY} more like this suppressed in {WINDOW:.0f} s, last: read: a", "open: b"]
     log.warn("a")
     assert log.lines[-1] == "read: a"
 
@@ -85,7 +85,7 @@ def test_what_is_counted_takes_a_bounded_amount_of_memory() -> None:
             log.warn("a", f"kind {n}")
     assert len(log.limiter._kinds) == log_lines.KINDS
     log.limiter.log_dropped()
-    assert sum("1 more of these left out" in line for line in log.lines) == 10 * log_lines.KINDS, "none is forgotten untold"
+    assert sum("1 more like this suppressed" in line for line in log.lines) == 10 * log_lines.KINDS, "none is forgotten untold"
 
 
 def test_debugging_is_asked_for() -> None:
@@ -103,7 +103,7 @@ def test_every_handler_of_ours_tells_what_it_left_out() -> None:
         log_lines.log_dropped(over=WINDOW)
         assert len(log.lines) == OF_A_KEY
         log_lines.log_dropped()
-    assert log.lines[-1].startswith("2 more of these")
+    assert log.lines[-1].startswith("2 more like this")
 
 
 def test_a_line_is_one_line_whatever_is_in_it() -> None:

@@ -1,1 +1,1 @@
-"""The command line: what people and mount(8) run."""
+"""Command line of zarrfs, and the helpers of mount(8)."""

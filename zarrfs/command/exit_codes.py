@@ -1,4 +1,4 @@
-"""How commands end: with an exit code from one table, and where that is not 0 with a line for people, without secrets."""
+"""Exit codes of commands, from one table, and their error messages, without secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zarrfs.printable import printable, printable_lines
 
 log = logging.getLogger("zarrfs")
 
-# An error of a class that is not listed has the code of its nearest listed base.
+# A class that is not listed has the code of its nearest listed base.
 EXIT_CODES: dict[type[BaseException], int] = {
     BaseException: 1,
     ZarrfsError: 1,
@@ -42,7 +42,7 @@ INTERRUPTED = 130
 
 
 def ended(command: Callable[[], object], urls: Sequence[str]) -> int:
-    """Run ``command`` and give its exit code. Errors are printed, without the secrets of ``urls``."""
+    """Run ``command`` and return its exit code. Errors are printed, without the secrets of ``urls``."""
     try:
         code = command()
     except Interrupted as error:
@@ -50,14 +50,14 @@ def ended(command: Callable[[], object], urls: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away (`zarrfs info x | head`): not worth a word, nor one from the interpreter's last flush.
+        # The reader of stdout closed it (`zarrfs info x | head`): print nothing, and suppress the interpreter's last flush.
         sys.stdout = None
         return 1
     except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
         log_cause(logging.DEBUG, error, urls)
         return end(outcome_of(error, urls))
     except BaseExceptionGroup as group:
-        # Ctrl-C, in the groups of the nurseries that it went through.
+        # Ctrl-C, wrapped in the exception groups of nurseries.
         if not isinstance(cause(group), KeyboardInterrupt):
             raise
         return INTERRUPTED
@@ -65,36 +65,36 @@ def ended(command: Callable[[], object], urls: Sequence[str]) -> int:
 
 
 def end(outcome: Outcome) -> int:
-    """Say what there is to say, and give the exit code."""
+    """Print the message of an outcome, if any, and return its exit code."""
     if outcome.message:
         say(outcome.message)
     return outcome.exit_code
 
 
 def say(line: str) -> None:
-    """Tell whoever runs the command."""
-    # Whoever listened may be gone, as the terminal of a daemon in the foreground: that ends nothing.
+    """Print a line on stderr."""
+    # A closed stderr, as of a daemon whose terminal is gone, is no reason to fail.
     with contextlib.suppress(OSError):
         print(f"zarrfs: {printable_lines(line)}", file=sys.stderr, flush=True)
 
 
 def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
-    """The exit code of an error and its line, `printable` and without the secrets of ``urls``."""
+    """Return the exit code and message of an error, `printable` and without the secrets of ``urls``."""
     error = cause(error)
     code = next(EXIT_CODES[base] for base in type(error).__mro__ if base in EXIT_CODES)
     message = str(error)
     if not isinstance(error, ZarrfsError):
-        message = f"{type(error).__name__}: {error}: this is a defect of zarrfs; --log-level debug shows where"
+        message = f"{type(error).__name__}: {error}: a defect of zarrfs (traceback: --log-level debug)"
     return Outcome(code, printable(_without_secrets(message, urls)))
 
 
 def log_cause(level: int, error: BaseException, urls: Sequence[str]) -> None:
-    """Log how an error came about, without the secrets of ``urls``."""
+    """Log the traceback of an error, without the secrets of ``urls``."""
     if log.isEnabledFor(level):
         import traceback
 
         how = "".join(traceback.format_exception(error)).rstrip()
-        log.log(level, "how it came about:", extra={"more": _without_secrets(how, urls)})
+        log.log(level, "traceback:", extra={"more": _without_secrets(how, urls)})
 
 
 def _without_secrets(text: str, urls: Sequence[str]) -> str:
@@ -104,7 +104,7 @@ def _without_secrets(text: str, urls: Sequence[str]) -> str:
 
 
 def cause(error: BaseException) -> BaseException:
-    """What a nursery wrapped, where it wrapped one error only."""
+    """Return the innermost error of exception groups that contain one error only."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

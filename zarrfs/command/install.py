@@ -1,7 +1,7 @@
-"""Where mount(8) finds us: links in /sbin to the commands of this package, put there and taken away again.
+"""Installation of the helpers of mount(8): links in /sbin to the commands of this package, and their removal.
 
-They are links, so that an upgrade of the package needs no second step. Only a link that leads to a command of that name, of whatever
-installation of zarrfs, is ever replaced or removed.
+Links, so that an upgrade of the package needs no second step. Only a link to a command of the same name, of any installation of zarrfs,
+is ever replaced or removed.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from pathlib import Path
 from zarrfs.errors import RootNeeded, ZarrfsError
 
 FOLDER = Path("/sbin")
-"""Where mount(8) and umount(8) look for the helper of a type."""
+"""Folder in which mount(8) and umount(8) look for the helper of a file system type."""
 
 LINKS = {"mount.zarrfs": "mount.zarrfs", "mount.fuse.zarrfs": "mount.zarrfs", "umount.fuse.zarrfs": "umount.zarrfs"}
-"""The names that they look for, and the command that each leads to."""
+"""Command of each helper's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change of ``link``: made, or replaced, to lead to ``target``; removed where that is None."""
+    """One change of ``link``: created or replaced, to lead to ``target``; removed if that is None."""
 
     link: Path
     target: Path | None
 
     def __str__(self) -> str:
-        """The command that does it, for a shell."""
+        """Return the equivalent shell command."""
         if self.target is None:
             return f"rm {shlex.quote(str(self.link))}"
         return f"ln -sfn {shlex.quote(str(self.target))} {shlex.quote(str(self.link))}"
 
     def do(self) -> None:
-        """Do it; a link that is replaced is there at each moment. Raises OSError."""
+        """Apply the change; a replaced link exists at every moment. Raises OSError."""
         if self.target is None:
             self.link.unlink()
             return
@@ -51,26 +51,26 @@ class Step:
 
 
 def to_install(commands: Path, folder: Path = FOLDER) -> list[Step]:
-    """What has to be done so that mount(8) finds the helpers in the folder ``commands``; nothing when that is done already.
+    """Return the changes that install the helpers in the folder ``commands``; none if they are installed.
 
-    Raises `ZarrfsError` where something else has one of the names.
+    Raises `ZarrfsError` if one of the names is in use for something else.
     """
     found = {name: _leads_to(folder / name, command) for name, command in LINKS.items()}
     return [Step(folder / name, commands / command) for name, command in LINKS.items() if found[name] != commands / command]
 
 
 def to_uninstall(folder: Path = FOLDER) -> list[Step]:
-    """What has to be done so that nothing of it is left. Raises `ZarrfsError` where something else has one of the names."""
+    """Return the changes that remove the helpers. Raises `ZarrfsError` if one of the names is in use for something else."""
     return [Step(folder / name, None) for name, command in LINKS.items() if _leads_to(folder / name, command) is not None]
 
 
 def do(steps: list[Step], again: str) -> None:
-    """Do ``steps``. Raises `RootNeeded`, which says that ``again`` (a command line) does it with sudo, and `ZarrfsError`."""
+    """Apply ``steps``. Raises `RootNeeded`, with ``again`` as the command line to run with sudo, and `ZarrfsError`."""
     for step in steps:
-        # Before it is tried: half of it is worse than nothing.
+        # Checked before the first step, so that no part is applied alone.
         if not os.access(step.link.parent, os.W_OK):
-            why = f"{step.link.parent} is root's" if os.geteuid() else f"{step.link.parent} cannot be written"
-            raise RootNeeded(f"{why}: `sudo {again}`" if os.geteuid() else why, key=str(step.link.parent))
+            why = f"{step.link.parent}: owned by root" if os.geteuid() else f"{step.link.parent}: not writable"
+            raise RootNeeded(f"{why} (run `sudo {again}`)" if os.geteuid() else why, key=str(step.link.parent))
     for step in steps:
         try:
             step.do()
@@ -79,7 +79,10 @@ def do(steps: list[Step], again: str) -> None:
 
 
 def others_who_decide(commands: Path) -> Path | None:
-    """What of the way to the commands can be changed by others than root, who would choose what root runs; None where nothing can."""
+    """Return the file or folder on the path to the commands that users other than root can change; None if there is none.
+
+    Such users would choose what root runs.
+    """
     command = (commands / "mount.zarrfs").resolve()
     for place in (command, *command.parents):
         status = place.stat()
@@ -90,35 +93,35 @@ def others_who_decide(commands: Path) -> Path | None:
 
 
 def commands() -> Path:
-    """The folder with the commands of the package that runs. Raises `ZarrfsError` where it has none."""
+    """Return the folder with the commands of the running package. Raises `ZarrfsError` if there is none."""
     wanted = sorted({"zarrfs", *LINKS.values()})
     places = [Path(sysconfig.get_path("scripts")), Path(os.path.abspath(sys.argv[0])).parent]
     for place in places:
-        # Never the links themselves, which are beside a zarrfs that lies in /usr/sbin.
+        # Never the links themselves, which may lie beside a zarrfs in /usr/sbin.
         if all(os.access(place / name, os.X_OK) for name in wanted) and not os.path.samefile(place, FOLDER):
             return place
     raise ZarrfsError(
-        f"{', '.join(wanted)} are not all in {' or '.join(dict.fromkeys(map(str, places)))}: install the package "
-        "(`pip install zarrfs`), and run the zarrfs that comes with it"
+        f"{', '.join(wanted)}: not all in {' or '.join(dict.fromkeys(map(str, places)))}: install the package "
+        "(`pip install zarrfs`), and run its zarrfs"
     )
 
 
 def _leads_to(link: Path, command: str) -> Path | None:
-    """Where ``link`` leads, be it there or not; None when nothing is at that name."""
+    """Return the target of ``link``, existing or not; None if ``link`` is absent. Raises `ZarrfsError` for anything else."""
     try:
         target = Path(os.readlink(link))
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _not_ours(link, "is not a link") from error
+        raise _not_ours(link, "not a link") from error
     if target.name != command:
-        raise _not_ours(link, f"leads to {target}")
+        raise _not_ours(link, f"link to {target}")
     return link.parent / target
 
 
 def _not_ours(link: Path, what: str) -> ZarrfsError:
     return ZarrfsError(
-        f"{link} {what}, so `zarrfs install` has not made it: see whose it is (`ls -l {shlex.quote(str(link))}`), "
+        f"{link}: {what}, so not created by `zarrfs install`: see its owner (`ls -l {shlex.quote(str(link))}`), "
         "and move it away if it is not needed",
         key=str(link),
     )

@@ -1,7 +1,7 @@
-"""The command line: mount, umount, info, check.
+"""Command line: mount, umount, info, check, install, uninstall.
 
-Nothing heavy is imported until a command runs, so that ``--help`` and ``--version`` answer at once. Errors are one line on stderr,
-which says what to do, and an exit code from one table; a traceback is for ``--log-level debug``.
+Nothing heavy is imported until a command runs, so that ``--help`` and ``--version`` answer at once. An error is one line on stderr, with
+advice, and an exit code from one table; ``--log-level debug`` adds a traceback.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from zarrfs import __version__
 from zarrfs.command.exit_codes import EXIT_CODES, INTERRUPTED, end, ended, log_cause, outcome_of, say
@@ -32,16 +33,16 @@ app = typer.Typer(
     name="zarrfs",
     help="Mount a Zarr store as a directory.",
     epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 no such store, 4 not allowed, 5 mountpoint unusable, 6 FUSE unavailable, "
-    "7 something could not be stored at unmount.",
+    "7 data not stored at unmount.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line (without the program's name) and give its exit code. Errors are printed here, nowhere else."""
+    """Run one command line (without the program's name) and return its exit code. Errors are printed here only."""
     code = ended(lambda: _parsed(arguments), arguments)
     return code if arguments else EXIT_CODES[UsageError]
 
@@ -52,7 +53,7 @@ def _parsed(arguments: Sequence[str]) -> object:
     except typer.Abort as error:
         raise KeyboardInterrupt from error
     except Exception as error:
-        if not hasattr(error, "format_message"):  # the parser's own; Typer has brought its classes from two different places
+        if not hasattr(error, "format_message"):  # the parser's own; versions of Typer have it in two modules
             raise
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "zarrfs"
@@ -61,17 +62,15 @@ def _parsed(arguments: Sequence[str]) -> object:
 
 # --- commands -------------------------------------------------------------------------------------------------------------------
 
-_Store = Annotated[str, typer.Argument(metavar="STORE", show_default=False, help="A path or URL.")]
+_Store = Annotated[str, typer.Argument(metavar="STORE", show_default=False, help="Path or URL of the store")]
 _MountOptions = Annotated[
     list[str] | None,
-    typer.Option(
-        "-o", metavar="OPT[,OPT]...", help=r"Options as mount(8) has them; '\,' is a comma inside a value.", show_default=False
-    ),
+    typer.Option("-o", metavar="OPT[,OPT]...", help=r"Options as for mount(8); '\,' is a comma in a value", show_default=False),
 ]
-_ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file of options.", show_default=False)]
-# Where the TOML file may name them.
-_StoreIfAny = Annotated[str | None, typer.Argument(metavar="STORE", show_default=False, help="A path or URL.")]
-_MountpointIfAny = Annotated[str | None, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="An empty folder.")]
+_ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file of options", show_default=False)]
+# Optional, because the TOML file may name them.
+_StoreIfAny = Annotated[str | None, typer.Argument(metavar="STORE", show_default=False, help="Path or URL of the store")]
+_MountpointIfAny = Annotated[str | None, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Empty folder")]
 
 
 def _print_version(asked: bool) -> None:
@@ -83,15 +82,38 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _program(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
     ] = False,
 ) -> None:
     """Options of the program itself."""
 
 
+class _Grouped(TyperCommand):
+    """Lists its options in groups, in plain text: Typer's own groups need rich, which takes longer to import than help may take."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[Any]] = {"Arguments": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                is_argument = parameter.param_type_name == "argument"
+                name = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "General"
+                groups.setdefault(name, []).append(record)
+        for name, records in groups.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
 @app.command(
-    epilog="Every option is also one of -o (`-o metadata_ttl=5`), an environment variable (ZARRFS_METADATA_TTL) and a key of the "
-    "--config file; the first of these that says something counts.",
+    cls=_Grouped,
+    epilog="Values: DIALECT is v3, v2, v1, v0, v3_2022[:text] or v3_2019. CHUNKS is auto (as zarr-python chooses), none (one chunk) or a "
+    "shape. CODECS is auto (by dialect), none or a chain such as blosc:cname=lz4:clevel=5+crc32c. SEPARATOR auto is by dialect. SHARDS "
+    "is none or chunks along each dimension (v3 and v3_2022 only). PATTERN applies in chunks/, zarr3/ and npy/. D.C=V: see "
+    "docs/SEMANTICS.md. --shard-delay 0 stores shards at every close. Lists are separated by ',', in -o by ':'.\n\n"
+    "Default log file: stderr in the foreground, else one file for each mountpoint in /var/log/zarrfs (root) or "
+    "$XDG_STATE_HOME/zarrfs.\n\n"
+    "Every option is also an option of -o (`-o metadata_ttl=5`), an environment variable (ZARRFS_METADATA_TTL) and a key of the "
+    "--config file; the first of these that has a value wins.",
 )
 def mount(
     store: str | None,
@@ -100,21 +122,21 @@ def mount(
     config_file: str | None,
     **flags: bool | str | None,
 ) -> int:
-    """Mount STORE on MOUNTPOINT; return when it can be used, or say why not.
+    """Mount STORE on MOUNTPOINT; return once it is usable, or print the reason of the failure.
 
-    What is not given is what the --config file says (store = "...", mountpoint = "...").
+    Missing arguments are read from the --config file (store = "...", mountpoint = "...").
     """
     config = resolve(store, mountpoint, flags=flags, mount_options=mount_options or (), config_file=config_file)
     try:
         return _mount(config)
-    except Exception as error:  # noqa: BLE001 (as there)
-        # `run` hides what is secret in the arguments, and a store that a file names is in none of them.
+    except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
+        # `run` hides the secrets of the arguments only, and a store named by a file is in none of them.
         log_cause(logging.DEBUG, error, [config.store])
         return end(outcome_of(error, [config.store]))
 
 
 def _mount_signature() -> inspect.Signature:
-    """What Typer reads the command's options from: the fixed parameters, and one for each row of the table of options."""
+    """Return the signature that Typer reads the command's options from: fixed parameters, and one for each row of the option table."""
     parameters = [
         inspect.Parameter("store", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_StoreIfAny),
         inspect.Parameter("mountpoint", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_MountpointIfAny),
@@ -125,19 +147,25 @@ def _mount_signature() -> inspect.Signature:
     for name, option in options().items():
         dashed = name.replace("_", "-")
         default = getattr(defaults, name)
-        help_text = (
-            option.help if option.flag or default in (None, ()) else f"{option.help} Default: {_shown(default, option.octal)}."
-        )
+        shown = _shown(default, option.octal)
+        help_text = option.help if shown is None else f"{option.help} [default: {shown}]"
         declarations = [f"--{dashed}/--no-{dashed}" if option.flag else f"--{dashed}", *([option.short] if option.short else [])]
-        # Not given is None, whatever the default: then the lesser sources are asked.
-        declared = typer.Option(*declarations, metavar=option.metavar or None, help=help_text, show_default=False)
+        # An absent option is None, for any default: lesser sources are then consulted.
+        declared = typer.Option(
+            *declarations, metavar=option.metavar or None, help=help_text, show_default=False, rich_help_panel=option.group
+        )
         annotation = Annotated[bool | None, declared] if option.flag else Annotated[str | None, declared]
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return inspect.Signature(parameters, return_annotation=int)
 
 
-def _shown(default: Any, octal: bool) -> str:
+def _shown(default: Any, octal: bool) -> str | None:
+    """Return a default as help shows it; None for an option without a value."""
     match default:
+        case None | False | ():
+            return None
+        case True:
+            return "on"
         case int() if octal:
             return f"{default:03o}"
         case int() if default >= 1 << 20:
@@ -156,21 +184,19 @@ mount.__annotations__ = {name: parameter.annotation for name, parameter in _sign
 @app.command()
 def umount(
     mountpoint: Annotated[
-        str | None, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Where zarrfs has mounted a store.")
+        str | None, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Mountpoint of a zarrfs mount")
     ] = None,
     lazy: Annotated[
         bool,
-        typer.Option(
-            "--lazy", help="Detach at once, even while it is in use, and do not wait: what is open is stored when it is closed."
-        ),
+        typer.Option("--lazy", help="Detach at once, even if in use, and do not wait; open files are stored when closed"),
     ] = False,
     config_file: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="A TOML file that names the mountpoint.", show_default=False)
+        str | None, typer.Option("--config", metavar="FILE", help="TOML file that names the mountpoint", show_default=False)
     ] = None,
 ) -> int:
-    """Unmount MOUNTPOINT; return when everything is stored, or say what could not be.
+    """Unmount MOUNTPOINT; return once everything is stored, or print what was not.
 
-    While that takes long it tells what is left, and while the mount is in use, by whom.
+    Progress is printed while data remains to be stored, and the programs that use the mount while it is busy.
     """
     from zarrfs.lifecycle import unmounting
 
@@ -186,18 +212,17 @@ def info(
         typer.Argument(
             metavar="[NODE]",
             show_default=False,
-            help="A node's path: describe what is there only, with its attributes and quirks; of a sharded array the index of every "
-            "shard is read.",
+            help="Path of one node: describe that node and those below, with attributes, quirks and the index of every shard",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document")] = False,
     mount_options: _MountOptions = None,
     config_file: _ConfigFile = None,
 ) -> int:
     """Describe the nodes of STORE: layout, shape, data type, chunks, shards, codecs, stored and raw bytes.
 
-    One line a node, which counts its attributes and its quirks (where its producer did otherwise than the specification says): they are
-    shown of the NODE that is named, and where the store is one node. --json has everything of all nodes, and null for what is not known.
+    One line for each node, with the numbers of its attributes and quirks (deviations of its producer from the specification). These are
+    shown in full for NODE, and for a store of one node. --json gives everything of all nodes, with null for what is unknown.
     """
     import json
 
@@ -211,7 +236,7 @@ def info(
 
     async def described() -> dict[str, Any]:
         with progress.Bar() as bar:
-            # Only where one array is asked for by its name: an index is a request for each shard.
+            # Only for a node named by the caller: a shard index costs one request.
             return await describe(config, node or "/", indexes=node is not None, told=bar.show)
 
     description = interrupts.run(described)
@@ -222,7 +247,7 @@ def info(
 
         from zarrfs.reports.info_text import render
 
-        # A file or pipe has no width to wrap at.
+        # Output to a file or pipe has no width to wrap at.
         Console(width=None if sys.stdout.isatty() else sys.maxsize).print(render(description, whole=node is not None))
     return 0
 
@@ -231,19 +256,19 @@ def info(
 def check(
     store: _Store,
     node: Annotated[
-        str, typer.Argument(metavar="[NODE]", show_default=False, help="A node's path: check what is there only.")
+        str, typer.Argument(metavar="[NODE]", show_default=False, help="Path of one node: check that node and those below")
     ] = "/",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="First end, or undo, what a kill left half done.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="First complete or undo operations interrupted by a kill")] = False,
     mount_options: _MountOptions = None,
     config_file: _ConfigFile = None,
 ) -> int:
-    """Read and decode every chunk of STORE; list what is bad.
+    """Read and decode every chunk of STORE; list the bad ones.
 
-    Exit code 0 says that every chunk was decoded, 1 that something is bad, half done, or could not be checked.
+    Exit code 0: every chunk was decoded. 1: a chunk is bad or could not be checked, or an operation is incomplete.
     """
-    # That is so for what zarrfs does not support, too: `zarrfs check a && rm -r b` relies on the whole of a, and programs that test
-    # archives (unzip -t, 7z t) fail for a method that they do not know. The two kinds are listed apart.
+    # Unsupported chunks count as not checked: `zarrfs check a && rm -r b` relies on the whole of a, and programs that test archives
+    # (unzip -t, 7z t) fail for unknown methods. The two kinds are listed apart.
     import json
 
     from rich.console import Console
@@ -271,23 +296,23 @@ def check(
 
 
 class _Installed(StrEnum):
-    """What can be installed beside the package."""
+    """Installable parts outside the package."""
 
     MOUNT_HELPER = "mount-helper"
 
 
-_What = Annotated[_Installed, typer.Argument(metavar="mount-helper", show_default=False, help="What mount(8) runs, in /sbin.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the commands that would do it.")]
+_What = Annotated[_Installed, typer.Argument(metavar="mount-helper", show_default=False, help="Helpers of mount(8), in /sbin")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, run none")]
 
 
 @app.command()
 def install(what: _What, dry_run: _DryRun = False) -> int:
-    """Let mount(8), umount(8) and /etc/fstab know the type zarrfs."""
+    """Install the file system type zarrfs for mount(8), umount(8) and /etc/fstab."""
     from zarrfs.command import install as installing
 
     commands = installing.commands()
     if (place := installing.others_who_decide(commands)) is not None:
-        say(f"mind: {place} can be changed by others than root, and with it what root runs when something is mounted")
+        say(f"warning: {place}: writable by users other than root, who can then change what root runs at a mount")
     return _do(installing.to_install(commands), dry_run, f"{commands / 'zarrfs'} install {what}")
 
 
@@ -307,7 +332,7 @@ def _do(steps: list[Step], dry_run: bool, again: str) -> int:
     for step in steps:
         print(printable(str(step)))
     if not steps:
-        print("nothing is to be done")
+        print("nothing to do")
     return 0
 
 
@@ -315,7 +340,7 @@ def _do(steps: list[Step], dry_run: bool, again: str) -> int:
 
 
 def _mount(config: MountConfig) -> int:
-    """Mount what was asked for, in the foreground or in the background."""
+    """Mount as configured, in the foreground or in the background."""
     from zarrfs.command.serving import serve
     from zarrfs.lifecycle import background
     from zarrfs.lifecycle.mountpoint import check as check_before
@@ -331,10 +356,10 @@ def _mount(config: MountConfig) -> int:
 
 
 def located(store: str, mountpoint: str = "") -> tuple[str, str]:
-    """The store and the mountpoint with absolute paths: the daemon runs elsewhere."""
+    """Return store and mountpoint with absolute paths: the daemon runs in another folder."""
     import os
 
-    # As it was written: whole-array files are named after the store, not after what a symlink hides.
+    # Links are not resolved: whole-array files are named after the store as written.
     from zarrfs.stores.urls import absolute
 
     return absolute(store), os.path.abspath(mountpoint) if mountpoint else ""

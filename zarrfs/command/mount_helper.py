@@ -1,13 +1,13 @@
-"""What mount(8) and umount(8) run: /sbin/mount.zarrfs, /sbin/mount.fuse.zarrfs and /sbin/umount.fuse.zarrfs.
+"""Helpers of mount(8) and umount(8): /sbin/mount.zarrfs, /sbin/mount.fuse.zarrfs and /sbin/umount.fuse.zarrfs.
 
-They translate: mount(8)'s arguments into those of `zarrfs mount`, our outcomes into mount(8)'s exit codes. The arguments are those of
-mount(8), "EXTERNAL HELPERS", as libmount gives them (util-linux, libmount/src/context_mount.c and context_umount.c):
+They translate mount(8)'s arguments into those of `zarrfs mount`, and outcomes into mount(8)'s exit codes. The arguments are those of
+mount(8), "EXTERNAL HELPERS", as libmount passes them (util-linux, libmount/src/context_mount.c and context_umount.c):
 
     mount.zarrfs SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]... [-t TYPE.SUBTYPE]
     umount.zarrfs DIR [-nlfvr] [-N NAMESPACE] [-t TYPE.SUBTYPE]
 
-An ordinary user's mount(8) is root by its set-user-ID bit, and gives that up before it runs a helper: here is nothing that a user may
-not do.
+mount(8) run by an ordinary user is root by its set-user-ID bit and drops that before it runs a helper: a helper has no more rights than
+the user.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAILURE = 32
 
 TYPES = ("zarrfs", "fuse.zarrfs")
 NO_STORE = "none"
-"""What stands in fstab where a STORE would, when the configuration file names the store."""
+"""Placeholder for STORE in fstab if the configuration file names the store."""
 
 _MOUNT = "mount.zarrfs"
 _UMOUNT = "umount.zarrfs"
@@ -50,17 +50,17 @@ _WITH_VALUE = {_MOUNT: "Not", _UMOUNT: "Nt"}
 
 
 def mount() -> None:
-    """The command ``mount.zarrfs``."""
+    """Run the command ``mount.zarrfs``."""
     sys.exit(run(_MOUNT, sys.argv[1:]))
 
 
 def umount() -> None:
-    """The command ``umount.zarrfs``."""
+    """Run the command ``umount.zarrfs``."""
     sys.exit(run(_UMOUNT, sys.argv[1:]))
 
 
 def run(program: str, arguments: Sequence[str]) -> int:
-    """Run ``mount.zarrfs`` or ``umount.zarrfs`` and give its exit code, which is one of mount(8)'s. Errors are printed here."""
+    """Run ``mount.zarrfs`` or ``umount.zarrfs`` and return its exit code, one of mount(8)'s. Errors are printed here."""
     if {"-h", "--help", "-V", "--version"} & set(arguments[:1]):
         print(f"{program} of zarrfs {__version__}: the helper of {program.partition('.')[0]}(8)\n  {_USAGE[program]}")
         return 0
@@ -68,7 +68,7 @@ def run(program: str, arguments: Sequence[str]) -> int:
     def say(line: str) -> None:
         print(f"{program}: {printable_lines(line)}", file=sys.stderr, flush=True)
 
-    # What an error may not show the secrets of.
+    # URLs whose secrets error messages must not show.
     urls = list(arguments)
     try:
         call = Call.of(program, arguments)
@@ -92,8 +92,11 @@ def run(program: str, arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The arguments of a helper. ``words``: STORE and DIR, or DIR; ``flags``: the letters; ``options``: the argument of each -o;
-    ``namespace``: the mount namespace, as a file or the number of a process in it."""
+    """Arguments of a helper.
+
+    ``words``: STORE and DIR, or DIR; ``flags``: the letters; ``options``: the argument of each -o; ``namespace``: the mount namespace, as
+    a file or the number of a process in it.
+    """
 
     program: str
     words: tuple[str, ...]
@@ -103,11 +106,11 @@ class Call:
 
     @classmethod
     def of(cls, program: str, arguments: Sequence[str]) -> Self:
-        """``arguments`` taken apart, in whatever order they are. Raises `UsageError`."""
+        """Parse ``arguments``, in any order. Raises `UsageError`."""
         words: list[str] = []
         flags: set[str] = set()
         values: dict[str, list[str]] = {letter: [] for letter in "Not"}
-        # Not getopt: where POSIXLY_CORRECT is set it takes everything after STORE for words.
+        # Not getopt: with POSIXLY_CORRECT it takes everything after STORE for words.
         rest = list(arguments)
         while rest:
             argument = rest.pop(0)
@@ -124,36 +127,36 @@ class Call:
                     flags.add(letter)
                 elif letter in _WITH_VALUE[program]:
                     if not letters and not rest:
-                        raise _malformed(program, f"-{letter} needs a value")
+                        raise _malformed(program, f"-{letter}: needs a value")
                     values[letter].append(letters or rest.pop(0))
                     break
                 else:
-                    raise _malformed(program, f"unknown argument {argument}")
+                    raise _malformed(program, f"{argument}: unknown argument")
         expected = 2 if program == _MOUNT else 1
         if len(words) != expected or not all(words):
-            raise _malformed(program, f"{expected} words are needed, {len(words)} are there" if all(words) else "a word is empty")
+            raise _malformed(program, f"expected {expected} arguments, got {len(words)}" if all(words) else "empty argument")
         for fstype in values["t"]:
             if fstype not in TYPES:
-                raise _malformed(program, f"-t {fstype}: this mounts {' and '.join(TYPES)} only")
+                raise _malformed(program, f"-t {fstype}: unknown type, expected {' or '.join(TYPES)}")
         options = [*values["o"], *(word for letter, word in (("r", "ro"), ("w", "rw")) if letter in flags and program == _MOUNT)]
         return cls(program, tuple(words), frozenset(flags), tuple(options), values["N"][-1] if values["N"] else None)
 
 
 def _malformed(program: str, what: str) -> UsageError:
-    """Arguments that mount(8) would not give."""
+    """Return the error for arguments that mount(8) would not pass."""
     return UsageError(f"{what}; usage: {_USAGE[program]}")
 
 
 def configuration(call: Call, say: Callable[[str], None]) -> MountConfig:
-    """What `mount.zarrfs` is asked to mount, where and how. Raises `UsageError`; with ``-s``, unknown options are said instead."""
+    """Return the configuration of a call of `mount.zarrfs`. Raises `UsageError`; with ``-s``, ``say`` prints unknown options instead."""
     spec, folder = call.words
-    # fstab can be read by everybody: a store whose URL holds secrets is named in the file of `-o config=`.
+    # fstab is readable by everyone: a store whose URL contains secrets is named in the file of `-o config=`.
     store = None if spec == NO_STORE else _absolute(spec)
-    sloppily = (lambda name: say(f"-o {name}: unknown option, passed over")) if "s" in call.flags else None
+    sloppily = (lambda name: say(f"-o {name}: unknown option, ignored")) if "s" in call.flags else None
     config = resolve(store, os.path.abspath(folder), mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
     if config.foreground:
-        raise UsageError("foreground: mount(8) returns when the mount can be used; for the foreground there is `zarrfs mount -f`")
-    # mount(8) tells by the source that a line of fstab is mounted already: it has to be spelled as it is there.
+        raise UsageError("foreground: not possible with mount(8), which returns once the mount is usable: use `zarrfs mount -f`")
+    # mount(8) recognizes a mounted line of fstab by its source, so the spelling must be that of fstab.
     return dataclasses.replace(config, source=_from_anywhere(spec))
 
 
@@ -164,13 +167,15 @@ def _absolute(spec: str) -> str:
 
 
 def _from_anywhere(spec: str) -> str:
-    """``spec`` as it was written, but for a path that is not absolute. mount(8) gives such only where it does not exist."""
+    """Return ``spec`` as written, except for a relative path, which becomes absolute; mount(8) passes one only if it does not exist."""
     return spec if spec.startswith("/") or ":" in spec or spec == NO_STORE else _absolute(spec)
 
 
 def _asked(arguments: Sequence[str]) -> list[str]:
-    """The options of all -o, without an ``rw`` that nobody wrote: mount(8) adds it wherever no ``ro`` is, and it would overrule
-    ``read_only = true`` in a configuration file."""
+    """Return the options of all -o, without an ``rw`` added by mount(8).
+
+    mount(8) adds ``rw`` wherever there is no ``ro``, and it would override ``read_only = true`` of a configuration file.
+    """
     options = [option for argument in arguments for option in split_mount_options(argument)]
     access = [option for option in options if option in ("ro", "rw")]
     kept = [option for option in options if option not in access]
@@ -178,7 +183,7 @@ def _asked(arguments: Sequence[str]) -> list[str]:
 
 
 def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
-    """Do what `mount.zarrfs` is asked to; what the store is called is added to ``urls``."""
+    """Mount as `mount.zarrfs`, return the exit code, and add the store's URL to ``urls``."""
     from zarrfs.lifecycle import background, mountpoint
     from zarrfs.stores.urls import local_path
 
@@ -199,7 +204,7 @@ def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
 
 
 def _open(config: MountConfig) -> None:
-    """Raise what prevents that the store is opened."""
+    """Open the store and close it; raise the error if that fails."""
     import trio
 
     from zarrfs.stores.opening import open_store
@@ -211,7 +216,7 @@ def _open(config: MountConfig) -> None:
 
 
 def _chosen(config: MountConfig) -> str:
-    """The options that are not as they are by default."""
+    """Return the options that differ from their defaults, as text."""
     defaults = MountConfig(store=config.store, mountpoint=config.mountpoint, source=config.source)
     chosen = {
         field.name: value
@@ -232,26 +237,26 @@ def _umount(call: Call, say: Callable[[str], None]) -> int:
 
 
 def _in_namespace(call: Call, namespace: str) -> int:
-    """The same call from within ``namespace``, by nsenter(1) of util-linux: a thread of Python cannot go there alone."""
+    """Run the same call within ``namespace`` by nsenter(1) of util-linux: a thread of Python cannot enter one alone."""
     from zarrfs.lifecycle import programs
 
     nsenter = programs.find("nsenter")
     if nsenter is None:
-        raise ZarrfsError("-N: nsenter(1) is not installed: install util-linux")
+        raise ZarrfsError("-N: nsenter(1) not found: install util-linux")
     file = f"/proc/{namespace}/ns/mnt" if namespace.isdecimal() else namespace
     try:
-        # nsenter(1) would say it, with the name as it is.
+        # Checked here, since nsenter(1) would print the name unescaped.
         os.stat(file)
     except OSError as error:
         raise UsageError(f"-N {namespace}: {error.strerror}") from error
-    # There one begins in the root folder.
+    # A process in another namespace starts in the root folder.
     *specs, folder = call.words
     words = [*map(_from_anywhere, specs), os.path.abspath(folder)]
     flags = [f"-{flag}" for flag in sorted(call.flags)]
     options = [word for option in call.options for word in ("-o", option)]
     again = [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", call.program, *flags, *options, "--", *words]
     code = subprocess.run([nsenter, f"--mount={file}", "--", *again], check=False).returncode
-    # Others are nsenter's own: no such namespace, or no Python in it.
+    # Other codes are nsenter's own: no such namespace, or no Python in it.
     return code if code in (0, INCORRECT_INVOCATION, SYSTEM_ERROR, INTERNAL_BUG, INTERRUPTED, FAILURE) else FAILURE
 
 

@@ -1,7 +1,6 @@
-"""Being the daemon of a mount, in the foreground or in the background.
+"""Run of a mount's daemon, in the foreground or in the background.
 
-Apart from the command line: who is told what to do by the process that started it has nothing to parse, and need not wait for a parser
-to be imported.
+Apart from the command line: a daemon started by another process has no arguments to parse, and does not wait for a parser to be imported.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ log = logging.getLogger("zarrfs")
 
 
 def serve(config: MountConfig, parent: Parent | None = None) -> int:
-    """Be the daemon. Until the mount is usable, an error is the parent's to print; afterwards it goes to the log."""
+    """Run the daemon. Until the mount is usable, an error goes to the parent, which prints it; afterwards it goes to the log."""
     from zarrfs.options import log_file
 
     log_file.configure(config.log_level, config.log_file)
@@ -29,7 +28,7 @@ def serve(config: MountConfig, parent: Parent | None = None) -> int:
         from zarrfs.daemon import serve, systemd
         from zarrfs.daemon.shutdown import EVERY
 
-        # In the background this is not the process that a service manager waits for: what that one has to be told is not ours to say.
+        # In the background a service manager waits for another process, which notifies it.
         manager = systemd.service_manager() if parent is None else systemd.NOBODY
         return trio.run(serve.serve, config, ready, say if parent is None else log.info, EVERY, manager)
     except Exception as error:

@@ -1,1 +1,1 @@
-"""What a mount is asked to be: its options, and what follows from them."""
+"""Options of a mount and the values derived from them."""

@@ -1,4 +1,4 @@
-"""Where what exceeds the memory limit goes."""
+"""Folder for data above the memory limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def cache_directory(config: MountConfig) -> str | None:
-    """Where what exceeds the memory limit goes: the configured folder, else the user's cache folder; None for the system's own."""
+    """Return the configured folder, else the user's cache folder; None for the system's temporary folder."""
     if config.cache_dir is not None:
         own_files.make_folder(config.cache_dir)
         return config.cache_dir
@@ -24,5 +24,5 @@ def cache_directory(config: MountConfig) -> str | None:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        log.info("%s cannot be used (%s): large files are staged in the system's temporary folder", folder, error)
+        log.info("%s: unusable (%s), staging large files in the system's temporary folder", folder, error)
         return None

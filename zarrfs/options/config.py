@@ -1,13 +1,13 @@
-"""What a mount is asked to be: one frozen value, made from one table of options.
+"""Configuration of a mount: one frozen value, built from one table of options.
 
 The table is the list of fields of `MountConfig`. A field is at once a long option (``--metadata-ttl 5``), a mount option
 (``-o metadata_ttl=5``; there and in the other places ``-`` and ``_`` are the same), an environment variable
-(``ZARRFS_METADATA_TTL=5``) and a key of a TOML file (``metadata_ttl = 5``). The first of these that says something counts, in
-this order; where ``-o`` names one option twice, its last word counts, as with mount(8).
+(``ZARRFS_METADATA_TTL=5``) and a key of a TOML file (``metadata_ttl = 5``). The first source in this order that has a value wins; of an
+option repeated in ``-o`` the last value wins, as in mount(8).
 
-All sources speak text, so that each option is parsed by one function, whoever asked.
+All sources deliver text, so that one function parses an option from any of them.
 
-The TOML file may also say what is mounted where (``store``, ``mountpoint``), for those who start mounts by one name, as systemd does.
+The TOML file may also name ``store`` and ``mountpoint``, for mounts started by one name, as by systemd.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from zarrfs.options.ownership import parse_group, parse_umask, parse_user
 TRUE = frozenset({"1", "yes", "true", "on"})
 FALSE = frozenset({"0", "no", "false", "off"})
 
-# Keys of the TOML file alone, and what they have to look like. A store without a path is just its scheme (``memory:``).
+# Keys of the TOML file only, and their form. A store without a path is a bare scheme (``memory:``).
 _PLACES = {
     "store": re.compile(r"(?:[A-Za-z][\w+.-]*:)?/.*|[A-Za-z][\w+.-]*:", re.DOTALL),
     "mountpoint": re.compile(r"/.*", re.DOTALL),
 }
 
-# mount(8)'s words for what has a name of its own here.
+# Names of mount(8) for options that have another name here.
 _SYNONYMS = {
     "ro": ("read_only", "yes"),
     "rw": ("read_only", "no"),
@@ -48,14 +48,16 @@ _SYNONYMS = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row of the table: ``parse`` makes the value of its text and raises ValueError with what is wrong with it.
+    """One row of the table: ``parse`` returns the value of a text, or raises ValueError with the reason.
 
-    ``flag`` options need no value (``--durable``, ``-o durable``) and have a negation (``--no-durable``, ``-o no_durable``). ``octal``
-    ones are text in TOML: its integers do not tell 22 from 0o26.
+    ``group`` is the section of the option in ``--help``; ``help`` is one line, without the default. ``flag`` options need no value
+    (``--durable``, ``-o durable``) and have a negation (``--no-durable``, ``-o no_durable``). ``octal`` options are text in TOML, whose
+    integers do not distinguish 22 from 0o26.
     """
 
     parse: Callable[[str], Any]
     metavar: str
+    group: str
     help: str
     flag: bool = False
     octal: bool = False
@@ -90,7 +92,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B?)\s*", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
-    """Bytes: ``4096``, ``512M`` and ``512MiB`` (powers of 1024), ``512MB`` (powers of 1000)."""
+    """Return bytes for ``4096``, ``512M`` and ``512MiB`` (powers of 1024), ``512MB`` (powers of 1000). Raises ValueError."""
     match = _SIZE.fullmatch(text)
     if match is None or (not match[2] and match[3].lower() not in ("", "b")):
         raise ValueError("expected a size, such as 64MiB, 512M or a number of bytes")
@@ -146,106 +148,71 @@ def _level(text: str) -> str:
     return text.lower()
 
 
-def _option(default: Any, parse: Callable[[str], Any], metavar: str, help: str, *, short: str | None = None) -> Any:
-    row = Option(parse, metavar, help, flag=parse is _boolean, octal=parse is parse_umask, short=short)
+def _option(default: Any, parse: Callable[[str], Any], metavar: str, group: str, help: str, *, short: str | None = None) -> Any:
+    row = Option(parse, metavar, group, help, flag=parse is _boolean, octal=parse is parse_umask, short=short)
     return dataclasses.field(default=default, metadata={"option": row})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountConfig:
-    """What to mount, where and how. ``mountpoint`` is empty where nothing is mounted (``zarrfs info``); paths are absolute.
+    """Store, mountpoint and options of a mount; paths are absolute.
 
-    ``source`` is what the store is called in the mount table (without its secrets), where that is not as ``store`` has it.
+    ``mountpoint`` is empty for commands without a mount (``zarrfs info``).
+    ``source`` is the store's name in the mount table (without its secrets), if that differs from ``store``.
     """
 
     store: str
     mountpoint: str = ""
     source: str = ""
-    foreground: bool = _option(False, _boolean, "", "Stay in the foreground and log to stderr.", short="-f")
-    read_only: bool = _option(False, _boolean, "", "Refuse every change (-o ro).")
-    view: str | None = _option(None, _name, "VIEW", "Make this view the root of the mount: raw, chunks, npy, ...")
-    views: tuple[str, ...] = _option((), _names, "VIEW,...", "Offer these views only; in -o separate them by ':' or '+'.")
-    allow_other: bool = _option(False, _boolean, "", "Let other users in, as the files' modes permit.")
-    uid: int | None = _option(None, parse_user, "USER", "Whose the files are: a number or name. Default: who mounts.")
-    gid: int | None = _option(None, parse_group, "GROUP", "Which group's they are. Default: that of who mounts.")
-    umask: int = _option(0o022, parse_umask, "OCTAL", "Permissions that files (666) and folders (777) do not have.")
-    noexec: bool = _option(False, _boolean, "", "Let no program in the mount be run, nor mapped to be run.")
-    metadata_ttl: float = _option(10.0, _seconds, "SECONDS", "Notice changes made behind the mount within this time.")
-    watch: bool = _option(True, _boolean, "", "Notice them at once where the store is a local folder (extra: watch).")
-    xattrs: bool = _option(
-        True, _boolean, "", "Tell what arrays are as extended attributes; without them small writes take less time."
-    )
-    memory_limit: int = _option(192 << 20, parse_size, "SIZE", "Memory for decoded chunks and unpublished writes.")
-    cache_dir: str | None = _option(
-        None,
-        _path,
-        "DIR",
-        "Where what exceeds the memory limit is kept. Default: zarrfs in $XDG_CACHE_HOME, else a temporary folder.",
-    )
-    durable: bool = _option(False, _boolean, "", "Make what was written survive a power cut at every close, not only at fsync.")
-    fill: bool = _option(False, _boolean, "", "Let chunks that are not stored be read in chunks/, as fill values.")
-    new_dialect: str = _option(
-        "v3", _dialect, "DIALECT", "Of what is made in a store that has no nodes yet: v3, v2, v1, v0, v3_2022[:text] or v3_2019."
-    )
-    new_chunks: str = _option(
-        "auto", str, "CHUNKS", "Chunk shape of new arrays: auto (as zarr-python chooses), none (one chunk), or as in 512x512."
-    )
-    new_codecs: str = _option(
-        "auto", str, "CODECS", "Codecs of new arrays: auto (by dialect), none, or as in blosc:cname=lz4:clevel=5+crc32c."
-    )
-    new_separator: str = _option(
-        "auto", _separator, "SEPARATOR", "Separator in the chunk keys of new arrays: auto (by dialect), '/' or '.'."
-    )
-    new_shards: str = _option(
-        "none",
-        str,
-        "SHARDS",
-        "Chunks of new arrays in one shard, along each dimension, as in 8x8: v3 and v3_2022; none: no shards.",
-    )
-    dialect_choices: tuple[str, ...] = _option(
-        (),
-        _choices,
-        "D.C=V,...",
-        "How documents are read where texts and software disagree (docs/SEMANTICS.md); in -o separate by ':'.",
-    )
-    shard_delay: float = _option(
-        5.0, _seconds, "SECONDS", "Store a shard whose chunks were written in part after this time; 0: at each close."
-    )
-    resize_erases: bool = _option(False, _boolean, "", "Let a smaller shape in .zarray erase chunks that lie outside of it.")
+    foreground: bool = _option(False, _boolean, "", "General", "Run in the foreground, log to stderr", short="-f")
+    read_only: bool = _option(False, _boolean, "", "Access", "Refuse all changes (-o ro)")
+    allow_other: bool = _option(False, _boolean, "", "Access", "Admit other users, by the modes of the files")
+    uid: int | None = _option(None, parse_user, "USER", "Access", "Owner of all files [default: the mounting user]")
+    gid: int | None = _option(None, parse_group, "GROUP", "Access", "Group of all files [default: of the mounting user]")
+    umask: int = _option(0o022, parse_umask, "OCTAL", "Access", "Bits cleared in modes 666, 777 (folders)")
+    noexec: bool = _option(False, _boolean, "", "Access", "Forbid execution and executable mappings of files")
+    view: str | None = _option(None, _name, "VIEW", "Layouts", "View at the root of the mount, such as raw or npy")
+    views: tuple[str, ...] = _option((), _names, "VIEW,...", "Layouts", "Views offered as folders [default: all]")
+    fill: bool = _option(False, _boolean, "", "Layouts", "Read missing chunks in chunks/ as fill values")
+    xattrs: bool = _option(True, _boolean, "", "Layouts", "Array metadata in xattrs; slows small writes")
+    dialect_choices: tuple[str, ...] = _option((), _choices, "D.C=V,...", "Layouts", "Interpretation of ambiguous documents")
+    metadata_ttl: float = _option(10.0, _seconds, "SECONDS", "Caches", "Maximum delay of changes by other programs")
+    watch: bool = _option(True, _boolean, "", "Caches", "Watch local folders by inotify (extra: watch)")
+    memory_limit: int = _option(192 << 20, parse_size, "SIZE", "Caches", "Memory for decoded chunks and staged data")
+    cache_dir: str | None = _option(None, _path, "DIR", "Caches", "Spill folder [default: $XDG_CACHE_HOME/zarrfs, else $TMPDIR]")
+    timeout: float = _option(60.0, _positive_seconds, "SECONDS", "Caches", "Deadline of one store operation")
+    durable: bool = _option(False, _boolean, "", "Writing", "Sync to disk at every close, not only at fsync")
+    shard_delay: float = _option(5.0, _seconds, "SECONDS", "Writing", "Delay before an incomplete shard is stored")
+    resize_erases: bool = _option(False, _boolean, "", "Writing", "Erase chunks outside a shape reduced in .zarray")
     temporary_names: tuple[str, ...] = _option(
-        (),
-        _patterns,
-        "PATTERN,...",
-        "More names of temporary files in chunks/, zarr3/ and npy/, such as *.bak; in -o separate them by ':'.",
+        (), _patterns, "PATTERN,...", "Writing", "More names of temporary files, such as *.bak"
     )
-    timeout: float = _option(60.0, _positive_seconds, "SECONDS", "Give up a store operation after this time.")
-    log_level: str = _option("info", _level, "LEVEL", "debug, info, warning or error.")
-    log_file: str | None = _option(
-        None,
-        _path,
-        "FILE",
-        "Append the log to this file. Default: stderr in the foreground, else one file for each mountpoint "
-        "in /var/log/zarrfs (root) or $XDG_STATE_HOME/zarrfs.",
-    )
+    new_dialect: str = _option("v3", _dialect, "DIALECT", "New arrays", "Dialect of nodes created in an empty store")
+    new_chunks: str = _option("auto", str, "CHUNKS", "New arrays", "Chunk shape: auto, none or as in 512x512")
+    new_codecs: str = _option("auto", str, "CODECS", "New arrays", "Codecs: auto, none or as in zstd+crc32c")
+    new_separator: str = _option("auto", _separator, "SEPARATOR", "New arrays", "Separator in chunk keys: auto, '/' or '.'")
+    new_shards: str = _option("none", str, "SHARDS", "New arrays", "Chunks per shard: none or as in 8x8")
+    log_level: str = _option("info", _level, "LEVEL", "Logging", "Least level: debug, info, warning or error")
+    log_file: str | None = _option(None, _path, "FILE", "Logging", "Log file, appended to [default: see below]")
 
     def __post_init__(self) -> None:
         if self.view is not None and self.views:
-            raise UsageError("view and views exclude each other: view makes one view the root, views chooses the folders below it")
+            raise UsageError("view and views exclude each other: view is the root of the mount, views are folders below it")
 
     def to_json(self) -> str:
-        """The whole configuration as text, for `from_json` in another process of the same version."""
+        """Return the whole configuration as text, for `from_json` in another process of the same version."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote."""
+        """Return the configuration that `to_json` wrote."""
         values = json.loads(text)
         lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         return cls(**(values | lists))
 
 
 def options() -> dict[str, Option]:
-    """The table: every option by its name (with underscores), in the order in which help lists them."""
+    """Return the table: every option by its name (with underscores), in the order of ``--help``."""
     return {field.name: field.metadata["option"] for field in dataclasses.fields(MountConfig) if "option" in field.metadata}
 
 
@@ -259,12 +226,12 @@ def resolve(
     config_file: str | None = None,
     unknown: Callable[[str], None] | None = None,
 ) -> MountConfig:
-    """The configuration that all sources together ask for.
+    """Return the configuration that results from all sources.
 
-    ``store`` and ``mountpoint`` are those of the TOML file where they are None. ``flags``: values of long options by name, None where
-    one was not given; booleans or text. ``mount_options``: the arguments of each ``-o``. ``config_file``: the TOML file, else the one
-    that ``-o config=`` or ``ZARRFS_CONFIG`` names. ``unknown`` is told each name in ``mount_options`` that is no option, which else is
-    an error. Raises `UsageError`, which names the option, its source and, for an unknown one, the nearest that exists.
+    ``store`` and ``mountpoint`` come from the TOML file if None. ``flags``: values of long options by name, booleans or text, None if not
+    given. ``mount_options``: the arguments of each ``-o``. ``config_file``: the TOML file, else that of ``-o config=`` or
+    ``ZARRFS_CONFIG``. ``unknown`` is called with each unknown name in ``mount_options``; without it such a name is an error. Raises
+    `UsageError`, which names the option, its source and, for an unknown option, the nearest known one.
     """
     environment = os.environ if environment is None else environment
     from_o = _from_mount_options(mount_options, unknown)
@@ -300,13 +267,13 @@ def resolve(
 
 
 def mountpoint_of(config_file: str | None, environment: Mapping[str, str] | None = None) -> str:
-    """The mountpoint that a TOML file names: ``config_file``, else that of ``ZARRFS_CONFIG``. Raises `UsageError`."""
+    """Return the mountpoint in a TOML file: ``config_file``, else that of ``ZARRFS_CONFIG``. Raises `UsageError`."""
     config_file = config_file or (os.environ if environment is None else environment).get("ZARRFS_CONFIG")
     return _place("mountpoint", _from_toml(config_file) if config_file else {}, config_file)
 
 
 def split_mount_options(text: str) -> list[str]:
-    r"""The options of one ``-o`` argument: separated by commas, except those that ``\`` or double quotes protect."""
+    r"""Split an ``-o`` argument into options at commas, except those escaped by ``\`` or within double quotes. Raises `UsageError`."""
     parts, part, quoted, protected = [], "", False, False
     for character in text:
         if protected:
@@ -322,12 +289,12 @@ def split_mount_options(text: str) -> list[str]:
         else:
             part += character
     if quoted or protected:
-        raise UsageError(f"-o {text}: ends inside {'a quotation' if quoted else 'an escape'}")
+        raise UsageError(f"-o {text}: ends inside {'a quoted string' if quoted else 'an escape'}")
     return [part for part in (*parts, part) if part]
 
 
 def join_mount_options(options: Iterable[str]) -> str:
-    """The argument of ``-o`` that `split_mount_options` takes apart into ``options``."""
+    """Return the argument of ``-o`` that `split_mount_options` splits into ``options``."""
     return ",".join(re.sub(r'([\\,"])', r"\\\1", option) for option in options)
 
 
@@ -336,7 +303,7 @@ def _variable(name: str) -> str:
 
 
 def _settle_views(sources: list[dict[str, str]]) -> None:
-    """``view`` and ``views`` answer one question: the first source that answers it silences the others."""
+    """Drop ``view`` and ``views`` from all sources after the first that has either: they are alternatives."""
     for number, source in enumerate(sources):
         if source.keys() & {"view", "views"}:
             for lesser in sources[number + 1 :]:
@@ -379,9 +346,9 @@ def _from_toml(path: str) -> dict[str, str]:
         with open(path, "rb") as file:
             document = tomllib.load(file)
     except OSError as error:
-        raise UsageError(f"configuration file {path}: {error.strerror}: check --config and ZARRFS_CONFIG") from error
+        raise UsageError(f"configuration file {path}: {error.strerror}: see --config and ZARRFS_CONFIG") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"configuration file {path} is not TOML: {error}") from error
+        raise UsageError(f"configuration file {path}: not TOML: {error}") from error
     texts = {}
     for written, value in document.items():
         name = written.replace("-", "_")
@@ -398,15 +365,15 @@ def _from_toml(path: str) -> dict[str, str]:
             raise UsageError(f"{path}: {written}: {error}") from error
     for name, text in texts.items():
         if "\0" in text:
-            raise UsageError(f"{path}: {name}: no value holds a NUL")
+            raise UsageError(f"{path}: {name}: value contains a NUL")
     return texts
 
 
 def _absolute(path: str, name: str, value: Any) -> str:
-    # Never shown: the URL of a store may hold secrets.
+    # The value is not shown: the URL of a store may contain secrets.
     if not isinstance(value, str) or not _PLACES[name].fullmatch(value):
         what = "an absolute path or a URL" if name == "store" else "an absolute path"
-        raise UsageError(f"{path}: {name}: expected {what}: the file means the same wherever it is read")
+        raise UsageError(f"{path}: {name}: expected {what}: the file does not depend on the current folder")
     return value
 
 
@@ -414,9 +381,10 @@ def _place(name: str, from_file: Mapping[str, str], config_file: str | None) -> 
     try:
         return from_file[name]
     except KeyError:
-        where = f"in {config_file}, which has none" if config_file else "in a file that --config names"
-        both = f'give it as an argument, or as {name} = "..." {where}'
-        raise UsageError(f"{name.upper()} is missing: {both}; see `zarrfs mount --help`") from None
+        where = f"in {config_file}" if config_file else "in a file given by --config"
+        raise UsageError(
+            f'{name.upper()} is missing: no argument, and no {name} = "..." {where}; see `zarrfs mount --help`'
+        ) from None
 
 
 def _text(value: Any) -> str:

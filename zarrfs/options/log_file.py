@@ -1,11 +1,11 @@
-"""Where the log goes: stderr in the foreground, a file for each mountpoint in the background.
+"""Destination of the log: stderr in the foreground, one file for each mountpoint in the background.
 
-Not syslog: a container has none, and an ordinary user may not read it. The file lies where rotation tools and people look; it is
-opened for appending and opened again when it was moved away, or on SIGHUP, so that any rotation will do.
+Not syslog: containers have none, and ordinary users may not read it. The file lies in the standard place for rotation tools and people.
+It is opened for appending, and opened again after it was moved away or on SIGHUP, so that any rotation works.
 
-A log names what is in a store, which others may not be allowed to look into. So root's is for root and the group adm, whose members read
-logs, and everybody else's is their own; so are the folders that are made for it. It may lie in a folder of somebody else's, who could put
-a link there: a log is a file of one name, or a device.
+A log names the content of a store, which others may not be allowed to read. Root's log is therefore readable by root and the group adm,
+whose members read logs; any other is readable by its owner only. The same holds for folders created for it. The log may lie in a folder
+of another user, who could put a link there: only a regular file with one name, or a device, is accepted.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from zarrfs.options.log_lines import Formatter, Limiter, log_dropped
 log = logging.getLogger("zarrfs")
 
 _READERS = "adm"
-# For the group, where there is one that reads logs.
+# For the group of log readers, if it exists.
 _FILE_MODE, _FOLDER_MODE = 0o640, 0o750
 
 
 class _Handler(WatchedFileHandler):
-    """Creates its file as every log is created."""
+    """Creates its file by `_opened`, with the checks and modes of every log."""
 
     def _open(self) -> TextIOWrapper:
         return open(_opened(self.baseFilename), "a", encoding="utf-8", errors="backslashreplace")
 
     def emit(self, record: logging.LogRecord) -> None:
-        # A log that was moved away and cannot be created again is no reason for whoever logs to fail. In the background stderr is the
-        # file that was there at the beginning.
+        # The caller does not fail for a log that was moved away and cannot be created again. In the background stderr is the original
+        # file.
         try:
             super().emit(record)
         except OSError:
@@ -50,8 +50,10 @@ class _Handler(WatchedFileHandler):
 
 
 def configure(level: str, file: str | None) -> None:
-    """Send records of zarrfs of ``level`` and worse to ``file``, or to stderr. For the main program alone, once. Raises
-    `UsageError` for an unusable file."""
+    """Send log records of zarrfs of at least ``level`` to ``file``, or to stderr.
+
+    Called once, by the main program. Raises `UsageError` for an unusable file.
+    """
     try:
         handler = _Handler(file) if file else logging.StreamHandler(sys.stderr)
     except OSError as error:
@@ -60,21 +62,21 @@ def configure(level: str, file: str | None) -> None:
     handler.addFilter(Limiter(handler))
     atexit.register(log_dropped)
     if logging.lastResort is not None:
-        # Of the libraries' loggers.
+        # Records of libraries.
         logging.lastResort.setFormatter(Formatter())
     log.addHandler(handler)
     log.setLevel(level.upper())
 
 
 def reopen() -> None:
-    """Open the log file again, under its name; what libraries print (stdout, stderr) goes there, too, if it went to the log before."""
+    """Open the log file again by its name; redirect stdout and stderr too if they went to the log, since libraries print there."""
     for handler in log.handlers:
         if isinstance(handler, _Handler) and handler.stream is not None:
             before = os.fstat(handler.stream.fileno())
             try:
                 stream = handler._open()
             except OSError as error:
-                log.error("log file %s: not opened again: %s", handler.baseFilename, error)
+                log.error("log file %s: reopen failed: %s", handler.baseFilename, error)
                 continue
             for descriptor in (1, 2):
                 with contextlib.suppress(OSError):
@@ -86,14 +88,14 @@ def reopen() -> None:
 
 
 def default_file(mountpoint: str) -> str:
-    """The log file of a background mount that names none: ``/var/log/zarrfs/mnt-z.log`` for ``/mnt/z``."""
-    # As systemd-escape --path does, so that two mountpoints never share a file.
+    """Return the default log file of a background mount: ``/var/log/zarrfs/mnt-z.log`` for ``/mnt/z``."""
+    # Escaped as by systemd-escape --path, so that two mountpoints never share a file.
     name = mountpoint.strip("/").replace("-", r"\x2d").replace("/", "-")
     return str(_default_folder() / f"{name[-200:]}.log")
 
 
 def open_to_append(file: str) -> BinaryIO:
-    """``file``, created with its folder where they are missing. Raises `UsageError`."""
+    """Open ``file`` for appending; create it and its folder if missing. Raises `UsageError`."""
     try:
         _make_folder(Path(file).parent)
         return open(_opened(file), "ab", buffering=0)
@@ -102,7 +104,7 @@ def open_to_append(file: str) -> BinaryIO:
 
 
 def open_to_read(file: str) -> BinaryIO:
-    """The log file that `open_to_append` opened. Raises OSError."""
+    """Open the log file of `open_to_append` for reading. Raises OSError."""
     return open(own_files.open_file(file, os.O_RDONLY | os.O_NONBLOCK), "rb")
 
 
@@ -112,7 +114,7 @@ def _default_folder() -> Path:
 
 
 def _opened(file: str) -> int:
-    """A descriptor of the log ``file``, for appending. Raises OSError."""
+    """Return a descriptor of the log ``file``, for appending. Raises OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK
     try:
         descriptor = own_files.open_file(file, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -124,11 +126,11 @@ def _opened(file: str) -> int:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
             if status.st_nlink > 1:
-                raise OSError("has another name, too")
+                raise OSError("has more than one link")
             if os.geteuid() == 0 and status.st_uid != 0:
                 raise OSError("belongs to another user")
         elif not stat.S_ISCHR(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
-            raise OSError("is not a file")
+            raise OSError("not a regular file or device")
         os.set_blocking(descriptor, True)
         return descriptor
     except BaseException:
@@ -139,7 +141,7 @@ def _opened(file: str) -> int:
 def _make_folder(folder: Path) -> None:
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     own_files.make_folder(str(folder), 0o700)
-    # One that an earlier version made was everybody's to look into.
+    # Earlier versions created the folder readable for everyone.
     for each in {*missing, folder} if folder == _default_folder() else missing:
         descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -151,7 +153,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _let_readers_in(descriptor: int, mode: int) -> None:
-    """Give root's file or folder to those who read logs, with ``mode``; without the group's bits where there are no such readers."""
+    """Give root's file or folder ``mode`` and the group of log readers; without that group, remove the group's bits."""
     if os.geteuid() == 0:
         with contextlib.suppress(KeyError, OSError):
             os.fchown(descriptor, -1, grp.getgrnam(_READERS).gr_gid)

@@ -1,10 +1,10 @@
-"""What a line of the log looks like, and how many of a kind there are.
+"""Format of log lines, and their rate limit.
 
-Lines hold names and reasons from stores and from other users, so the finished text is escaped (`zarrfs.printable`), whoever logged it;
-and a store or user who can cause one line can cause any number, so in each `WINDOW` a few are written of each key, a few more of each
-kind of line, and then how many were left out.
+Lines contain names and reasons from stores and other users, so the finished text is escaped (`zarrfs.printable`) for every logger. A
+store or user that can cause one line can cause any number: in each `WINDOW` a few lines are written for each key, a few more for each
+kind of line, and then the number of suppressed ones.
 
-The kind of a line is where in the program it comes from and, if it says so, ``kind``; its key is ``key``, else the whole message::
+The kind of a line is its place in the program and ``kind`` if given; its key is ``key``, else the whole message::
 
     log.warning("%s: %s", name, error, extra={"kind": (name, type(error)), "key": error.key})
 """
@@ -21,19 +21,19 @@ from dataclasses import dataclass, field
 from zarrfs.printable import printable, printable_lines
 
 WINDOW = 60.0
-"""Seconds for which lines are counted."""
+"""Seconds over which lines are counted."""
 OF_A_KEY = 3
-"""Lines of one key and kind in a window."""
+"""Maximum of lines of one key and kind in a window."""
 OF_A_KIND = 30
-"""Lines of one kind in a window, whatever their keys."""
+"""Maximum of lines of one kind in a window, over all keys."""
 KINDS = 200
-"""Kinds that are counted at the same time; what was counted first of the others is forgotten, after it was told."""
+"""Maximum of kinds counted at once; beyond it the oldest is logged and forgotten."""
 LONGEST = 4000
-"""Characters of a message: a key may have megabytes."""
+"""Maximum of characters of a message: a key may have megabytes."""
 
 
 class Formatter(logging.Formatter):
-    """One line a record, then what else there is to it (a traceback, ``extra={"more": text}``) in lines that are indented."""
+    """Formats a record as one line, followed by indented lines for a traceback or ``extra={"more": text}``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -52,13 +52,13 @@ class Formatter(logging.Formatter):
 
 
 def shortened(message: str) -> str:
-    """``message``, cut where it is longer than `LONGEST`."""
+    """Return ``message``, cut after `LONGEST` characters."""
     return message if len(message) <= LONGEST else f"{message[:LONGEST]} ... ({len(message) - LONGEST} more characters)"
 
 
 @dataclass(slots=True)
 class _Counted:
-    """Lines of one key, or of all keys that are not counted apart; ``last`` of those that were left out."""
+    """Counts of lines of one key, or of all keys without a count of their own; ``last`` is the last suppressed line."""
 
     written: int = 0
     left_out: int = 0
@@ -67,7 +67,7 @@ class _Counted:
 
 @dataclass(slots=True)
 class _Kind:
-    """Lines of one kind since ``began``, by (the hash of) their keys; ``others``: of keys that came when enough was written."""
+    """Counts of lines of one kind since ``began``, by hash of their keys; ``others``: keys that came after the limit of the kind."""
 
     began: float
     name: str
@@ -77,7 +77,7 @@ class _Kind:
     others: _Counted = field(default_factory=_Counted)
 
     def takes(self, key: int, message: str) -> bool:
-        """Count a line; whether it is to be written."""
+        """Count a line; return True if it is to be written."""
         counted = self.keys.get(key)
         if counted is None:
             counted = self.keys.setdefault(key, _Counted()) if self.written < OF_A_KIND else self.others
@@ -91,8 +91,10 @@ class _Kind:
 
 
 class Limiter(logging.Filter):
-    """Lets a few records of each key and kind pass, and has ``handler``, whose filter this is, tell how many it did not. What is of level
-    DEBUG, or was ``asked_for``, passes whole. ``clock`` gives seconds. For any thread."""
+    """Passes a few records of each key and kind, and has ``handler``, whose filter this is, log the number of suppressed ones.
+
+    Records of level DEBUG, or with ``asked_for``, always pass. ``clock`` gives seconds. Thread-safe.
+    """
 
     def __init__(self, handler: logging.Handler, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -105,7 +107,7 @@ class Limiter(logging.Filter):
             return True
         try:
             message = shortened(record.getMessage())
-        except Exception:  # noqa: BLE001 - the handler tells of a record that is malformed
+        except Exception:  # noqa: BLE001 - the handler reports a malformed record
             return True
         key = getattr(record, "key", None)
         identity = (record.name, record.levelno, str(record.msg)[:LONGEST], getattr(record, "kind", None))
@@ -119,12 +121,12 @@ class Limiter(logging.Filter):
             return kind.takes(hash(message if key is None else key), message)
 
     def log_dropped(self, *, over: float = 0) -> None:
-        """Tell what was left out of the kinds that have been counted for ``over`` seconds, and begin anew with them."""
+        """Log the suppressed counts of kinds counted for at least ``over`` seconds, and restart their counts."""
         with self._locked():
             self._tell(over)
 
     def _tell(self, over: float) -> None:
-        # In the order in which they began.
+        # Kinds are in the order of their start.
         while self._kinds and self._clock() - next(iter(self._kinds.values())).began >= over:
             self._tell_of(self._kinds.popitem(last=False)[1])
 
@@ -132,13 +134,13 @@ class Limiter(logging.Filter):
         seconds = self._clock() - kind.began
         for counted in (*kind.keys.values(), kind.others):
             if counted.left_out:
-                which = "like this, of other keys," if counted is kind.others else "of these"
-                said = f"{counted.left_out} more {which} left out in {seconds:.0f} s, the last: {counted.last}"
+                which = "like this, for other keys," if counted is kind.others else "like this"
+                said = f"{counted.left_out} more {which} suppressed in {seconds:.0f} s, last: {counted.last}"
                 self._handler.emit(logging.LogRecord(kind.name, kind.level, "", 0, said, None, None))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # The one that the handler holds while it writes.
+        # The lock that the handler holds while it writes.
         self._handler.acquire()
         try:
             yield
@@ -147,7 +149,7 @@ class Limiter(logging.Filter):
 
 
 def log_dropped(*, over: float = 0) -> None:
-    """Have every handler of our log tell what it has left out of the kinds that it has counted for ``over`` seconds."""
+    """Make every handler of the zarrfs log write the suppressed counts of kinds counted for at least ``over`` seconds."""
     for handler in logging.getLogger("zarrfs").handlers:
         for each in handler.filters:
             if isinstance(each, Limiter):

@@ -1,24 +1,24 @@
-"""Options of mount(8) that say nothing to zarrfs: they stand in ``-o`` and in fstab beside ours.
+"""Options of mount(8) without a meaning for zarrfs, which appear in ``-o`` and in fstab beside its own.
 
-The lists are mount(8)'s ("FILESYSTEM-INDEPENDENT MOUNT OPTIONS", util-linux 2.41), with what fstab(5) and systemd.mount(5) add. The
-helper of a type gets nearly all of them, and is expected to know which are not its own. Ours may not be mistyped for all that, so
-nothing is passed over by its looks but ``x-...`` and ``X-...``, which are kept free for others.
+The lists are those of mount(8) ("FILESYSTEM-INDEPENDENT MOUNT OPTIONS", util-linux 2.41), fstab(5) and systemd.mount(5). A helper of
+mount(8) gets nearly all of them and must recognize foreign ones. Typing errors in options of zarrfs must still be errors, so only
+``x-...`` and ``X-...``, which are reserved for others, are ignored by their form.
 """
 
 from __future__ import annotations
 
-# nosuid, nodev and default_permissions always, access times never: how zarrfs mounts whatever is asked.
+# Always in effect for zarrfs mounts: nosuid, nodev, default_permissions, and no access times.
 _ALREADY_SO = {"default_permissions", "noatime", "nosuid", "nodev"}
 
-# What decides whether, when and by whom something is mounted. mount(8) and systemd have acted on these.
+# Whether, when and by whom a file system is mounted. mount(8) and systemd have already applied these.
 _WHEN_AND_BY_WHOM = {
     *("defaults", "auto", "noauto", "nofail", "_netdev", "comment"),
     *("user", "nouser", "users", "nousers", "owner", "noowner", "group", "nogroup", "helper", "uhelper"),
 }
-# mount(8) sees to these itself, after the helper.
+# Applied by mount(8) itself after the helper.
 _PROPAGATION = {f"{r}{how}" for r in ("", "r") for how in ("private", "shared", "slave", "unbindable")}
-# What has no meaning here: no access times are kept; there are no devices, links, or locks that could be mandatory; folders are as
-# durable as what is in them.
+# Without effect here: there are no access times, devices, symbolic links or mandatory locks, and folders are as durable as their
+# content.
 _WITHOUT_EFFECT = {
     *("atime", "diratime", "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime"),
     *("dev", "suid", "async", "dirsync", "symfollow", "nosymfollow"),
@@ -27,13 +27,13 @@ _WITHOUT_EFFECT = {
 _WITH_VALUE = {"comment", "user", "helper", "uhelper"}
 
 STANDARD = frozenset(_ALREADY_SO | _WHEN_AND_BY_WHOM | _PROPAGATION | _WITHOUT_EFFECT)
-"""All that are passed over, with underscores, without those that begin with ``x-`` or ``X-``."""
+"""All ignored options, with underscores, except those that begin with ``x-`` or ``X-``."""
 
-_OTHER_TREE = "that is for folders which are in the file tree already: leave out the type"
-_DEVICE = "a store is no block device: leave it out"
-_LABEL = "SELinux labels cannot be chosen for a zarrfs mount: leave it out"
+_OTHER_TREE = "applies to folders of the file tree only: leave out the type"
+_DEVICE = "a store is not a block device: leave it out"
+_LABEL = "SELinux labels are not supported by zarrfs mounts: leave it out"
 _REFUSED = {
-    "remount": "a zarrfs mount cannot be changed while it is mounted: unmount it, then mount it with the new options",
+    "remount": "not supported by zarrfs mounts: unmount it, then mount it with the new options",
     **dict.fromkeys(("bind", "rbind", "move"), _OTHER_TREE),
     **dict.fromkeys(("loop", "offset", "sizelimit"), _DEVICE),
     **dict.fromkeys(("context", "fscontext", "defcontext", "rootcontext"), _LABEL),
@@ -41,7 +41,7 @@ _REFUSED = {
 
 
 def is_standard(option: str) -> bool:
-    """Whether ``option`` (as it was written, with its value) is somebody else's."""
+    """Return True if ``option`` (as written, with its value) is ignored as an option of mount(8) or another program."""
     if option.startswith(("x-", "X-")):
         return True
     name, equals, _ = option.partition("=")
@@ -50,5 +50,5 @@ def is_standard(option: str) -> bool:
 
 
 def refusal(option: str) -> str | None:
-    """Why what ``option`` asks for cannot be had, and what to do; None where there is no such reason."""
+    """Return the reason why ``option`` is unsupported, with advice; None if it is not refused."""
     return _REFUSED.get(option.partition("=")[0])

@@ -1,4 +1,4 @@
-"""Whose the files of a mount are: a store keeps neither owners nor modes, so they are options of the mount."""
+"""Owner, group and mode of the files of a mount: a store keeps none of them, so they are options of the mount."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import grp
 import pwd
 import re
 
-# 2^32 - 1 is what chown(2) takes for "leave it as it is", and nobody's number.
+# 2^32 - 1 means "unchanged" for chown(2), and is no user's number.
 _MAX_ID = 2**32 - 2
 
 
 def parse_user(text: str) -> int:
-    """The number of a user, given as such or by name. Raises ValueError."""
+    """Return the number of a user, given by number or name. Raises ValueError."""
     return _number(text) if text.isascii() and text.isdecimal() else _named(text, "user")
 
 
 def parse_group(text: str) -> int:
-    """The number of a group, given as such or by name. Raises ValueError."""
+    """Return the number of a group, given by number or name. Raises ValueError."""
     return _number(text) if text.isascii() and text.isdecimal() else _named(text, "group")
 
 
 def parse_umask(text: str) -> int:
-    """Permission bits that no file has, in octal: ``022``, ``0022``, ``0o22``. Raises ValueError."""
+    """Return the permission bits to clear, given in octal: ``022``, ``0022``, ``0o22``. Raises ValueError."""
     if not re.fullmatch(r"(0o)?[0-7]{1,4}", text) or int(text, 8) > 0o777:
         raise ValueError("expected up to three octal digits, such as 022")
     return int(text, 8)
 
 
 def _number(text: str) -> int:
-    # Beyond ten digits it need not be computed to be too large.
+    # More than ten digits are too large without conversion.
     if len(text) > 10 or int(text) > _MAX_ID:
         raise ValueError(f"expected a number up to {_MAX_ID}")
     return int(text)

@@ -1,7 +1,7 @@
-"""Takes secrets out of what people and logs see.
+"""Removal of secrets from messages and logs.
 
-A store URL may carry them in two places (RFC 3986): the userinfo (``s3://KEY:SECRET@bucket``) and the values of the query
-(``https://host/x.zarr?sig=...``). Which of the query's names are harmless is not ours to know, so all of its values go.
+A store URL may carry secrets in two places (RFC 3986): the userinfo (``s3://KEY:SECRET@bucket``) and the values of the query
+(``https://host/x.zarr?sig=...``). Harmless names of the query are not known here, so all of its values are removed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _HIDDEN = "***"
 
 
 def public_url(url: str) -> str:
-    """``url`` without its secrets; a plain path, which has none, as it is."""
+    """Return ``url`` without its secrets; a plain path is returned unchanged."""
     if "://" not in url:
         return url
     return _QUERY_VALUE.sub(rf"\1={_HIDDEN}", _USERINFO.sub(f"{_HIDDEN}@", url))
 
 
 def redact(text: str, url: str) -> str:
-    """``text`` (of an error, whoever wrote it) without the secrets of ``url``, in whatever form they are quoted."""
+    """Return ``text`` (of any error) without the secrets of ``url``, quoted in any form."""
     if "://" not in url:
         return text
     text = text.replace(url, public_url(url))
@@ -36,5 +36,5 @@ def _secrets(url: str) -> set[str]:
     for userinfo in _USERINFO.findall(url):
         found.update((userinfo, *userinfo.split(":", 1)))
     found |= {unquote(secret) for secret in found}
-    # Shorter ones would tear ordinary words apart; nothing that short protects anything.
+    # Shorter ones would break ordinary words; a secret that short protects nothing.
     return {secret for secret in found if len(secret) >= 4}
