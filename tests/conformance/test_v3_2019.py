@@ -110,7 +110,7 @@ TREE = {
 hierarchy_is_a_tree(TEXT, TREE, store())
 TEXT.row(
     "two siblings cannot have the same name",
-    raises(EntryExists, "already", lambda: new_group("/a", new="v3", into=store())),
+    raises(EntryExists, "exists", lambda: new_group("/a", new="v3", into=store())),
     "as stated, of what is made",
 )
 TEXT.row("the path of a node: a slash and the names from the root", lambda: equal(array(TREE, "/foo/baz/qux").path, "/foo/baz/qux"))
@@ -144,7 +144,7 @@ TEXT.row("must not be periods alone", all_of(no_name("."), no_name(".."), no_nam
 TEXT.row("at most 255 characters", all_of(no_name("a" * 256), lambda: PLUGIN.create(Prefix("")).check_name("a" * 255)))
 TEXT.row(
     "siblings must be unique under comparison without case",
-    raises(CaseConflict, "case alone", lambda: new_group("/A", new="v3", into=store())),
+    raises(CaseConflict, "case only", lambda: new_group("/A", new="v3", into=store())),
     "as stated, of what is made; others are shown",
 )
 

@@ -134,7 +134,7 @@ TEXT.row(
 )
 TEXT.row(
     "two siblings cannot have the same name",
-    raises(EntryExists, "already", lambda: new_group("/a", new="v3", into=store())),
+    raises(EntryExists, "exists", lambda: new_group("/a", new="v3", into=store())),
     "as stated, of what is made",
 )
 TEXT.row(

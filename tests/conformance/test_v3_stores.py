@@ -87,7 +87,7 @@ TEXT.row(
             },
             "/a",
         ).quirks[-1],
-        "there are no documents of its own: read from the consolidated copy",
+        "no documents of its own: read from the consolidated copy",
     ),
     "by the consolidated copy",
 )
@@ -108,7 +108,7 @@ TEXT.row(
 )
 TEXT.row(
     "creating over a node",
-    raises(EntryExists, "already", lambda: new_array("/g/a", new="v3", into=TREE)),
+    raises(EntryExists, "exists", lambda: new_array("/g/a", new="v3", into=TREE)),
     "refused: an array is replaced by a rename over it, or erased before",
 )
 TEXT.row(

@@ -186,7 +186,7 @@ async def test_what_is_renamed_to_where_no_node_can_be_ends(place: str) -> None:
     found, opened, making = await array_and_making(place)
     with pytest.raises(StaleEntry, match="/g/a was renamed"):
         opened.live.check()
-    with pytest.raises(StaleEntry, match="/g/new lost the folder in which it was being made"):
+    with pytest.raises(StaleEntry, match="/g/new lost its folder during creation"):
         making.check()
     assert opened.superseded and not found.hierarchy.live.unfinished
     # Of what lies there nobody is told, whatever becomes of it.

@@ -131,7 +131,7 @@ def test_open_files_go_with_their_node(mount: Mounted) -> None:
     assert not (mount.path / "npy/g").exists()
 
 
-@pytest.mark.logs("in case alone")
+@pytest.mark.logs("in case only")
 def test_a_name_that_differs_in_case_alone_is_taken_where_names_are_unique(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     with mounted(tmp_path / "store", "--new-dialect", "v3_2019") as mount:
@@ -145,7 +145,7 @@ def test_a_name_that_differs_in_case_alone_is_taken_where_names_are_unique(tmp_p
             with pytest.raises(FileExistsError) as caught:
                 attempt()
             assert caught.value.errno == errno.EEXIST
-            assert len(mount.errors()) > told and "in case alone" in mount.errors()[-1]["message"]
+            assert len(mount.errors()) > told and "in case only" in mount.errors()[-1]["message"]
 
 
 def test_what_only_the_store_knows_of_an_array_stays(tmp_path: Path) -> None:

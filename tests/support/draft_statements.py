@@ -30,7 +30,7 @@ def hierarchy_is_a_tree(text: Text, tree: Values, store: Values) -> None:
     )
     text.row(
         "array nodes may not have children",
-        raises(NotADirectory, "/a is no group", lambda: new_array("/a/b", new="v3", into=store)),
+        raises(NotADirectory, "/a: not a group", lambda: new_array("/a/b", new="v3", into=store)),
         "as stated: none is made below one",
     )
 

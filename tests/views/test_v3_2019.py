@@ -161,7 +161,7 @@ async def test_types_that_the_draft_lacks_are_refused(tmp_path: Path) -> None:
         assert tree_below(folder) == before
 
 
-@pytest.mark.logs("case alone")
+@pytest.mark.logs("case only")
 @trio_test
 async def test_names_are_those_of_the_text(tmp_path: Path) -> None:
     async with scene(tmp_path, "") as (tree, _, folder):
@@ -169,9 +169,9 @@ async def test_names_are_those_of_the_text(tmp_path: Path) -> None:
         for view in ("chunks", "npy"):
             with pytest.raises(NameInvalid):
                 await (await folder_at(tree, view)).mkdir("a b")
-        with pytest.raises(Exception, match="case alone"):
+        with pytest.raises(Exception, match="case only"):
             await (await folder_at(tree, "chunks")).mkdir("FOO")
-        with pytest.raises(Exception, match="case alone"):
+        with pytest.raises(Exception, match="case only"):
             await write(tree, "npy/foo/BAR.npy", npy(np.arange(3)))
         assert tree_below(folder) == before
 

@@ -353,7 +353,7 @@ class Failing(Bare):
         return super().layout(metadata)
 
 
-@pytest.mark.logs("/b: it cannot be read, for an unforeseen reason: ZeroDivisionError: three")
+@pytest.mark.logs("/b: read failed: unforeseen error: ZeroDivisionError: three")
 @trio_test
 async def test_an_array_that_a_format_breaks_on_hides_no_other() -> None:
     async with tree_over(await store_of(ONE, Example((3,), (2,)))) as tree:

@@ -1,1 +1,1 @@
-"""The nodes of a store: which is where, what its documents say, how they are changed. Async: it asks stores for documents."""
+"""Nodes of a store: their positions, their documents and changes to them. Async: it reads documents from stores."""

@@ -1,4 +1,4 @@
-"""The consolidated copies of a store's documents, kept as the documents are."""
+"""Consolidated copies of a store's documents, kept in agreement with the documents."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from zarrfs.stores.values import MISSING
 
 
 class ConsolidatedCopies:
-    """Those in ``store``. Its callers follow one another (`zarrfs.hierarchy.edits`)."""
+    """The consolidated copies in ``store``. Its callers are serialized (`zarrfs.hierarchy.edits`)."""
 
     def __init__(self, hierarchy: Hierarchy, store: Store) -> None:
         self._hierarchy = hierarchy
         self._store = store
 
     async def take_out(self, path: NodePath) -> None:
-        """Let them not know the node at ``path``, and none below it."""
+        """Remove the node at ``path`` and all below it from the copies."""
         for layout in await self._hierarchy.layouts(path):
             await self._revise(layout.consolidated_keys(path), partial(layout.copies_without, path))
 
     async def put_in(self, layout: Layout, path: NodePath) -> None:
-        """Let them have the node at ``path`` and all below it."""
+        """Add the node at ``path`` and all below it to the copies."""
         if await self._is_any_stored(layout.consolidated_keys(path)):
             await self.follow(layout, [each async for each in self._explicit_from(path)])
 
     async def follow(self, layout: Layout, paths: Sequence[NodePath]) -> None:
-        """Let them have the documents of the nodes at ``paths`` as they are stored."""
+        """Update the copies with the stored documents of the nodes at ``paths``."""
         copies = list(dict.fromkeys(key for path in paths for key in layout.consolidated_keys(path)))
         if await self._is_any_stored(copies):
             keys = (*copies, *(key for path in paths for key in layout.document_keys(path)))
             await self._revise(keys, partial(layout.copies_with, paths))
 
     async def is_in(self, group: GroupNode) -> bool:
-        """Whether the store has one in ``group``, be it one that cannot be read."""
+        """Return True if the store has a copy in ``group``, readable or not."""
         if group.has_copy:
             return True
         layouts = await self._hierarchy.layouts(group.path)
@@ -49,7 +49,7 @@ class ConsolidatedCopies:
         return await self._is_any_stored([key for key in keys if key is not None])
 
     async def make(self, layout: Layout, path: NodePath) -> bool:
-        """Let the group at ``path`` have one, of itself and all below it; False where its layout has no such thing."""
+        """Create a copy in the group at ``path``, of itself and all below it; return False if its layout has no copies."""
         documents = await self._hierarchy.documents((*layout.document_keys(path), *layout.consolidated_keys(path)))
         made = layout.new_copy(path, documents)
         paths = [each async for each in self._explicit_from(path)] if made else []
@@ -70,7 +70,7 @@ class ConsolidatedCopies:
         await revise(self._hierarchy.stored, keys, change, partial(put_each, self._store))
 
     async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
-        """The node at ``path`` and all below it, those that have documents which can be read."""
+        """Yield the paths of the node at ``path`` and of all below it that have readable documents."""
         node = await self._hierarchy.node(path)
         if node is not None and not isinstance(node, UnsupportedNode) and not is_implicit(node):
             yield path
@@ -81,5 +81,5 @@ class ConsolidatedCopies:
 
 
 def is_implicit(node: Node) -> bool:
-    """Whether it is a group without documents of its own."""
+    """Return True for a group without documents of its own."""
     return isinstance(node, GroupNode) and not node.explicit

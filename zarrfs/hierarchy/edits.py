@@ -1,11 +1,11 @@
-"""Making, changing, renaming and erasing nodes.
+"""Creation, change, renaming and removal of nodes.
 
-Dialects say what the documents are; this module reads what they need, and sets and erases in an order in which whoever looks on, or
-comes after a crash, is never told of something that is not so: a node appears when all that it consists of is there, disappears before
-its chunks do (an array without chunks would read as fill value), and is out of the consolidated copies as long as it is not whole.
+Dialects define the content of documents; this module reads what they need, and sets and erases keys in an order in which a concurrent
+reader, or a mount after a crash, never sees a false state: a node appears when all of its parts exist, disappears before its chunks do
+(an array without chunks would read as fill value), and is absent from consolidated copies while it is incomplete.
 
-An edit reads documents and writes them again. Edits of one mount follow one another; those of several mounts too where the store has
-locks that hold between processes (`Store.exclusive`, of a document of the root).
+An edit reads documents and writes them again. Edits of one mount are serialized; those of several mounts too if the store has locks
+between processes (`Store.exclusive`, of a document of the root).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ log = logging.getLogger(__name__)
 
 
 class NodeEditor:
-    """Edits of the nodes in ``store``. ``new_dialect``: that of the first node of a store that has none.
+    """Edits of the nodes in ``store``. ``new_dialect``: dialect of the first node of an empty store.
 
-    Safe for concurrent use: one edit waits for the other.
+    Safe for concurrent use: edits are serialized.
     """
 
     def __init__(self, hierarchy: Hierarchy, store: Store, intents: Intents, *, new_dialect: str) -> None:
@@ -64,19 +64,19 @@ class NodeEditor:
         self._renaming = Renaming(hierarchy, intents, self._copies, self._new)
 
     async def layout_for(self, path: NodePath) -> Layout:
-        """See `NewNodes.layout_for`."""
+        """Return `NewNodes.layout_for`."""
         return await self._new.layout_for(path)
 
     async def require_nothing_hidden(self, path: NodePath) -> None:
-        """See `NewNodes.require_nothing_hidden`."""
+        """Run `NewNodes.require_nothing_hidden`."""
         await self._new.require_nothing_hidden(path)
 
     async def create(self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = ()) -> None:
-        """Make a new node of the dialect that `layout_for` gives, with the groups above it that the dialect demands. ``chunks``: keys of
-        an array's chunks that are stored already; what else lies there as its chunks was left behind by others, and goes.
+        """Create a node in the dialect of `layout_for`, with the groups above it that the dialect requires.
 
-        An implicit group becomes a node by this; an array only where nothing lies in it. Raises `EntryExists`, `NameInvalid`,
-        `NotADirectory` (a node above it is no group), `NotRepresentable`.
+        ``chunks``: keys of chunks of an array that are stored already; other keys there with names of chunks are leftovers, and erased.
+        An implicit group becomes a node by this; an array is created only where nothing lies below. Raises `EntryExists`, `NameInvalid`,
+        `NotADirectory` (a node above it is not a group), `NotRepresentable`.
         """
         layout = await self._new.layout_for(node.path)
         async with self._editing(layout):
@@ -89,12 +89,14 @@ class NodeEditor:
             await self._new.place(layout, node)
 
     async def place_apart(self, node: ArrayNode, *, over: bool) -> Placing | None:
-        """For a new array whose chunks are stored before its documents: where that is done apart, until `put`. ``over``: it takes the
-        place of the array there, in whose folder nothing else may lie (`HiddenKeys`). None where it is done in its place, as its chunks
-        alone are nobody's."""
+        """Return the place apart for the chunks of a new array, which are stored before its documents, until `put`.
+
+        ``over``: it replaces the array at its path, in whose folder no foreign keys may lie (`HiddenKeys`). None if the chunks are stored
+        at their final keys, as chunks without documents belong to no array.
+        """
         layout = await self._new.layout_for(node.path)
         if over and node.path != ROOT:
-            # Before all of it is written.
+            # Checked before any data is written.
             await self._new.require_nothing_hidden(node.path)
         keys = self._hierarchy.array_of(node).chunks.keys((0,) * node.metadata.ndim)
         placing = Placing(self._intents, layout, node)
@@ -106,18 +108,18 @@ class NodeEditor:
             except (StoreAccessDenied, KeyConflict) as error:
                 if over:
                     raise
-                log.info("%s is made in its place: nothing can be made apart: %s", node.path, error)
+                log.info("%s: created in place, no place apart: %s", node.path, error)
             else:
                 return placing
         if self._store.capabilities.hierarchical and await holds_only_chunks(self._store, place_of(layout, node)):
-            # One of them may lie where a folder has to be.
+            # A leftover chunk may be in the way of a folder.
             async with self._editing(layout):
                 await self._new.check_free(node)
                 await erase_in_steps(self._store, place_of(layout, node))
         return None
 
     async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
-        """Let the array that was stored apart be at its path, in one step; ``over``: instead of the array there. Raises as `create`."""
+        """Move an array stored apart to its path, in one step; ``over``: replace the array there. Raises as `create`."""
         layout = await self._new.layout_for(node.path)
         async with self._editing(layout):
             if not placing.is_placed:
@@ -153,32 +155,34 @@ class NodeEditor:
                 self._hierarchy.live.replaced(live, node.path, prefix)
 
     async def turn_into_array(self, node: ArrayNode) -> None:
-        """Let the group at ``node.path``, which holds no node, be this array. Its attributes are what ``node`` says.
+        """Replace the group at ``node.path``, which contains no node, by this array. The attributes are those of ``node``.
 
-        Raises `EntryExists` where an array is, or something lies below.
+        Raises `EntryExists` if the path is an array, or has nodes below.
         """
         layout = await self._new.layout_for(node.path)
         async with self._editing(layout):
             before = await self._hierarchy.node(node.path)
             if not isinstance(before, GroupNode) or await has_any(self._hierarchy.children(node.path)):
-                raise EntryExists(f"{node.path} is no empty group that could become an array", key=node.path)
+                raise EntryExists(f"{node.path}: not an empty group", key=node.path)
             await self._new.make_parents(layout, node.path)
             await self._new.clear(layout, node)
             await self._new.place(layout, node, over=True)
             self._hierarchy.empty_groups.lose(node.path)
 
     async def amend(self, path: NodePath, edit: Edit, *, of: LiveNode | None = None) -> None:
-        """Change what ``edit`` names, in the node's documents and in every consolidated copy of them. A group without documents gets
-        them. ``of``: the array in use there that is meant, and no other that another program puts in its place. Raises `NoSuchEntry`,
-        `MetadataError`, `StaleEntry`; then nothing was changed."""
+        """Change what ``edit`` names, in the node's documents and in their consolidated copies.
+
+        A group without documents gets some. ``of``: the array in use that is meant, as opposed to another put there by another program.
+        Raises `NoSuchEntry`, `MetadataError`, `StaleEntry`; then nothing is changed.
+        """
         layout = await self._new.layout_for(path)
         async with self._editing(layout):
             node = await self._hierarchy.node(path)
             if node is None:
-                raise NoSuchEntry(f"there is no node at {path}", key=path)
+                raise NoSuchEntry(f"{path}: no such node", key=path)
             if isinstance(node, GroupNode) and not node.explicit:
                 if edit.shape is not None:
-                    raise MetadataError(f"{path} is a group: it has no shape", key=path)
+                    raise MetadataError(f"{path}: a group has no shape", key=path)
                 if edit.attributes:
                     await self._new.make_parents(layout, path)
                     await self._new.place(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
@@ -187,35 +191,35 @@ class NodeEditor:
                 await self._amend(layout, path, edit)
 
     async def has_copy(self, group: GroupNode) -> bool:
-        """See `ConsolidatedCopies.is_in`."""
+        """Return `ConsolidatedCopies.is_in`."""
         return await self._copies.is_in(group)
 
     async def consolidate(self, path: NodePath) -> bool:
-        """See `ConsolidatedCopies.make`."""
+        """Run `ConsolidatedCopies.make`."""
         layout = await self._new.layout_for(path)
         async with self._editing(layout):
             return await self._copies.make(layout, path)
 
     async def resize(self, path: NodePath, shape: Shape, *, erase_outside: bool, of: LiveNode | None = None) -> None:
-        """Give the array at ``path`` another shape. Stored chunks that lie whole outside of it are erased, after the document says so;
-        unless ``erase_outside``, `ContentInvalid` is raised where there are some, and nothing is changed.
+        """Change the shape of the array at ``path``. Stored chunks entirely outside of it are erased, after the document is stored.
 
-        Elements outside of the new shape in chunks that are partly inside stay stored, as with every other Zarr library: they are seen
-        again if the array grows again before the chunk is written. ``of``: as for `amend`.
+        Unless ``erase_outside``, `ContentInvalid` is raised if there are such chunks, and nothing is changed. Elements outside of the new
+        shape in partly inside chunks stay stored, as with every other Zarr library: they reappear if the array grows again before the
+        chunk is written. ``of``: as for `amend`.
         """
         layout = await self._new.layout_for(path)
         async with self._editing(layout):
             node = await self._hierarchy.node(path)
             if not isinstance(node, ArrayNode):
-                raise NoSuchEntry(f"there is no array at {path}", key=path)
+                raise NoSuchEntry(f"{path}: no such array", key=path)
             if len(shape) != node.metadata.ndim:
-                raise ContentInvalid(f"{path} has {node.metadata.ndim} dimensions, which a new shape cannot change", key=path)
+                raise ContentInvalid(f"{path}: number of dimensions ({node.metadata.ndim}) cannot change", key=path)
             if (live := self._hierarchy.live.at(path)) is not None:
-                # Not what waits for one that was there before: that is not told to who resizes another.
+                # Only of this array: failures of shards queued for an earlier array there do not concern the caller.
                 await self._hierarchy.queued.publish(live)
             async with self._hierarchy.live.changing(*layout.document_keys(path)):
                 if of is not None:
-                    # Whoever published was waited for.
+                    # The array may have changed during the wait for publishers.
                     await of.confirmed()
                 with _presupposing(of):
                     await self._resize(layout, node, shape, erase_outside=erase_outside)
@@ -231,7 +235,7 @@ class NodeEditor:
                     outside.append(coords)
                     if not erase_outside:
                         raise ContentInvalid(
-                            f"{path}: chunk {coords} is stored outside of the new shape {shape}, and resize_erases is not set",
+                            f"{path}: chunk {coords} is stored outside of the new shape {shape} (see resize_erases)",
                             key=path,
                         )
         await self._amend(layout, path, Edit(shape=shape))
@@ -241,11 +245,12 @@ class NodeEditor:
             await chunks.publish(part)
 
     async def erase(self, path: NodePath) -> None:
-        """Remove the node at ``path`` and its chunks; of a group whatever lies below it, of an array at the root its documents and chunks
-        alone. An array in whose folder something else lies stays; a group whose documents share the path of an array stays without it.
+        """Remove the node at ``path`` with its chunks.
 
-        A group above that has no documents is there only through what lies below it. So that it does not vanish with its last member,
-        which nobody asked for, it gets a document first. Raises `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
+        Of a group all that lies below it is removed, of an array at the root its documents and chunks only. An array whose folder
+        contains foreign keys stays; a group whose documents share the path of an array stays without the array. A group above without
+        documents exists only by its members. So that it does not vanish with the last one unrequested, it gets a document first. Raises
+        `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
         """
         layout = await self._new.layout_for(path)
         intent = self._intents.new()
@@ -253,14 +258,14 @@ class NodeEditor:
             async with self._editing(layout):
                 await self._erase_from(layout, path, intent)
         finally:
-            # What took one step to take away may take long to remove.
+            # The content was moved away in one step, but its deletion may take long.
             if intent.is_held:
                 await intent.end()
 
     async def _erase_from(self, layout: Layout, path: NodePath, intent: Intent) -> None:
         node = await self._hierarchy.node(path)
         if node is None:
-            raise NoSuchEntry(f"there is no node at {path}", key=path)
+            raise NoSuchEntry(f"{path}: no such node", key=path)
         if path == ROOT:
             documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
             async with self._hierarchy.live.changing(*documents):
@@ -284,7 +289,7 @@ class NodeEditor:
         self._hierarchy.empty_groups.lose(path)
 
     async def _erase_beside_group(self, layout: Layout, node: ArrayNode) -> None:
-        """Remove an array whose path is also that of a group, which is there by that, with all that lies below it."""
+        """Remove an array whose path is also that of a group; the group and all below it stay."""
         path, metadata = node.path, node.metadata
         documents = [key for key in layout.document_keys(path) if key not in layout.group_keys(path)]
         await self._copies.take_out(path)
@@ -315,19 +320,19 @@ class NodeEditor:
         layouts = await self._hierarchy.layouts(path)
         places = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
         documents = [key for each in layouts for key in each.document_keys(path)]
-        # All in one folder; or of a hierarchy of its own, with its entry point and whatever else is in its folder.
+        # All in one folder; or a hierarchy of its own, with its entry point and all else in its folder.
         is_one = all(each.startswith(path.prefix) for each in (*places, *documents)) or begins_at(layout, path)
         if is_one:
             places = {path.prefix: None}
         is_apart = await self._begin_erasing(path, intent)
         async with self._hierarchy.live.changing(path.prefix, *places, *documents):
-            # Nobody writes chunks of an array without documents: what waits now is the last.
+            # Chunks of an array without documents are not written: what is queued now is the last.
             waiting = [each for prefix in places for each in self._hierarchy.queued.below(prefix)]
             if not (is_one and is_apart and await self._take_away(path.prefix, intent.gone)):
                 for each in layouts:
                     await self._erase_documents(each, path)
                 if isinstance(node, ArrayNode) and not node.metadata.shape:
-                    # The key of its chunk may lie beside its prefix.
+                    # The key of its only chunk may lie beside its prefix.
                     await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
                 for number, prefix in enumerate(places):
                     if not (is_apart and await self._take_away(prefix, intent.gone.child(str(number)))):
@@ -340,20 +345,20 @@ class NodeEditor:
             await self._hierarchy.queued.drop(waiting)
 
     async def _erase_most(self, prefix: Prefix) -> None:
-        """Erase chunks in steps each of which ends in time. The last go with their folder: without any it would be taken for a group."""
+        """Erase chunks in short steps. The last ones go with their folder: without chunks it would be taken for a group."""
         keys = [key async for key in self._store.list_prefix(prefix)]
         for start in range(ERASED_AT_ONCE, len(keys), ERASED_AT_ONCE):
             await self._store.erase_values(keys[start : start + ERASED_AT_ONCE])
 
     async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
-        """Whether what is erased can be taken away before it is removed, which may take long."""
+        """Return True if the content can be moved away before its deletion, which may take long."""
         if not self._store.capabilities.rename:
             return False
         try:
             await intent.begin(Record("erase", path, path.prefix))
         except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
-            # Who erases to have room again has none.
-            log.info("%s is removed in its place: %s", path, error)
+            # On a full store there is no room for the record either.
+            log.info("%s: removed in place: %s", path, error)
             return False
         return True
 
@@ -365,11 +370,11 @@ class NodeEditor:
         return True
 
     async def rename(self, path: NodePath, new_path: NodePath, *, over: bool = False) -> None:
-        """Move the node at ``path``, with all below it, as it is (`zarrfs.hierarchy.renaming`); consolidated copies follow. ``over``: the
-        array at ``new_path``, if there is one, goes by that, unless something else lies in its folder (`HiddenKeys`).
+        """Move the node at ``path``, with all below it, unchanged (`zarrfs.hierarchy.renaming`); consolidated copies are updated.
 
-        The group above the old place stays (see `erase`), those above the new one are made as the dialect demands. Raises
-        `AcrossViews` where the store cannot do it, or the new place is of another dialect; `EntryExists`, `NoSuchEntry`, `NameInvalid`.
+        ``over``: an array at ``new_path`` is replaced, unless its folder contains foreign keys (`HiddenKeys`). The group above the old
+        path stays (see `erase`), those above the new one are created as the dialect requires. Raises `AcrossViews` if the store cannot
+        rename it, or the new path is in another dialect; `EntryExists`, `NoSuchEntry`, `NameInvalid`.
         """
         if path == new_path:
             return
@@ -383,17 +388,19 @@ class NodeEditor:
                 await intent.end()
 
     async def check_rename(self, path: NodePath, new_path: NodePath) -> Layout:
-        """See `Renaming.layout`. For who takes something else out of the way before."""
+        """Return `Renaming.layout`, for a caller that first removes something else."""
         return await self._renaming.layout(path, new_path)
 
     async def check_creatable(self, path: NodePath, old_path: NodePath | None = None) -> None:
-        """Raise `NameInvalid`, `NotADirectory` or `EntryExists` where nobody can make a node at ``path``, at which there is none, or
-        rename the one at ``old_path`` to it."""
+        """Raise `NameInvalid`, `NotADirectory` or `EntryExists` if no node can be created at the free path ``path``.
+
+        ``old_path``: the node to be renamed to it.
+        """
         await self._new.check(await self._new.layout_for(path), path, old_path)
 
     @asynccontextmanager
     async def several(self) -> AsyncIterator[None]:
-        """Around several edits, between which none of others comes."""
+        """Keep other edits out between several edits in the body."""
         async with nullcontext() if self._lock.statistics().owner is trio.lowlevel.current_task() else self._lock:
             yield
 
@@ -413,11 +420,11 @@ class NodeEditor:
 
     async def _erase_root_array(self, node: Node) -> None:
         if not isinstance(node, ArrayNode):
-            raise NotPermitted("the root of the store stays", key=ROOT)
+            raise NotPermitted("/: the root group cannot be removed", key=ROOT)
         keys = await self._chunk_keys(node)
         kept = (await self._new.layout_for(ROOT)).kept_prefixes(node)
         for layout in await self._hierarchy.layouts(ROOT):
-            # Beside an array at the root lies what is none of its, maybe under the name of some dialect's document.
+            # Keys beside an array at the root are not its own, even if named as some dialect's document.
             if await self._hierarchy.is_described(ROOT, layout):
                 await self._erase_documents(layout, ROOT)
         await self._hierarchy.queued.drop(self._hierarchy.queued.below(node.chunk_prefix))
@@ -429,7 +436,7 @@ class NodeEditor:
     async def _chunk_keys(self, node: ArrayNode) -> list[Key]:
         chunks = self._hierarchy.array_of(node).chunks
         while chunks.below is not None:
-            # Shards that cannot be read go as well.
+            # Erase shards that cannot be read, too.
             chunks = chunks.below
         return [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
 

@@ -1,7 +1,8 @@
-"""Groups that are in this mount only, because neither their dialect nor the store can say that they are there.
+"""Groups that exist in this mount only, because neither their dialect nor the store can represent them.
 
-Of a dialect without groups (v0, v1), one is a folder with arrays in it. While there are none, it is an empty folder of the store; where
-a store has no such thing, it is kept here. So are attributes of a folder that may yet become an array, whose they will be then.
+In a dialect without groups (v0, v1), a group is a folder that contains arrays. A group without arrays is an empty folder of the store;
+for a store without empty folders, it is kept here. So are the attributes of a folder that may yet become an array, which then receives
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from zarrfs.keys import NodePath
 
 
 class EmptyGroups:
-    """See the module's text. ``changed`` is told of each group that comes, goes, or has other attributes."""
+    """Empty groups by path. ``changed`` is called with the path of each group that appears, disappears or gets other attributes."""
 
     def __init__(self, changed: Callable[[NodePath], None]) -> None:
         self._changed = changed
@@ -23,31 +24,31 @@ class EmptyGroups:
         return path in self._groups
 
     def attributes(self, path: NodePath) -> Mapping[str, Any]:
-        """Those that wait for the group at ``path`` to become an array."""
+        """Return the attributes kept for the group at ``path``, until it becomes an array."""
         return self._groups.get(path, {})
 
     @property
     def with_attributes(self) -> list[NodePath]:
-        """The groups whose attributes are lost if they do not become arrays."""
+        """Return the groups whose attributes are lost unless they become arrays."""
         return [path for path, attributes in self._groups.items() if attributes]
 
     def names_in(self, path: NodePath) -> set[str]:
-        """Of the groups directly in that at ``path``."""
+        """Return the names of the groups directly in the one at ``path``."""
         return {each.name for each in self._groups if each.parent == path != each}
 
     def keep(self, path: NodePath, attributes: Mapping[str, Any] | None = None) -> None:
-        """There is a group at ``path``."""
+        """Record a group at ``path``."""
         self._groups[path] = attributes or {}
         self._changed(path)
 
     def lose(self, path: NodePath) -> None:
-        """What is at ``path`` and below it is gone, or is something else now."""
+        """Drop the groups at ``path`` and below it, which are erased or replaced."""
         for each in self._below(path):
             del self._groups[each]
             self._changed(each)
 
     def move(self, path: NodePath, new_path: NodePath) -> None:
-        """What was at ``path`` and below it is at ``new_path`` now."""
+        """Move the groups at ``path`` and below it to ``new_path``."""
         for each in self._below(path):
             attributes = self._groups.pop(each)
             self._changed(each)

@@ -1,6 +1,6 @@
-"""What the store holds below a node and nobody is shown: no document, no chunk, and of no node there.
+"""Keys below a node that no view shows: no document, no chunk, and not of a node there.
 
-Who removes a folder, or renames another over it, has seen that it is empty; what he was not shown is not his to erase.
+A program that removes a folder, or renames another over it, has seen it empty; keys that it was not shown must not be erased.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from zarrfs.stores.base import Store
 
 
 async def hidden_keys(store: Store, node: Node, places: Iterable[Prefix], own: Collection[str], lock_suffix: str = "") -> list[str]:
-    """Names in ``places``, the folders of ``node``, of what holds such keys; at least one where there is any. ``own``: keys and prefixes
-    that are the node's, as its chunks are, and locks beside them (`Dialect.lock_suffix`)."""
+    """Return the names of such keys and prefixes in ``places``, the folders of ``node``; at least one if any exists.
+
+    ``own``: keys and prefixes that belong to the node, as its chunks do, and the locks beside them (`Dialect.lock_suffix`).
+    """
     found: list[str] = []
     for place in places:
         if isinstance(node, ArrayNode):
@@ -43,7 +45,7 @@ async def _apart_from_chunks(
 
 
 async def _holds_any(store: Store, prefix: Prefix) -> bool:
-    """Whether there is any key, and not only folders."""
+    """Return True if a key exists below ``prefix``, not only folders."""
     async for _ in store.list_prefix(prefix):
         return True
     return False

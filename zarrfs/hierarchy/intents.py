@@ -1,17 +1,17 @@
-"""Operations in several steps, such that after a failure or a kill at any of them the store has what was there before, or what was
-meant, and never neither (docs/design/022-several-steps.md).
+"""Operations in several steps that leave either the old or the new state after a failure or a kill at any step
+(docs/design/022-several-steps.md).
 
-What is not yet in its place, and what is no more in it, lies apart, in a folder of its own for each operation:
+Each operation has a folder for what is not yet, or no longer, at its final position:
 
-    .zarrfs/ID/intent.json   what was meant: the operation, the node, its place; not there before anything that was there is touched
-    .zarrfs/ID/new/          what is to appear at the place
-    .zarrfs/ID/old/          what was there, until the new is in its place: it goes back if that is empty
-    .zarrfs/ID/gone/         what nobody gets back
+    .zarrfs/ID/intent.json   record of the operation: kind, node, position; written before anything existing is touched
+    .zarrfs/ID/new/          content to be put in place
+    .zarrfs/ID/old/          previous content, until the new one is in place: it is moved back if its position is empty
+    .zarrfs/ID/gone/         content to be deleted
 
-A node whose documents and chunks lie in several places is renamed in two rounds: all of it is moved apart (the record says so; undone
-after a kill), then, when the record says that, to its new places (ended after a kill).
+A node whose documents and chunks lie in several places is renamed in two rounds: all parts are moved apart (and so recorded; undone after
+a kill), then, once the record is updated, to their new positions (completed after a kill).
 
-Whoever works on an operation holds the lock of its intent. An intent that nobody holds was left behind: `Intents.left`.
+The worker of an operation holds the lock of its intent. An intent without a holder is an interrupted one: `Intents.left`.
 """
 
 from __future__ import annotations
@@ -47,29 +47,31 @@ from zarrfs.stores.base import Store
 log = logging.getLogger(__name__)
 
 VERSION = 2
-"""Of what is written; who finds a later one leaves everything as it is. Records without ``moves`` are of version 1."""
+"""Version of written records; a reader of a later one changes nothing. Records without ``moves`` have version 1."""
 
 Operation = Literal["replace", "rename", "erase", "amend"]
 _OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase", "amend")
 
 _RECORD = "intent.json"
-# What else lies there is not ours.
+# Other names in the folder belong to other programs.
 _NAME = re.compile("[0-9a-f]{32}")
-# A document may have so many bytes, and a node has a few of them.
+# Maximum size of a record: a document may have so many bytes, and a node has a few of them.
 _MAX_NBYTES = 1 << 30
-# Keys that are erased in one step: it ends well within any deadline.
+# Number of keys erased in one step, which ends well within any deadline.
 _ERASED_AT_ONCE = 64
 _LOCKED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was meant: ``operation`` on the node at ``path``, which lies at ``place``; ``is_used``: whether anything lay there at first;
-    ``source``: where what is renamed to it came from. Where its documents lie elsewhere: those that were there ``before``, and those
-    that are to be there ``after``. ``copies``: what lies apart is copied to the place, all of it, as often as it takes; ``erased`` goes
-    from there before that, or all that is there (None); ``count`` values lie apart. ``moves``: keys and prefixes that are renamed, from
-    and to, chunks before what says that they are there; ``replaced``: what lies at the new places, and goes; ``is_placing``: all of these
-    lay apart, and are on their way to the new places."""
+    """Record of an ``operation`` on the node at ``path``, which lies at the prefix ``place``.
+
+    ``is_used``: the place had content at first; ``source``: previous prefix of what is renamed to it. For documents outside of ``place``:
+    those ``before`` and those ``after`` the operation. ``copies``: the content apart is copied to the place, entirely, and again after a
+    failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and prefixes to
+    rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be deleted;
+    ``is_placing``: all of these were apart, and are being moved to the new places.
+    """
 
     operation: Operation
     path: NodePath
@@ -87,11 +89,11 @@ class Record:
 
     @property
     def moved(self) -> tuple[Place, ...]:
-        """What lies apart in between."""
+        """Return the keys and prefixes that lie apart in between."""
         return (*self.replaced, *(old for old, _ in self.moves))
 
     def format(self) -> bytes:
-        """As JSON."""
+        """Return the record as JSON."""
         content: dict[str, Any] = {
             "version": VERSION if self.moves else 1,
             "operation": self.operation,
@@ -111,22 +113,22 @@ class Record:
 
     @classmethod
     def parse(cls, text: bytes) -> Record:
-        """Raises `MetadataError` for what is none, and `IntentTooNew`."""
+        """Parse a record. Raises `MetadataError` if it is malformed, and `IntentTooNew`."""
         try:
             content: Any = json.loads(text)
             version = content["version"]
             if isinstance(version, int) and version > VERSION:
-                raise IntentTooNew(f"version {version}: this zarrfs knows those up to {VERSION}")
+                raise IntentTooNew(f"version {version}: this zarrfs supports versions up to {VERSION}")
             if content["operation"] not in _OPERATIONS:
                 raise ValueError(f"unknown operation {content['operation']!r}")
             source, erased = content["source"], content["erased"]
             if not content["place"] and erased is None:
-                raise ValueError("the whole store is no place")
+                raise ValueError("place is the whole store")
             moves = tuple((parse_place(old), parse_place(new)) for old, new in content.get("moves", ()))
             replaced = tuple(map(parse_place, content.get("replaced", ())))
             named = (content["place"], *content["before"], *content["after"], *(erased or ()), *sum(moves, ()), *replaced)
             if any(each.startswith(APART) for each in named):
-                raise ValueError(f"nothing of it has a place below {APART}")
+                raise ValueError(f"names below {APART} are not allowed")
             return cls(
                 content["operation"],
                 NodePath(content["path"]),
@@ -147,14 +149,14 @@ class Record:
 
 
 class Intent:
-    """One operation in several steps. ``new``, ``old``, ``gone``: where these parts lie."""
+    """One operation in several steps. ``new``, ``old``, ``gone``: prefixes of its parts."""
 
     def __init__(self, store: Store, name: str | None = None) -> None:
         self._store = store
         self._lock: AbstractAsyncContextManager[None] | None = None
         self._noted: Record | None = None
         self.is_unknown = False
-        """Whether a step that decides was given up, and may take effect at any time."""
+        """True if a decisive step timed out, and may take effect at any time."""
         self.prefix = APART.child(name if name is not None else uuid.uuid4().hex)
         self.new = self.prefix.child("new")
         self.old = self.prefix.child("old")
@@ -162,31 +164,33 @@ class Intent:
 
     @property
     def is_held(self) -> bool:
-        """Whether the operation is begun, and not ended."""
+        """Return True while the operation is in progress."""
         return self._lock is not None
 
     async def begin(self, record: Record) -> None:
-        """From here on who comes after a kill knows of it."""
+        """Lock the intent and store its record: from now on an interrupted operation is found by the next mount."""
         await self.hold()
         await self.note(record)
 
     async def hold(self) -> None:
-        """Take the lock by which others see that somebody works on it."""
+        """Take the lock that marks the operation as in progress."""
         if self._lock is None:
             lock = self._store.exclusive(self.prefix.key(_RECORD))
             await lock.__aenter__()
             self._lock = lock
 
     async def sync(self) -> None:
-        """What takes another's place is there after a power cut, or that other. Of a disk that takes longer than the deadline only the
-        log tells: that power cuts are rare is no reason to refuse."""
+        """Sync the file system, so that after a power cut either the new or the old content exists.
+
+        A disk that takes longer than the deadline is only logged: power cuts are too rare to refuse the operation.
+        """
         try:
             await self._store.sync_all()
         except StoreTimeout as error:
-            log.warning("%s: what takes another's place may not survive a power cut yet: %s", self.prefix, error)
+            log.warning("%s: replacement not synced, may not survive a power cut: %s", self.prefix, error)
 
     async def note(self, record: Record) -> None:
-        """What is meant now."""
+        """Store ``record`` as the present state of the operation."""
         await self._store.set(self.prefix.key(_RECORD), record.format())
         self._noted = record
         if record.operation != "erase":
@@ -194,22 +198,24 @@ class Intent:
                 await self._store.sync([self.prefix.key(_RECORD)])
 
     async def record(self) -> Record | None:
-        """What was meant; None where there is no record: nothing was begun. Raises `IntentTooNew`, `MetadataError`."""
+        """Return the stored record; None if there is none, as nothing was begun. Raises `IntentTooNew`, `MetadataError`."""
         text = (await self._store.get_partial_values([(self.prefix.key(_RECORD), ByteRange(0, _MAX_NBYTES))]))[0]
         self._noted = None if text is None else Record.parse(bytes(text))
         return self._noted
 
     async def end(self) -> None:
-        """The operation is over, or has failed: it is brought to an end (`settle`), and what is left of it goes, in steps. What of that
-        fails is left for the next mount."""
+        """End the operation, successful or failed: `settle` it, then delete its folder in steps.
+
+        What cannot be deleted is left for the next mount.
+        """
         if self.is_unknown:
-            # The lock is kept: the next mount finds out, when this process is no more.
-            log.warning("%s is left for the next mount: the store did not answer, and nobody can tell what it did", self.prefix)
+            # The lock is kept: the next mount determines the outcome when this process has ended.
+            log.warning("%s: outcome unknown, store timed out; left for the next mount", self.prefix)
             return
         try:
             with trio.CancelScope(shield=True):
                 await self.settle()
-                # From here on all that is left is nobody's.
+                # From here on all remaining content is to be deleted.
                 await self.forget()
                 for part in (self.new, self.old, self.gone):
                     await erase_in_steps(self._store, part)
@@ -217,12 +223,12 @@ class Intent:
                 with suppress(ZarrfsError):
                     await self._store.remove_prefix(APART)
         except ZarrfsError as error:
-            log.warning("%s could not be ended, and is left for the next mount: %s", self.prefix, error)
+            log.warning("%s: not ended, left for the next mount: %s", self.prefix, error)
         finally:
             await self.let_go()
 
     async def move(self, record: Record) -> None:
-        """Rename all ``moves`` of a record. When it raises, `settle` undoes or ends it."""
+        """Rename all ``moves`` of a record. If it raises, `settle` undoes or completes it."""
         await self.begin(record)
         for place, apart in reversed(apart_in(self.old, record.moved)):
             await rename(self._store, place, apart)
@@ -232,29 +238,29 @@ class Intent:
         await self.forget()
 
     def rest(self, record: Record) -> list[tuple[Place, Place]]:
-        """What lies apart until all is in its place, and where that is: the new places, or (unless ``is_placing``) the old ones."""
+        """Return pairs (apart, place) of the content apart and its destination: the new places, or the old ones unless ``is_placing``."""
         places = apart_in(self.old, record.moved)
         if not record.is_placing:
             return [(apart, place) for place, apart in places]
         return [(apart, new) for (_, apart), (_, new) in zip(places[len(record.replaced) :], record.moves, strict=True)]
 
     async def forget(self) -> None:
-        """All is where it is to be: nothing is meant any more."""
+        """Erase the record: all content is in its final position."""
         if self._noted is not None:
             await self._store.erase(self.prefix.key(_RECORD))
             self._noted = None
 
     async def settle(self) -> bool:
-        """See `settle`, of what was noted last."""
+        """Run `settle` with the last stored record."""
         if self.is_unknown:
             return False
         if self._noted is not None and self._noted.moves:
-            # Noting the next step may have failed, and taken effect.
+            # The update of the record may have failed and yet taken effect.
             await self.record()
         return self._noted is None or await settle(self._store, self, self._noted)
 
     async def let_go(self) -> None:
-        """Leave it to somebody else."""
+        """Release the lock, for another worker."""
         lock, self._lock = self._lock, None
         if lock is not None:
             with trio.CancelScope(shield=True):
@@ -268,12 +274,12 @@ class Intents:
         self.store = store
 
     def new(self) -> Intent:
-        """One of which nothing is stored yet."""
+        """Return an intent of which nothing is stored yet."""
         return Intent(self.store)
 
     @asynccontextmanager
     async def around(self, record: Record) -> AsyncIterator[Intent]:
-        """One that begins, and ends."""
+        """Begin an operation, and end it after the body."""
         intent = Intent(self.store)
         try:
             await intent.begin(record)
@@ -282,20 +288,20 @@ class Intents:
             await intent.end()
 
     async def there(self) -> list[Intent]:
-        """Those that there are, whether somebody works on them or not."""
+        """Return all intents in the store, in progress or interrupted."""
         if not self.store.capabilities.list or not await self.store.prefix_exists(APART):
             return []
         names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and _NAME.fullmatch(name)]
         return [Intent(self.store, name) for name in sorted(names)]
 
     async def left(self) -> AsyncGenerator[Intent]:
-        """Those that somebody left behind; each is held until the next is asked for."""
+        """Yield the interrupted intents; each is held until the next is requested."""
         for intent in await self.there():
             try:
                 with trio.move_on_after(_LOCKED_SECONDS):
                     await intent.hold()
             except ZarrfsError as error:
-                log.warning("%s is left as it is: %s", intent.prefix, error)
+                log.warning("%s: left unchanged: %s", intent.prefix, error)
             if intent.is_held:
                 try:
                     yield intent
@@ -307,10 +313,12 @@ class Intents:
 
 
 async def settle(store: Store, intent: Intent, record: Record) -> bool:
-    """Bring an operation to its end that failed, or was killed: the place is as it was, or as it was meant; whether the latter. What is
-    left of it is the caller's to `end`. May be done again after a failure."""
+    """Complete or undo an operation that failed or was interrupted; return True if it is completed, False if undone.
+
+    The caller ends the intent (`Intent.end`). May be repeated after a failure.
+    """
     if record.operation == "erase":
-        # What is in no place any more is in none again.
+        # Content without a position is only deleted.
         return True
     if record.operation == "amend":
         return await _settle_documents(store, record)
@@ -318,7 +326,7 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
         await rename_rest(store, intent.rest(record))
         return record.is_placing
     if record.copies:
-        # It was noted when all of it lay apart.
+        # The record was stored when all content lay apart.
         await copy_into_place(store, intent, record)
         return True
     is_aside = await store.prefix_exists(intent.old)
@@ -329,15 +337,17 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
             await store.rename_prefix(intent.old, record.place)
             return False
         if await store.prefix_exists(record.source if record.source is not None else intent.new):
-            raise KeyConflict(f"what was at {record.path} is in {intent.old}, and something else in its place", key=record.place)
+            raise KeyConflict(
+                f"{record.path}: previous content is in {intent.old}, its place is taken by other keys", key=record.place
+            )
         return True
     if record.after and await _are_stored(store, record.after):
         return True
     if not is_aside and await _are_stored(store, record.before):
-        # Nothing was begun.
+        # No step was taken.
         return False
     if (is_aside or not record.is_used) and await store.prefix_exists(record.place):
-        # Whoever tries again has it where it was.
+        # The content goes back to where the next attempt expects it.
         is_apart = await store.prefix_exists(intent.new)
         await store.rename_prefix(record.place, intent.gone if is_apart else intent.new)
     if is_aside:
@@ -348,8 +358,10 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
 
 
 async def store_together(intents: Intents, path: NodePath, read: Read, after: Mapping[Key, bytes]) -> None:
-    """Change these documents that say what the node at ``path`` is, all or none; ``read``: those of them that were there. Raises
-    `GenerationMismatch` where another program has stored one of them since: then what it stored stays."""
+    """Store the documents ``after`` that describe the node at ``path``, all or none; ``read``: the existing ones among them.
+
+    Raises `GenerationMismatch` if another program stored one of them since; its value then stays.
+    """
     if len(after) < 2:
         await put_each(intents.store, read, after)
         return
@@ -365,7 +377,7 @@ async def _settle_documents(store: Store, record: Record) -> bool:
     if now == record.after:
         return True
     if any(value not in (record.before.get(key), record.after.get(key)) for key, value in now.items()):
-        # Somebody has changed them since. What they say now is what the node is.
+        # Another program has changed them since. Their present content describes the node.
         return True
     for key, value in now.items():
         if key not in record.before:
@@ -376,19 +388,21 @@ async def _settle_documents(store: Store, record: Record) -> bool:
 
 
 async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
-    """Let what lies apart be at its place where it cannot be renamed: the documents of what was there go first, and its own come last.
-    When it fails it is done again."""
+    """Copy the content apart to its place, where it cannot be renamed: the old documents are erased first, the new ones stored last.
+
+    After a failure it is repeated from the start.
+    """
     new = {record.place.key(key[len(intent.new) :]): key async for key in store.list_prefix(intent.new)}
     if record.count is not None and len(new) != record.count:
-        raise KeyConflict(f"{intent.new} has {len(new)} values where {record.count} were to be copied", key=record.place)
+        raise KeyConflict(f"{intent.new}: {len(new)} values found, {record.count} expected", key=record.place)
     new = {there: key for there, key in new.items() if there not in record.after}
     await store.erase_values(record.before)
     erased = record.erased if record.erased is not None else [key async for key in store.list_prefix(record.place)]
-    # Before anything is copied: one of them may lie where a folder has to be.
+    # Before anything is copied: an old key may be in the way of a new folder.
     await store.erase_values([key for key in erased if key not in new])
     for there, key in new.items():
         if not await store.copy(key, there):
-            raise KeyConflict(f"{key!r} was taken away while it was copied to {record.path}", key=key)
+            raise KeyConflict(f"{record.path}: copy failed: {key!r} was removed meanwhile", key=key)
     for key, value in record.after.items():
         await store.set(key, value)
 
@@ -406,7 +420,7 @@ async def _are_stored(store: Store, documents: Mapping[Key, bytes]) -> bool:
 
 
 async def erase_in_steps(store: Store, prefix: Prefix) -> None:
-    """As `Store.erase_prefix`, in steps each of which ends soon: what is erased stays so when a later one fails."""
+    """Run `Store.erase_prefix` in short steps: what is erased stays erased if a later step fails."""
     pending: list[tuple[Prefix, bool]] = [(prefix, False)]
     while pending:
         here, is_empty = pending.pop()
@@ -415,7 +429,7 @@ async def erase_in_steps(store: Store, prefix: Prefix) -> None:
                 if store.capabilities.empty_prefixes:
                     await store.remove_prefix(here)
             except PrefixNotEmpty:
-                # What is not listed: links and special files.
+                # Entries that are not listed: links and special files.
                 await store.erase_prefix(here)
             continue
         keys: list[Key] = []

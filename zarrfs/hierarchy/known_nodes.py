@@ -1,7 +1,7 @@
-"""The nodes that a mount knows, bounded by their number and by what their documents take when they are parsed.
+"""Nodes known to a mount, bounded by their number and by the memory of their parsed documents.
 
-Where all of these together are too large, the nodes looked up first are forgotten, and read again when somebody asks for them. Files that
-are open over an array go on: of it they alone hold what is needed, and it is known here for as long as they do.
+Beyond either bound the nodes looked up first are forgotten, and read again on demand. Open files of an array are not affected: they hold
+what they need of it, and it stays known here as long as they do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ N = TypeVar("N", bound=Node)
 
 MAX_NODES = 50_000
 MAX_NBYTES = 32 << 20
-"""Of documents that are not small, parsed."""
+"""Limit for parsed documents that are not small."""
 
 _SMALL_NBYTES = 8 << 10
 _MOST_PARSED_NBYTES = 8 << 20
@@ -43,8 +43,10 @@ _NOTHING = ArrayMetadata(
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """By which ``layout`` (without its consolidated copy) a node was read, None where no document described it; and a digest of what the
-    copies said of it, ``copied``, when ``copies_read`` was that of `Roots`."""
+    """Origin of a node: the ``layout`` (without its consolidated copy) that read it, None if no document described it.
+
+    ``copied``: digest of the copies' entries for it, as of ``copies_read`` of `Roots`.
+    """
 
     layout: Layout | None = None
     copied: bytes = b""
@@ -52,8 +54,10 @@ class Source:
 
 
 class KnownNode:
-    """What was learnt at a path, of documents with this ``digest``; it counts until ``expires``, and until something is forgotten after
-    ``learnt`` (`zarrfs.hierarchy.forgotten`)."""
+    """What is known of a path, from documents with this ``digest``.
+
+    Valid until ``expires``, and until an invalidation after ``learnt`` (`zarrfs.hierarchy.forgotten`).
+    """
 
     __slots__ = (
         "_opened",
@@ -90,13 +94,13 @@ class KnownNode:
         self.chunks_ns = chunks_ns
         self.said = said
         self.folder_ns: int | None = None
-        """When the names in its folder last changed, as known when the changes of the store were ``folder_epoch``."""
+        """Time of the last change of names in its folder, as of the store's change counter ``folder_epoch``."""
         self.folder_epoch = -1
         self.source = source
 
     @property
     def opened(self) -> OpenArray | None:
-        """The array, if it was handed out."""
+        """The array, if it was requested."""
         return self._opened() if isinstance(self._opened, weakref.ref) else self._opened
 
     @opened.setter
@@ -104,7 +108,7 @@ class KnownNode:
         self._opened = opened
 
     def fade(self) -> None:
-        """Forget what the documents say."""
+        """Drop the content of the documents."""
         if isinstance(self.node, ArrayNode):
             self.node = replace(self.node, attributes={}, metadata=_NOTHING)
         elif isinstance(self.node, GroupNode):
@@ -115,7 +119,7 @@ class KnownNode:
 
 
 class KnownNodes:
-    """`KnownNode` by path. ``index``: which of them lie where."""
+    """`KnownNode` by path. ``index``: paths of known nodes, for queries by prefix."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[NodePath, KnownNode] = OrderedDict()
@@ -133,12 +137,12 @@ class KnownNodes:
         return path in self._known
 
     def weigh(self, path: NodePath, documents: Mapping[Key, bytes]) -> None:
-        """The node at ``path`` that is `put` next was made of these."""
-        # A large one is parsed in part.
+        """Record the documents of the node that is `put` next at ``path``."""
+        # A large document is parsed in part.
         self._weights[path] = sum(min(parsed_nbytes(data), len(data) + _MOST_PARSED_NBYTES) for data in documents.values())
 
     def put(self, path: NodePath, known: KnownNode) -> None:
-        """Remember ``known``, and forget what there is no more room for."""
+        """Remember ``known``, and forget the oldest nodes beyond the bounds."""
         self.index.add(path, known.node)
         self._known[path] = known
         self._known.move_to_end(path)
@@ -160,7 +164,7 @@ class KnownNodes:
 
 
 def without_large_attributes(node: N) -> N:
-    """Return ``node`` for a holder that has no use for attributes, but for the one that says what missing data is."""
+    """Return ``node`` without large attributes, except the one that defines missing data, for holders that do not use attributes."""
     if isinstance(node, ArrayNode | GroupNode) and are_large(node.attributes):
         kept = {name: value for name, value in node.attributes.items() if name == cf_fill_value.NAME}
         return replace(node, attributes={} if are_large(kept) else kept)

@@ -1,4 +1,4 @@
-"""An array that is in use, and what its documents say that it is."""
+"""An array in use, with the document that describes it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.stores.values import Generation
 
 Said = tuple[Key | None, Generation | None]
-"""The document that says what a node is, and its generation; None for a node without one."""
+"""Key of the document that describes a node, and its generation; None for a node without one."""
 
 
 class LiveArray(LiveNode):
-    """An array in use. ``document``: the key that says what it is, of this ``generation``; None where it is known from a consolidated
-    copy alone."""
+    """An array in use.
+
+    ``document``: key of the document that describes it, of this ``generation``; None if only a consolidated copy does.
+    """
 
     def __init__(self, path: NodePath, chunk_prefix: Prefix, confirm_now: Confirm) -> None:
         super().__init__(path, chunk_prefix, confirm_now)
         self.document: Key | None = None
         self.generation: Generation | None = None
         self.metadata: ArrayMetadata | None = None
-        """What it was known to be last, whether or not anybody holds that."""
+        """Its last known metadata, held by a reader or not."""
         self.is_misplaced = False
-        """Whether its folder was not held in time: what lies there had another document already."""
+        """True if its folder was not held in time: the document there had changed already."""
         self._opened: weakref.ref[OpenArray] | None = None
         self._readers: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
 
     @property
     def folder(self) -> Prefix | None:
-        # Of one that is being made, that of its group.
+        # The folder of an array that is being created is that of its group.
         folder = self.document.parent if self.document is not None else None
         return folder if folder and self.chunk_prefix.startswith(folder) else None
 
     @property
     def opened(self) -> OpenArray | None:
-        """The array as its documents are now, if anybody holds that."""
+        """The array by its present documents, if it is held."""
         return self._opened() if self._opened is not None else None
 
     @opened.setter
@@ -53,19 +55,21 @@ class LiveArray(LiveNode):
             self._readers.add(opened.reader)
 
     def is_said_at(self, place: Key | Prefix) -> bool:
-        """Whether what says what it is lies there."""
+        """Return True if the document that describes it lies at ``place``."""
         said: str = self.document if self.document is not None else self.path.prefix
         return said.startswith(place) if isinstance(place, Prefix) else said == place
 
     def concerns(self, place: Key | Prefix) -> bool:
-        """Whether it is another, or elsewhere, where something is changed there."""
+        """Return True if a change at ``place`` can replace or move the array."""
         return self.is_said_at(place) or (isinstance(place, Prefix) and self.chunk_prefix.startswith(place))
 
 
 @dataclass(slots=True, weakref_slot=True)
 class OpenArray:
-    """An array and its reader, as the documents of ``live`` say that it is. ``superseded`` once they say something else: what was read
-    of it is laid out otherwise, or another array's."""
+    """An array and its reader, by the documents of ``live``.
+
+    ``superseded`` once the documents have changed: data read of it has another layout, or belongs to another array.
+    """
 
     array: Array
     reader: ArrayReader

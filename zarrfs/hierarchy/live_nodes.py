@@ -1,7 +1,7 @@
-"""The arrays that are in use: each is one object for as long as anybody holds it, wherever it is by now.
+"""Arrays in use: each is one object as long as it is held, at its present path.
 
-docs/design/019-nodes-in-use.md says why. What this mount does to the store moves and ends them as it happens. Every operation that
-moves, erases or replaces documents, or what they lie in, is made within `LiveNodes.changing`.
+For the reasons see docs/design/019-nodes-in-use.md. Operations of this mount move and end them as they happen. Every operation that
+moves, erases or replaces documents, or the folders they lie in, runs within `LiveNodes.changing`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 
-# Editors truncate a document before they write it.
+# Wait for documents to reappear: editors truncate a document before they write it.
 _DOUBT_SECONDS = 1.0
 
 
 class LiveNodes:
-    """The arrays in use, by where they are."""
+    """The arrays in use, by position."""
 
     def __init__(self, store: Store, look_again: Callable[[NodePath], Awaitable[Node | None]]) -> None:
         self._store = store
@@ -40,7 +40,7 @@ class LiveNodes:
         self._by_chunk_prefix: weakref.WeakValueDictionary[Prefix, LiveArray] = weakref.WeakValueDictionary()
         self._by_document: weakref.WeakValueDictionary[Key, LiveArray] = weakref.WeakValueDictionary()
         self._apart: weakref.WeakSet[LiveArray] = weakref.WeakSet()
-        """Those whose documents or chunks lie elsewhere than their paths say."""
+        """Arrays whose documents or chunks lie outside of the folder of their path."""
         self._making: weakref.WeakSet[LiveArray] = weakref.WeakSet()
         self._lock = trio.Lock()
         self._changing: tuple[Key | Prefix, ...] = ()
@@ -50,52 +50,53 @@ class LiveNodes:
         self._staying: list[tuple[Place, trio.lowlevel.Task]] = []
         self._fences: list[tuple[tuple[Key | Prefix, ...], list[trio.Event]]] = []
         self.places = Places()
-        """Folders of nodes, arrays or not, that somebody has open."""
+        """Open folders of nodes, arrays or not."""
         self.turning: set[NodePath] = set()
-        """Groups that somebody is turning into arrays, whose folders stay what they are."""
+        """Groups being turned into arrays, whose folders stay the same."""
         self.on_removed: Callable[[NodePath], None] = lambda path: None
-        """Called with the path of a node that is gone: what comes to be there, or in its folder, is another."""
+        """Called with the path of a removed node: a later node at that path, or in its folder, is another one."""
         self.on_moved: Callable[[Prefix, Prefix], None] = lambda old, new: None
-        """Called with the prefixes of the paths that a node had and has now, where no rename of the store tells of it."""
+        """Called with the old and new prefixes of a moved node's paths, where no rename of the store reports the move."""
         self.changes = 0
-        """Counts what moved or ended any of them."""
+        """Counts operations that moved or ended any array."""
 
     def at(self, path: NodePath) -> LiveArray | None:
-        """The array in use there."""
+        """Return the array in use at ``path``."""
         found = self._by_path.get(path)
         return found() if found is not None else None
 
     def at_and_below(self, path: NodePath) -> Iterator[LiveArray]:
-        """The arrays in use there."""
+        """Return the arrays in use at ``path`` and below it."""
         for each in self._paths.at_and_below(path):
             if (node := self.at(each)) is not None:
                 yield node
 
     def with_chunk_prefix(self, prefix: Prefix) -> LiveArray | None:
-        """The array in use whose chunks lie there."""
+        """Return the array in use with this chunk prefix."""
         return self._by_chunk_prefix.get(prefix)
 
     def add(self, path: NodePath, chunk_prefix: Prefix) -> LiveArray:
-        """The array at ``path`` is in use from now on."""
+        """Register the array at ``path`` as in use, and return it."""
         node = LiveArray(path, chunk_prefix, self.confirm)
         self._put(node)
         return node
 
     def make(self, path: NodePath) -> LiveArray:
-        """An array is being made at ``path``, and has no documents yet: it goes with the folder that it lies in, and ends with it. It is
-        not found by `at`: there may be another, which it replaces. Its ``document`` is its group's, and its own once it is in place."""
+        """Return an array that is being created at ``path``, without documents yet: it moves and ends with its folder.
+
+        It is not returned by `at`: there may be another, which it replaces. Its ``document`` is its group's, and its own once it is in
+        place."""
         node = LiveArray(path, path.prefix, self._confirm_making)
         self._making.add(node)
         return node
 
     @property
     def unfinished(self) -> set[Prefix]:
-        """Where chunks of arrays lie that are being made."""
+        """Chunk prefixes of arrays that are being created."""
         return {node.chunk_prefix for node in self._making if node.why_gone is None}
 
     def moved(self, old: Key | Prefix, new: Key | Prefix) -> None:
-        """This mount has renamed a prefix: everything below ``old`` lies below ``new`` now. (A document alone does not take its array
-        along.)"""
+        """Record a rename of a prefix by this mount. (The rename of a document alone does not move its array.)"""
         if not isinstance(old, Prefix) or not isinstance(new, Prefix):
             return
         self.changes += 1
@@ -107,19 +108,19 @@ class LiveNodes:
                 continue
             path = moved_path(node.path, old, new)
             if node in self._making:
-                # What is renamed from just this place is what it replaces.
+                # A rename from exactly this prefix moves the content that the array replaces.
                 if old in (node.path.prefix, node.chunk_prefix):
                     continue
                 is_apart = node.chunk_prefix.startswith(APART)
                 if path is None or not (is_apart or node.chunk_prefix.startswith(old)):
-                    node.end("lost the folder in which it was being made")
+                    node.end("lost its folder during creation")
                     continue
                 if node.document is not None and node.document.startswith(old):
                     node.document = Key(new + node.document[len(old) :])
                 node.move(path, node.chunk_prefix if is_apart else Prefix(new + node.chunk_prefix[len(old) :]))
                 continue
             if path is None or not node.chunk_prefix.startswith(old):
-                # Its documents lie elsewhere than its chunks, which stay where they are.
+                # Its documents lie elsewhere than its chunks, which were not moved.
                 self._end(node, "was renamed without its chunks")
                 continue
             self._forget(node)
@@ -133,15 +134,16 @@ class LiveNodes:
                 opened.array.node = replace(opened.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
 
     def renamed(self, path: NodePath, new_path: NodePath, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> None:
-        """This mount has moved the node at ``path``, and all below it, whose documents and chunks lie in different places: ``pairs`` are
-        where these were and are."""
+        """Record a move, by this mount, of the node at ``path`` and all below it, whose documents and chunks lie in different places.
+
+        ``pairs``: the old and new places."""
         self.changes += 1
         self.places.moved(path, new_path)
         places = list(pairs)
         with_it = [
             node
             for node in dict.fromkeys((*self.at_and_below(path), *self._making))
-            # What is being made at the very path replaces what is renamed.
+            # An array being created at exactly this path replaces the renamed one.
             if node.path.startswith(f"{path}/") or (node.path == path and node not in self._making)
         ]
         for node in with_it:
@@ -162,44 +164,45 @@ class LiveNodes:
         self.on_moved(path.prefix, new_path.prefix)
 
     def erased(self, place: Key | Prefix) -> None:
-        """All that lies below a prefix was erased by this mount, or the document of an array that was to be erased. (A document that is
-        erased by itself may be about to be written anew, as editors do: that is left to `confirm`.)"""
+        """Record that this mount erased all below a prefix, or the document of an array to be erased.
+
+        (A document that is erased alone may be about to be rewritten, as by editors: `confirm` decides that.)"""
         self.changes += 1
         for node in self._concerned(place):
             if node in self._making:
                 if place not in (node.path.prefix, node.chunk_prefix):
-                    node.end("lost the folder in which it was being made")
+                    node.end("lost its folder during creation")
             elif node.is_said_at(place):
                 node.erased_here = True
                 self._end(node, "was erased")
 
     def replaced(self, node: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
-        """This mount has put another array in the place of ``node``, which lay at ``path`` until then. Chunks that are queued for it are
-        saved (docs/design/023-rescued.md)."""
+        """Record that another array replaced ``node``, at ``path``, in this mount. Its queued chunks are saved (design/023)."""
         self._forget(node)
-        # Taken out of the way it was moved, or erased; errors and saved chunks name its last path.
+        # It was moved aside, or erased; errors and saved chunks name its last path.
         node.move(path, chunk_prefix)
         node.erased_here, node.replaced_here = False, True
         why = "was replaced by another array"
         if node.why_gone is None:
             self._end(node, why)
-        # Else it ended when it was taken out of the way, and what has its path by now goes on.
+        # Else it ended when it was moved aside; the node now at its path continues.
         node.why_gone = why
 
     def removed(self, path: NodePath, why: str = "was erased") -> None:
-        """The node at ``path`` is gone, and all below it. (The folder of the root stays.)"""
+        """End the node at ``path``, and all below it. (The folder of the root stays.)"""
         if path != ROOT:
             self.places.ended(path, why)
             self.on_removed(path)
 
     def document_changed(self, key: Key) -> None:
-        """Somebody changed the value of ``key``, which may say what an array in use is."""
+        """Mark the array described by ``key``, if in use, for reading again: the value has changed."""
         if (node := self._by_document.get(key)) is not None:
             node.is_unread = True
 
     async def learnt(self, path: NodePath, node: Node | None, said: Said, before: Node | None) -> OpenArray | None:
-        """Documents were read again: the array in use at ``path`` if ``node``, which was found there, is that very array; else it is
-        told what it is now, a resized one or none. ``before``: what was found there the last time."""
+        """Process newly read documents: return the array in use at ``path`` if ``node``, found there, is the same array.
+
+        Else that array is resized or ended. ``before``: the node found there the previous time."""
         if isinstance(before, GroupNode):
             if isinstance(node, ArrayNode) and path not in self.turning:
                 self.removed(path, "was replaced by an array")
@@ -214,7 +217,7 @@ class LiveNodes:
                 self._end(live, "was replaced by a group")
             elif not isinstance(node, UnsupportedNode) and not await self._store.prefix_exists(live.chunk_prefix):
                 self._end(live, "was erased")
-            # Else its documents may be about to be written.
+            # Its documents may be about to be written.
             return None
         if live.metadata is not None and not (live.chunk_prefix == node.chunk_prefix and live.metadata.stores_as(node.metadata)):
             if live.is_misplaced or live.chunk_prefix != node.chunk_prefix or not is_resized(live.metadata, node.metadata):
@@ -230,11 +233,12 @@ class LiveNodes:
         return opened if live.why_gone is None else None
 
     async def confirm(self, live: LiveNode) -> bool:
-        """See `zarrfs.arrays.live_node.Confirm`. Where its documents cannot be read, or are not there while something is, they may be
-        about to be written: that is waited for. Raises `StaleEntry` and `NodeInDoubt`."""
+        """Implement `zarrfs.arrays.live_node.Confirm`. Raises `StaleEntry` and `NodeInDoubt`.
+
+        Documents that are unreadable, or missing while the folder exists, may be about to be written: they are waited for."""
         assert isinstance(live, LiveArray)
         if live.document is not None:
-            # Held before it is asked for: what comes to be in its place afterwards is another.
+            # Held before the stat: a folder put in its place afterwards is another.
             self.hold(live)
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
@@ -249,17 +253,14 @@ class LiveNodes:
                 self._end_alone(live, "was replaced by another array")
                 live.check()
             if isinstance(node, ArrayNode) or live.moves != moves:
-                # Of what has no document of its own there is no generation: it is read anew each time.
+                # Without a document of its own there is no generation: it is read anew each time.
                 return live.document is None
             if trio.current_time() >= give_up:
-                raise NodeInDoubt(
-                    f"the documents of {live.path} are not there, or cannot be read, but its folder is", key=live.path
-                )
+                raise NodeInDoubt(f"{live.path}: documents missing or unreadable, but the folder exists", key=live.path)
             await trio.sleep(_DOUBT_SECONDS / 20)
 
     def hold(self, live: LiveArray) -> None:
-        """Somebody writes to an array: from now on one that comes to be in its folder's place is another, however equal. Raises
-        `StaleEntry`."""
+        """Hold the folder of an array that is written to: an equal one put in its place is another. Raises `StaleEntry`."""
         live.check()
         self._anchor(live)
 
@@ -268,7 +269,7 @@ class LiveNodes:
             return
         anchor = self._store.anchor(live.folder)
         if anchor is not None and anchor.generation(live.document[len(live.folder) :]) != live.generation:
-            # It lies in the place of the one that was read, or is just being written.
+            # The folder has replaced the one that was read, or its document is being written.
             live.is_unread = live.is_misplaced = True
         else:
             live.anchor, live.is_misplaced = anchor, False
@@ -286,20 +287,20 @@ class LiveNodes:
         else:
             is_there = isinstance(await self._look_again(parent), GroupNode)
         if not is_there:
-            live.end("lost the folder in which it was being made")
+            live.end("lost its folder during creation")
             live.check()
         return True
 
     def is_underway(self, path: NodePath) -> bool:
-        """Whether it is being moved, erased or replaced now: what the store has there may be of before, or of afterwards."""
+        """Return True while the node is moved, erased or replaced: the store may show the state before or after."""
         return _is_in(path, self._underway)
 
     def is_changing(self, path: NodePath) -> bool:
-        """Whether somebody moves, erases or replaces it, or is about to."""
+        """Return True if an operation moves, erases or replaces the node, or is about to."""
         return _is_in(path, self._changing)
 
     async def settled(self, path: NodePath) -> None:
-        """Return when nothing is being changed that decides what is at ``path``."""
+        """Wait until no operation in progress affects ``path``."""
         while self.is_changing(path):
             await self._changed.wait()
         for places, fences_there in list(self._fences):
@@ -310,9 +311,8 @@ class LiveNodes:
 
     @asynccontextmanager
     async def changing(self, *places: Key | Prefix) -> AsyncIterator[None]:
-        """Around what moves, erases or replaces what lies there: nobody publishes to an array there meanwhile, and who asks for one
-        waits. One at a time."""
-        # Who stays may change something else first: he is waited for before anybody is kept out.
+        """Keep publishers and lookups out of ``places`` during the body, which changes their content. One at a time."""
+        # A task that stays may itself change something else first: wait for it before anybody is kept out.
         self._wanted.append(places)
         async with AsyncExitStack() as stack:
             stack.callback(self._want_no_more, places)
@@ -323,7 +323,7 @@ class LiveNodes:
 
     @asynccontextmanager
     async def staying(self, place: Place) -> AsyncIterator[None]:
-        """Within, nobody moves or erases through this mount what lies at ``place``. For who writes documents there."""
+        """Prevent moves and removal through this mount of the node at ``place`` during the body, which writes documents there."""
         while True:
             path = place.path
             await self.settled(path)
@@ -371,13 +371,13 @@ class LiveNodes:
 
     @asynccontextmanager
     async def changing_document(self, *keys: Key) -> AsyncIterator[None]:
-        """As `changing`, of keys that may be any: where none of them says what an array in use is, nothing is waited for."""
+        """Run `changing` for any keys: without waiting if none of them describes an array in use."""
         documents = [key for key in keys if key in self._by_document]
         async with self.changing(*documents) if documents else nullcontext():
             yield
 
     def say(self, node: LiveArray, said: Said) -> None:
-        """What says what ``node`` is, now that it was read: another document in another folder is another array's, however equal."""
+        """Record the document that describes ``node``: a document in another folder belongs to another array, however equal."""
         is_new = said[1] != node.generation
         if node.document is not None and self._by_document.get(node.document) is node:
             del self._by_document[node.document]
@@ -397,7 +397,7 @@ class LiveNodes:
         self.removed(node.path, why)
 
     def _end_alone(self, node: LiveArray, why: str) -> None:
-        """Without what has its path by now."""
+        """End ``node``, but not the node now at its path."""
         self.changes += 1
         if (opened := node.opened) is not None:
             opened.superseded = True
@@ -406,7 +406,7 @@ class LiveNodes:
         self._forget(node)
 
     def _concerned(self, place: Key | Prefix) -> list[LiveArray]:
-        """The arrays in use that are others, or elsewhere, where something is changed there; no more are looked at than may be."""
+        """Return the arrays in use that a change at ``place`` can replace or move, without looking at others."""
         if not isinstance(place, Prefix):
             node = self._by_document.get(place)
             return [node] if node is not None else []
@@ -419,7 +419,7 @@ class LiveNodes:
     def _put(self, node: LiveArray) -> None:
         path = node.path
         if (before := self.at(path)) is not None and before is not node:
-            # Another program had removed it, and nobody has asked since.
+            # It was removed by another program, which was not noticed since.
             self._end_alone(before, "was replaced by another array")
 
         def dropped(ref: weakref.ref[LiveArray]) -> None:

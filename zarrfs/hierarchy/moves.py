@@ -1,4 +1,4 @@
-"""Keys and prefixes that are renamed one after the other, by way of a place apart (`zarrfs.hierarchy.intents`)."""
+"""Successive renames of keys and prefixes, through a place apart (`zarrfs.hierarchy.intents`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Place = Key | Prefix
 
 
 def parse_place(text: str) -> Place:
-    """The prefix or key that ``text`` is. Raises `KeyUnusable`."""
+    """Return ``text`` as a prefix or key. Raises `KeyUnusable`."""
     return Prefix(text) if text.endswith("/") else Key(text)
 
 
 def apart_in(folder: Prefix, places: Iterable[Place]) -> list[tuple[Place, Place]]:
-    """Each of ``places``, and where in ``folder`` it lies in between."""
+    """Return pairs of each of ``places`` and its intermediate position in ``folder``."""
     return [
         (place, folder.child(str(number)) if isinstance(place, Prefix) else folder.key(str(number)))
         for number, place in enumerate(places)
@@ -25,12 +25,12 @@ def apart_in(folder: Prefix, places: Iterable[Place]) -> list[tuple[Place, Place
 
 
 async def exists(store: Store, place: Place) -> bool:
-    """Whether there is such a value, or anything under such a prefix."""
+    """Return True if the key has a value, or the prefix exists."""
     return await store.prefix_exists(place) if isinstance(place, Prefix) else await store.stat(place) is not None
 
 
 async def rename(store: Store, old: Place, new: Place) -> None:
-    """Give a value another key, or all that begins with a prefix another prefix."""
+    """Rename a key, or a prefix with all keys below it."""
     if isinstance(old, Prefix):
         await store.rename_prefix(old, Prefix(new))
     else:
@@ -38,16 +38,16 @@ async def rename(store: Store, old: Place, new: Place) -> None:
 
 
 async def rename_rest(store: Store, pairs: Sequence[tuple[Place, Place]]) -> None:
-    """Rename what is still at the first of each of ``pairs`` to the second. Raises `KeyConflict` where something else is there."""
+    """Rename for each (old, new) of ``pairs`` what is still at the old place. Raises `KeyConflict` if the new key exists."""
     for old, new in pairs:
         if await exists(store, old):
             if not isinstance(new, Prefix) and await exists(store, new):
-                raise KeyConflict(f"{old} cannot be moved to its place, where something else is", key=new)
+                raise KeyConflict(f"{old}: rename failed: {new} exists", key=new)
             await rename(store, old, new)
 
 
 def relocated(place: str, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> str:
-    """Where a key or prefix is now, after each of ``pairs`` was renamed."""
+    """Return the position of a key or prefix after each of ``pairs`` was renamed."""
     for old, new in pairs:
         if place == old or (isinstance(old, Prefix) and place.startswith(old)):
             return new + place[len(old) :]

@@ -1,4 +1,4 @@
-"""What a new array is stored as where the program that makes it cannot say: chunk shape and codecs from the mount's options."""
+"""Chunk shape and codecs of new arrays whose program cannot choose them: from the mount's options."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, check_chunk_nbytes
 from zarrfs.model.shards import ShardSpec
 from zarrfs.model.variable_fill import empty
 
-# Types that codecs are tried with before there is an array: one of them has to do.
+# Types to try codecs with before an array exists: one of them must be accepted.
 _TYPES = tuple(from_numpy(np.dtype(name)) for name in ("<f4", "<i4", "|u1", "|b1"))
 _AUTO = "auto"
 _NONE = "none"
 
 
 class NewArrays:
-    """How new arrays are chunked and encoded.
+    """Chunking and encoding of new arrays.
 
-    ``chunks``: ``auto`` (as zarr-python chooses), ``none`` (one chunk), or lengths joined by ``x`` (``512x512``; one length alone counts
-    for every dimension). ``codecs``: ``auto`` (those of the dialect), ``none``, or codecs joined by ``+``, each a name and its options
-    joined by ``:`` (``gzip:level=6+crc32c``); ``bytes`` precedes them unless one of them makes bytes of elements itself. ``separator``:
-    in chunk keys, ``auto`` for the dialect's. ``shards``: ``none``, or chunks along each dimension of a shard, as ``chunks``. Raises
-    `UsageError` for what is not of this form or names no codec.
+    ``chunks``: ``auto`` (as zarr-python chooses), ``none`` (one chunk), or lengths joined by ``x`` (``512x512``; a single length applies
+    to every dimension). ``codecs``: ``auto`` (those of the dialect), ``none``, or codecs joined by ``+``, each a name and its options
+    joined by ``:`` (``gzip:level=6+crc32c``); ``bytes`` precedes them unless one of them is an array -> bytes codec. ``separator``: in
+    chunk keys, ``auto`` for the dialect's. ``shards``: ``none``, or chunks along each dimension of a shard, as ``chunks``. Raises
+    `UsageError` for another form or unknown codecs.
     """
 
     def __init__(self, *, chunks: str = _AUTO, codecs: str = _AUTO, separator: str = _AUTO, shards: str = _NONE) -> None:
@@ -61,12 +61,11 @@ class NewArrays:
         fill_value: bytes | None = None,
         separator: str | None = None,
     ) -> ArrayNode:
-        """A new array at ``path`` in the words of ``layout``.
+        """Return a new array at ``path``, as ``layout`` represents it.
 
-        ``chunk_shape`` where the maker chose one; ``order``: ``C`` or ``F``, of the elements within a chunk, where the layout has such an
-        order; ``fill_value``: one element; where nobody asked for one (None), zeros, or an undefined one where the layout cannot say
-        zeros of this type; ``separator``: in chunk keys, where the maker chose one. Raises `NotRepresentable` and `MetadataError` for an
-        array that the layout or the codecs cannot hold.
+        ``chunk_shape``, ``separator`` (in chunk keys): the program's choice, if any; ``order``: ``C`` or ``F``, of elements within a
+        chunk, if the layout has such an order; ``fill_value``: one element; None for zeros, or an undefined value if the layout cannot
+        represent zeros of this type. Raises `NotRepresentable` and `MetadataError` if the layout or the codecs cannot hold the array.
         """
         if order not in ("C", "F"):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
@@ -78,7 +77,7 @@ class NewArrays:
         transpose = order_codecs(order, len(shape))
         grid = layout.dialect.chunk_grid(chunk_shape, shape)
         shards = self.shards(layout, grid.grid_shape(shape))
-        # What is liked best comes first: of a chunk's layout and of a fill value that nobody chose there are others that do.
+        # The preferred form comes first: there are alternatives for chunk order and for a fill value nobody chose.
         refused: NotRepresentable | None = None
         for first, fill in itertools.product((transpose, ()) if transpose else ((),), fills):
             metadata = ArrayMetadata(
@@ -91,45 +90,47 @@ class NewArrays:
                 shards=shards,
             )
             node = ArrayNode(path=path, dialect=layout.dialect.name, metadata=metadata, chunk_prefix=layout.chunk_prefix(path))
-            # Whether the layout has words for it is found out now, not when the chunks are stored. What it will read back is what counts.
+            # Checked now, not when the chunks are stored. The metadata that the layout reads back counts.
             try:
                 parsed = layout.parse(path, layout.format(node))
             except NotRepresentable as error:
-                # Of the last of them, which asks for least, the reason tells most.
+                # The last form asks for least, so its refusal has the best reason.
                 refused = error
                 continue
             if not isinstance(parsed, ArrayNode) or parsed.metadata.data_type != data_type:
-                raise NotRepresentable(f"{layout.dialect.name} has no words for this array of {data_type.name}", key=path)
+                raise NotRepresentable(f"{path}: {layout.dialect.name} cannot represent an array of {data_type.name}", key=path)
             return parsed
         assert refused is not None
         raise refused
 
     def shards(self, layout: Layout, grid_shape: Shape) -> tuple[ShardSpec, ...]:
-        """How the chunks of a new array with this grid are bundled: no more of them along a dimension than there are. Raises
-        `NotRepresentable` where ``layout`` has no shards."""
+        """Return the shards of a new array with this grid: at most as many chunks along a dimension as the grid has.
+
+        Raises `NotRepresentable` if ``layout`` has no shards.
+        """
         if len(self._shards) not in (1, len(grid_shape)) or not grid_shape:
-            # None asked for, or for arrays of another number of dimensions.
+            # No shards requested, or for arrays of another number of dimensions.
             return ()
         asked = self._shards * len(grid_shape) if len(self._shards) == 1 else self._shards
         counts = tuple(max(1, min(count, extent)) for count, extent in zip(asked, grid_shape, strict=True))
         if (index_codecs := layout.dialect.new_index_codecs) is None:
-            raise NotRepresentable(f"{layout.dialect.name} has no shards: new_shards asks for some")
+            raise NotRepresentable(f"{layout.dialect.name} has no shards, but new_shards is set")
         return (ShardSpec(counts, index_codecs=index_codecs),)
 
     def codecs(self, layout: Layout, data_type: DataType, first: Sequence[CodecSpec] = ()) -> tuple[CodecSpec, ...]:
-        """The chain of a new array of ``data_type``, behind the codecs ``first``. Raises `MetadataError`, `MetadataUnsupported`."""
+        """Return the codec chain of a new array of ``data_type``, after the codecs ``first``. Raises `MetadataError`, `MetadataUnsupported`."""
         codecs = layout.dialect.new_codecs if self._codecs is None else self._codecs
-        # What makes bytes of elements without a fixed size follows from their type.
+        # The array -> bytes codec of types without a fixed size follows from the type.
         serializer = () if data_type.is_variable else _serializer(codecs)
         return CodecChain.build((*first, *serializer, *codecs), data_type).specs
 
     def chunk_keys(self, layout: Layout, separator: str | None = None) -> ChunkKeyEncoding:
-        """The chunk key encoding of a new array; ``separator`` where its maker chose one."""
+        """Return the chunk key encoding of a new array; ``separator`` overrides that of the mount."""
         separator = separator or self._separator
         return layout.dialect.chunk_key_encoding if separator is None else layout.dialect.chunk_keys(separator)
 
     def _chunk_shape(self, shape: Shape, itemsize: int) -> Shape:
-        """The chosen lengths where there is one for each dimension, no longer than the array."""
+        """Return the configured lengths if they fit the dimensions, at most the array's; else a guess."""
         match self._chunks:
             case "auto":
                 return guess_chunks(shape, itemsize)
@@ -140,7 +141,7 @@ class NewArrays:
             case lengths if len(lengths) == len(shape):
                 chosen = tuple(lengths)  # type: ignore[arg-type]
             case _:
-                # Chosen for arrays of another number of dimensions.
+                # Configured for arrays of another number of dimensions.
                 return guess_chunks(shape, itemsize)
         return tuple(max(1, min(length, extent)) for length, extent in zip(chosen, shape, strict=True))
 
@@ -183,14 +184,14 @@ def _parse_codecs(text: str) -> tuple[CodecSpec, ...]:
 
 
 def _serializer(codecs: Sequence[CodecSpec]) -> tuple[CodecSpec, ...]:
-    """`bytes`, unless one of ``codecs`` makes bytes of elements itself. Raises `MetadataUnsupported`."""
+    """Return `bytes`, unless ``codecs`` contain an array -> bytes codec. Raises `MetadataUnsupported`."""
     if any(issubclass(lookup.class_of(spec), ArrayBytesCodec) for spec in codecs if spec.name not in Bytes.names):
         return ()
     return (CodecSpec("bytes", {"endian": "little"}),)
 
 
 def _value(text: str) -> Any:
-    """A number, a boolean or null as JSON has it; else text."""
+    """Return a number, a boolean or null parsed as JSON; else the text."""
     try:
         value = json.loads(text)
     except ValueError:

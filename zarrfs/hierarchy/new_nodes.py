@@ -1,4 +1,4 @@
-"""Where nodes can be made, of which layout they are there, and how their documents get there."""
+"""Creation of nodes: where it is possible, in which layout, and the order of their documents."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
-# How many nodes without documents are looked below for one that tells the dialect of a store.
+# Maximum of nodes without documents searched for one that shows the dialect of a store.
 _SEARCHED = 1000
 ERASED_AT_ONCE = 1000
-"""Keys that are erased in one step."""
+"""Number of keys erased in one step."""
 
 
 class NewNodes:
-    """Nodes to be made in ``store``. ``new_dialect``: that of the first node of a store that has none. Those who change something follow
-    one another (`zarrfs.hierarchy.edits`)."""
+    """Creation of nodes in ``store``. ``new_dialect``: dialect of the first node of an empty store.
+
+    Callers are serialized (`zarrfs.hierarchy.edits`).
+    """
 
     def __init__(self, hierarchy: Hierarchy, store: Store, copies: ConsolidatedCopies, *, new_dialect: str) -> None:
         self._hierarchy = hierarchy
@@ -34,9 +36,10 @@ class NewNodes:
         self._new_dialect = new_dialect
 
     async def layout_for(self, path: NodePath) -> Layout:
-        """The layout that a new node at ``path`` belongs to: that of the node itself where there is one, else of the nearest group
-        above that has documents; below groups that have none, of the nodes beside it; in a store without nodes, the new dialect's.
-        It writes a new array in the form of the array nearest to it.
+        """Return the layout of a new node at ``path``.
+
+        That of the node itself if it exists, else of the nearest group above with documents; below groups without documents, of the nodes
+        beside it; in a store without nodes, of the new dialect. New arrays are written in the form of the nearest array.
         """
         layout = await self._layout_for(path)
         if layout.dialect.has_written_forms:
@@ -62,15 +65,15 @@ class NewNodes:
         name = await self._dialect_beside(path, layouts)
         layout = layouts.get(name) if name is not None else self._hierarchy.new_layout(self._new_dialect)
         if layout is None:
-            raise MetadataError(f"{path}: no node of {self._new_dialect} can be made in this store", key=path)
+            raise MetadataError(f"{path}: no node of {self._new_dialect} can be created in this store", key=path)
         return layout
 
     async def require_nothing_hidden(self, path: NodePath) -> None:
-        """Raise `HiddenKeys` where the store holds something below the node at ``path``, of which nothing is shown any more."""
+        """Raise `HiddenKeys` if the store holds keys below the node at ``path`` that no view shows."""
         node, layout = await self._hierarchy.node(path), await self.layout_for(path)
         layouts = await self._hierarchy.layouts(path)
         own: set[str] = {key for each in layouts for key in (*each.document_keys(path), *each.consolidated_keys(path))}
-        # An array that is being made there goes with it.
+        # An array that is being created there is replaced too.
         own.update(layout.dialect.root_keys(path.prefix), self._hierarchy.live.unfinished)
         places: tuple[Prefix, ...] = (*layout.listing_prefixes(path), layout.chunk_prefix(path))
         if begins_at(layout, path):
@@ -79,11 +82,13 @@ class NewNodes:
         if node is not None and (
             found := await hidden_keys(self._store, node, dict.fromkeys(places), own, layout.dialect.lock_suffix)
         ):
-            raise HiddenKeys(f"{path} is not empty: the store holds {found[0]!r} there, which is not shown", key=path)
+            raise HiddenKeys(f"{path}: not empty: the store holds {found[0]!r} there, which is not shown", key=path)
 
     async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
-        """The dialect, of those ``known`` there, of the first node with documents that is found under groups without: under that which
-        is nearest to ``path`` where there is one, else further up; None where there is none."""
+        """Return the dialect, among those ``known``, of the first node with documents under groups without, nearest to ``path`` first.
+
+        None if there is none.
+        """
         async with aclosing(self._near(path, known)) as near:
             async for node in near:
                 if not is_implicit(node) and node.dialect in known:
@@ -91,7 +96,7 @@ class NewNodes:
         return None
 
     async def _near(self, path: NodePath, known: Collection[str]) -> AsyncGenerator[Node]:
-        """Nodes under groups of the dialects ``known``, those nearest to ``path`` first; not all where these are many."""
+        """Yield nodes under groups of the dialects ``known``, nearest to ``path`` first; not all if there are many."""
         searched: set[NodePath] = set()
         count = 0
         for above in (path, *reversed(tuple(path.ancestors()))):
@@ -108,12 +113,14 @@ class NewNodes:
                         pending.append(node.path)
 
     async def check(self, layout: Layout, path: NodePath, old_path: NodePath | None = None) -> None:
-        """Raise `NotADirectory`, `NameInvalid` or `EntryExists` where no node can be made at ``path``, whatever lies there; ``old_path``:
-        that of the node which is renamed to it."""
+        """Raise `NotADirectory`, `NameInvalid` or `EntryExists` if no node can ever be created at ``path``.
+
+        ``old_path``: the node to be renamed to it.
+        """
         for above in path.ancestors():
             node = await self._hierarchy.node(above)
             if node is not None and not isinstance(node, GroupNode):
-                raise NotADirectory(f"{above} is no group: nothing can be made in it", key=path)
+                raise NotADirectory(f"{above}: not a group", key=path)
             if node is None:
                 layout.check_name(above.name)
         if path != ROOT:
@@ -122,26 +129,28 @@ class NewNodes:
             await self._check_siblings(path, old_path)
 
     async def _check_siblings(self, path: NodePath, old_path: NodePath | None) -> None:
-        """Raise `CaseConflict` where a node on the way to ``path``, or there, would differ from one beside it in case alone."""
+        """Raise `CaseConflict` if ``path``, or a new node on the way to it, would differ from a sibling in case only."""
         for each in (*path.ancestors(), path):
             if each != ROOT and await self._hierarchy.node(each) is None:
                 async for name, _ in self._hierarchy.children(each.parent):
                     if name.lower() == each.name.lower() and each.parent.child(name) != old_path:
-                        raise CaseConflict(f"{each} would differ from its sibling {name!r} in case alone", key=path)
+                        raise CaseConflict(f"{each}: differs from its sibling {name!r} in case only", key=path)
 
     async def check_free(self, node: GroupNode | ArrayNode) -> None:
-        """Raise `EntryExists` where documents are there (asked of the store itself), or an array would lie over other nodes."""
+        """Raise `EntryExists` if the store holds documents there, or an array would cover other nodes."""
         for layout in await self._hierarchy.layouts(node.path):
             if await self._hierarchy.is_described(node.path, layout):
-                raise EntryExists(f"there is a node at {node.path} already", key=node.path)
+                raise EntryExists(f"{node.path}: node exists", key=node.path)
         if self._hierarchy.live.at(node.path) is not None:
-            raise EntryExists(f"{node.path} is in use, and its documents may be back soon", key=node.path)
+            raise EntryExists(f"{node.path}: in use, its documents may reappear", key=node.path)
         if isinstance(node, ArrayNode) and await has_any(self._hierarchy.children(node.path)):
-            raise EntryExists(f"other nodes lie below {node.path}", key=node.path)
+            raise EntryExists(f"{node.path}: contains other nodes", key=node.path)
 
     async def clear(self, layout: Layout, node: GroupNode | ArrayNode, chunks: Collection[Key] = ()) -> None:
-        """Chunks that others left behind at a path where no array is belong to nobody: an array that is made there starts without. (So
-        does a group without documents of its own: it would not be seen.)"""
+        """Erase leftover chunks at a path without an array: they belong to none, and a new array starts without chunks.
+
+        (So does a group without documents of its own, which they would hide.)
+        """
         if not self._store.capabilities.list:
             return
         if isinstance(node, GroupNode):
@@ -160,17 +169,17 @@ class NewNodes:
             await self._store.erase_values(left[first : first + ERASED_AT_ONCE])
 
     async def make_parents(self, layout: Layout, path: NodePath) -> None:
-        """Make the groups above ``path`` that the dialect demands."""
+        """Create the groups above ``path`` that the dialect requires."""
         for above in layout.required_groups(path):
             node = await self._hierarchy.node(above)
             if any(begins_at(other, above) for other in await self._hierarchy.layouts(above) if other.dialect != layout.dialect):
-                # The root of another hierarchy is a group in any case, and its entry point may be called as this group's document.
+                # The root of another hierarchy is a group anyway, and its entry point may have the name of this group's document.
                 continue
             if node is None or is_implicit(node):
                 await self.place(layout, GroupNode(path=above, dialect=layout.dialect.name))
 
     async def keep_parent(self, path: NodePath) -> None:
-        """See `erase`. The root is there in any case."""
+        """Create documents for an implicit group above ``path`` that would lose its last member (see `erase`), except the root."""
         parent = path.parent
         node = await self._hierarchy.node(parent)
         if parent == ROOT or node is None or not is_implicit(node):
@@ -192,8 +201,10 @@ class NewNodes:
     # --- documents ----------------------------------------------------------------------------------------------------------
 
     async def place(self, layout: Layout, node: GroupNode | ArrayNode, *, over: bool = False) -> None:
-        """Write a node's documents. Others of the same layout that lie there do not belong to it: they go first, or, where they are
-        those of a node that is replaced (``over``), last."""
+        """Store a node's documents. Other documents of the same layout there are stale.
+
+        They are erased first, or, if they describe the node that is replaced (``over``), last.
+        """
         if isinstance(node, GroupNode) and not layout.dialect.has_groups and not node.attributes:
             await self._place_folder(layout, node)
             return
@@ -211,7 +222,7 @@ class NewNodes:
         await self._copies.follow(layout, [node.path])
 
     async def place_entry(self, layout: Layout) -> None:
-        """Documents of the hierarchy itself come before those of its first node."""
+        """Store the documents of the hierarchy itself, before those of its first node."""
         entry = layout.entry_documents()
         there = await self._hierarchy.documents(entry)
         for key, value in entry.items():
@@ -219,7 +230,7 @@ class NewNodes:
                 await self._store.set(key, value)
 
     async def _place_folder(self, layout: Layout, group: GroupNode) -> None:
-        """Make a group of a dialect that has none: an empty folder of the store, or of the mount."""
+        """Create a group of a dialect without groups: an empty folder of the store, or of the mount."""
         if self._store.capabilities.empty_prefixes:
             for prefix in layout.kept_prefixes(group):
                 await self._store.make_prefix(prefix)
@@ -228,5 +239,5 @@ class NewNodes:
 
 
 def begins_at(layout: Layout, path: NodePath) -> bool:
-    """Whether ``path`` is the root of a hierarchy that has an entry point."""
+    """Return True if ``path`` is the root of a hierarchy with an entry point."""
     return not layout.per_node and layout.prefix == path.prefix

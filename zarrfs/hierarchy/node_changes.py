@@ -1,4 +1,4 @@
-"""What a change in the store means for the nodes."""
+"""Effects of a change in the store on nodes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords
 
-# More than these are not told one by one.
+# Beyond this number, changed chunks are not reported one by one.
 _MANY_CHUNKS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """What a change in the store means for a node: chunk ``coords`` of the array at ``path``, or (None) anything of the node and of
-    what lies below it."""
+    """A change of a node: of chunk ``coords`` of the array at ``path``, or (None) of anything in the node or below it."""
 
     path: NodePath
     coords: Coords | None = None
@@ -25,8 +24,10 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
-    """What a change in the store means: for ``nodes``, for ``chunks`` of arrays, for ``tops`` and every known node below them. May be
-    gone through several times, a little at a time; what is learnt meanwhile may be left out."""
+    """The changes of ``nodes``, of ``chunks`` of arrays, and of ``tops`` with every known node below them.
+
+    May be iterated several times, in portions; nodes learnt meanwhile may be left out.
+    """
 
     nodes: tuple[NodeChange, ...] = ()
     chunks: tuple[tuple[NodePath, ChunkBox | Sequence[Coords]], ...] = ()
@@ -44,10 +45,10 @@ class NodeChanges:
 
     @property
     def whole(self) -> list[NodePath]:
-        """Arrays of which so many chunks are concerned that they are not named one by one."""
+        """Arrays of which too many chunks changed to be reported one by one."""
         return [path for path, box in self.chunks if count(box) > _MANY_CHUNKS]
 
 
 def count(box: ChunkBox | Sequence[Coords]) -> int:
-    """How many chunks these are."""
+    """Return the number of chunks."""
     return box.count if isinstance(box, ChunkBox) else len(box)

@@ -1,4 +1,4 @@
-"""What the documents at a path say that is there."""
+"""Reading of the node at a path from its documents."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 
 Found = tuple[Node, bytes, int | None, Said, Source]
-"""A node, a digest of its documents, the newest time of them, which of them says what it is, and what it was read by."""
+"""A node, a digest of its documents, their newest time, the document that describes it, and its origin."""
 
-_COPIED = "there are no documents of its own: read from the consolidated copy"
+_COPIED = "no documents of its own: read from the consolidated copy"
 
 
 class NodeReader:
-    """Reads the documents of nodes, and has the first layout that knows them say what they are. ``weigh`` is told of what a node was
-    made."""
+    """Reads the documents of nodes; the first layout that recognizes them parses them.
+
+    ``weigh`` is called with the documents of a parsed node.
+    """
 
     def __init__(
         self,
@@ -45,11 +47,11 @@ class NodeReader:
         self._weigh = weigh
 
     def source(self, path: NodePath) -> Source:
-        """That of what is read at ``path`` from now on, as far as no document describes it."""
+        """Return the origin of what is read at ``path`` from now on, if no document describes it."""
         return Source(None, self._roots.copied(path), self._roots.copies_read)
 
     def is_copied_so(self, path: NodePath, known: KnownNode) -> bool:
-        """Whether the consolidated copies still say of the node at ``path`` what they said when it was read."""
+        """Return True if the consolidated copies still have the entries for ``path`` with which the node was read."""
         if known.source.copies_read != self._roots.copies_read:
             if known.source.copied != self._roots.copied(path):
                 return False
@@ -59,8 +61,10 @@ class NodeReader:
     async def read(
         self, path: NodePath, layouts: Sequence[Layout], expected: str | None, before: KnownNode | None
     ) -> tuple[Found | None, Probe]:
-        """What is found at ``path``, None where there are no documents of a node, and the look at it. ``expected``: the dialect that is
-        asked first. ``before``: what was known, which is not parsed again where its documents are the same."""
+        """Return what is found at ``path``, None without documents of a node, and the probe used.
+
+        ``expected``: the dialect to try first. ``before``: the known node, which is not parsed again if its documents are unchanged.
+        """
         source = self.source(path)
         try:
             probe = self._stored.probe(path, layouts, expected, self._stored.get_small)
@@ -69,7 +73,7 @@ class NodeReader:
             async with self._stored.turn:
                 probe = self._stored.probe(path, layouts, expected, self._stored.get)
                 found = await self._read(path, probe, before, source)
-                # Whoever needs one of them again gets it again: they are held by one task at a time.
+                # Large documents are held by one task at a time: later users read them again.
                 for key in [key for key, each in probe.read.items() if each is not None and len(each.content) > SMALL_NBYTES]:
                     del probe.read[key]
                 return found, probe
@@ -100,7 +104,7 @@ class NodeReader:
                 if begins:
                     layout.check()
                 node = await threads.cpu(weight(documents), layout.parse, path, documents) if tells else None
-            except Exception as error:  # noqa: BLE001 - whatever a document does to its reader is its own node's misfortune
+            except Exception as error:  # noqa: BLE001 - any failure to read a document is confined to its node
                 self._counters.nodes_parsed += 1
                 return unusable(path, layout.dialect.name, error), digest.digest(), newest, said, source
             if node is not None:
@@ -110,7 +114,7 @@ class NodeReader:
                 if isinstance(node, ArrayNode) and not node.metadata.shape:
                     digest.update(node.metadata.chunk_key_encoding.scalar.encode())
                 if not documents:
-                    # Known from a consolidated copy, which is not among its documents.
+                    # Read from a consolidated copy, which is not among its documents.
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))
                     if self._store.capabilities.list and not isinstance(node, UnsupportedNode):
                         node = replace(node, quirks=(*node.quirks, _COPIED))
@@ -119,7 +123,7 @@ class NodeReader:
 
 
 def _is_read_alike(before: KnownNode, source: Source) -> bool:
-    """Whether the same documents describe the same node again. What the only chunk of a scalar is called is no matter of documents."""
+    """Return True if the same documents describe the same node again. Documents do not name the only chunk of a scalar."""
     if isinstance(before.node, ArrayNode) and not before.node.metadata.shape:
         return False
     return before.source.layout == source.layout and before.source.copied == source.copied

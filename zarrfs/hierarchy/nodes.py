@@ -1,7 +1,7 @@
-"""The nodes of a store: which there are, what their documents say, and which of them a changed key concerns.
+"""Nodes of a store: lookup, documents, and the nodes that a changed key concerns.
 
-Dialects say which keys hold documents and what they mean; this module remembers the nodes for a while, and hands out arrays ready to be
-read. Several hierarchies may share a store: of those that can have a node at a path, the first in the order of their dialects has it.
+Dialects define the keys and the meaning of documents; this module caches the nodes, and returns arrays ready to be read. Several
+hierarchies may share a store: of those that can have a node at a path, the first in the order of their dialects owns it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,15 @@ from zarrfs.stores.base import Store
 log = logging.getLogger(__name__)
 
 _WIDTH, _LOOKS = 16, 8
-# More chunks than these are forgotten with all others of their array, and those of more arrays with all others.
+# Beyond these numbers of changed chunks all of their array are dropped, and of arrays all.
 _FEW_CHUNKS, _FEW_ARRAYS = 64, 64
 
 
 class Hierarchy:
-    """The nodes in a store. What was learnt counts for ``ttl`` seconds, or until `changed` is told of a key. ``chunk_store``: that with
-    the chunks, where arrays that are being made have some apart."""
+    """The nodes in a store. What was learnt is valid for ``ttl`` seconds, or until `changed` is called for a key.
+
+    ``chunk_store``: the store of chunks, if arrays that are being created have some apart.
+    """
 
     def __init__(
         self,
@@ -84,18 +86,18 @@ class Hierarchy:
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:
-        """The node at ``path``; None when there is none. A node whose documents are bad is an `UnsupportedNode`, never an error."""
+        """Return the node at ``path``; None if there is none. A node with bad documents is an `UnsupportedNode`, never an error."""
         return (await self._lookup(path)).node
 
     async def array(self, path: NodePath) -> OpenArray | None:
-        """The array at ``path``, ready to be read; None when there is no (usable) array."""
+        """Return the array at ``path``, ready to be read; None if there is no (usable) array."""
         while True:
             await self.live.settled(path)
             changes = self.live.changes
             known = await self._lookup(path)
             if changes == self.live.changes and not self.live.is_changing(path):
                 break
-            # What was read may be of what was there before, or of what is on its way there, and in use elsewhere.
+            # A change came meanwhile: the documents may be those of another array, before or after it.
         if not isinstance(known.node, ArrayNode):
             return None
         if known.opened is None or known.opened.superseded:
@@ -110,8 +112,10 @@ class Hierarchy:
         return known.opened
 
     async def is_current(self, opened: OpenArray) -> bool:
-        """Whether the documents of an array still say what they said when it was handed out. Raises `StaleEntry` where it is gone, and
-        `NodeInDoubt` where nobody can tell."""
+        """Return True if the documents of an array are unchanged since it was returned.
+
+        Raises `StaleEntry` if it is gone, and `NodeInDoubt` if that is unknown.
+        """
         self.live.hold(opened.live)
         known = self._known.get(opened.live.path)
         if known is None or known.opened is not opened or not self._counts(opened.live.path, known):
@@ -119,21 +123,21 @@ class Hierarchy:
         return not opened.superseded
 
     async def layouts(self, path: NodePath) -> list[Layout]:
-        """The layouts that a node at ``path`` may have, in the order in which they are asked."""
-        # Which hierarchy a folder belongs to is found by looking it up.
+        """Return the layouts that a node at ``path`` may have, in the order in which they are tried."""
+        # The lookup finds the hierarchy that owns the folder.
         await self._lookup(path.parent)
         await self._lookup(path)
         return await self._roots.layouts_at(path)
 
     async def others_at(self, path: NodePath) -> list[str]:
-        """The dialects of what lies at ``path`` beside the node that counts: documents of other nodes, or another hierarchy's root."""
+        """Return the dialects of what else lies at ``path``: documents of other nodes, or the root of another hierarchy."""
         node = await self.node(path)
         found = await self.stored.describing(path, await self._roots.layouts_at(path))
         found += await self._roots.hidden_at(path)
         return [name for name in dict.fromkeys(found) if node is None or name != node.dialect]
 
     def folder_of(self, path: NodePath) -> Prefix:
-        """What is to the store the folder of a node that was looked up: where an array's chunks, or a group's members lie."""
+        """Return the prefix that is the folder of a node that was looked up: of an array's chunks, or of a group's members."""
         known = self._known.get(path)
         node = known.node if known is not None else None
         if isinstance(node, ArrayNode):
@@ -142,59 +146,61 @@ class Hierarchy:
         return layout.listing_prefix(path) if layout is not None else path.prefix
 
     def shard_prefixes(self, path: NodePath) -> set[Prefix]:
-        """Where shards of an array at ``path`` would lie, in each layout that has shards and is known by now."""
+        """Return the chunk prefixes of an array at ``path`` in each known layout with shards."""
         layouts = (layout for layout in self._roots.known if layout.dialect.new_index_codecs is not None)
         return {layout.chunk_prefix(path) for layout in layouts if layout.holds(path)}
 
     def new_layout(self, dialect: str) -> Layout | None:
-        """A layout of a dialect with its root at that of the store, where there is none; None for a name that is not known."""
+        """Return a layout of a dialect with its root at that of a store without one; None for an unknown name."""
         return self._roots.new(dialect)
 
     async def is_described(self, path: NodePath, layout: Layout) -> bool:
-        """Whether what the store holds now under the keys of the layout's documents is that of a node at ``path``, be it bad."""
+        """Return True if the store holds documents of the layout for a node at ``path``, valid or bad."""
         return bool(await self.stored.describing(path, [layout]))
 
     async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
-        """See `StoredDocuments.get`."""
+        """Return `StoredDocuments.get` without what is known of the documents."""
         return contents(await self.stored.get(tuple(dict.fromkeys(keys))))
 
     def array_of(self, node: ArrayNode, making: LiveArray | None = None) -> Array:
-        """The array that ``node`` describes, whether or not its documents are stored; ``making``: that is being made."""
+        """Return the array that ``node`` describes, stored or not; ``making``: the array in creation."""
         return Array(node, chunks_of(self._chunk_store, node, self._layers, making), self._counters, self._layers.budget)
 
     def hide(self, making: LiveArray) -> None:
-        """Until `reveal`, there is nothing where this array is being made: its chunks come before its documents."""
+        """Hide the path of an array in creation until `reveal`: its chunks precede its documents."""
         self._hidden.add(making)
 
     def reveal(self, path: NodePath) -> None:
-        """What is at ``path`` counts again."""
+        """Undo `hide` for ``path``."""
         self._hidden = {each for each in self._hidden if each.path != path}
         self._expire(path)
 
     def documents_mtime_ns(self, path: NodePath) -> int | None:
-        """When the newest document of a node that was looked up was written, where the store keeps times."""
+        """Return the time of the newest document of a node that was looked up, if the store keeps times."""
         return known.documents_ns if (known := self._known.get(path)) is not None else None
 
     async def mtime_ns(self, path: NodePath) -> int | None:
-        """The newest time of the array's documents, of the names in its folder, and of chunks that were changed through this mount."""
+        """Return the newest time of the array's documents, the names in its folder, and chunks changed through this mount."""
         known, epoch = await self._lookup(path), self._epoch
         if known.folder_epoch != epoch:
             known.folder_ns, known.folder_epoch = await self._store.prefix_mtime_ns(self.folder_of(path)), epoch
         return max(known.documents_ns or 0, known.chunks_ns or 0, known.folder_ns or 0) or None
 
     async def children(self, path: NodePath) -> AsyncGenerator[tuple[str, Node]]:
-        """Names and nodes directly below the group at ``path``, sorted by name and as they are learnt. A bad child is an
-        `UnsupportedNode` among the rest; large attributes are left out."""
+        """Yield names and nodes directly below the group at ``path``, sorted by name, as they are read.
+
+        A bad child is an `UnsupportedNode` among the others; large attributes are left out.
+        """
         unanswered: list[StoreTimeout] = []
 
         async def look(name: str) -> Node | None:
             try:
                 node = await self.node(path.child(name))
-            except Exception as error:  # noqa: BLE001 - the others are told
+            except Exception as error:  # noqa: BLE001 - the others are listed
                 unanswered.extend([error] if isinstance(error, StoreTimeout) else [])
                 node = replace(unusable(path.child(name), "", error), bad=True)
             if len(unanswered) > 1:
-                # One may be slow; several are a store that does not answer, and say nothing of what is there.
+                # One may be slow; several mean a store that does not answer, whose listing would be false.
                 raise unanswered[0]
             return without_large_attributes(node) if node is not None else None
 
@@ -204,20 +210,20 @@ class Hierarchy:
                 yield each
 
     async def child_names(self, path: NodePath) -> set[str]:
-        """Names of what may lie directly below ``path``."""
+        """Return the names of possible nodes directly below ``path``."""
         return self.empty_groups.names_in(path) | await self.stored.child_names(path, await self.layouts(path))
 
     def changed(self, key_or_prefix: str, *, is_prefix: bool) -> NodeChanges:
-        """Forget what is no longer so, now that something was set or erased there; the nodes concerned."""
+        """Invalidate what a set or erase at a key or prefix concerns; return the nodes concerned."""
         self._epoch += 1
         return self._prefix_changed(Prefix(key_or_prefix)) if is_prefix else self._key_changed(Key(key_or_prefix))
 
     def open_below(self, path: NodePath) -> Iterator[NodePath]:
-        """The arrays at ``path`` and below it that were handed out, and may be open."""
+        """Return the paths of arrays at ``path`` and below it that may be open."""
         return (node.path for node in self.live.at_and_below(path))
 
     def came_or_went(self, prefix: Prefix) -> NodeChanges:
-        """Forget what is no longer so, now that ``prefix`` came or went while there was no key below it; the nodes concerned."""
+        """Invalidate what the appearance or removal of an empty ``prefix`` concerns; return the nodes concerned."""
         self._epoch += 1
         above = prefix
         while above:
@@ -226,7 +232,7 @@ class Hierarchy:
         return NodeChanges(tuple(NodeChange(path) for path in self._roots.groups_at(prefix)))
 
     def forget_all(self) -> None:
-        """Forget everything that was learnt of the store."""
+        """Invalidate all that was learnt of the store."""
         self._epoch += 1
         self._roots.expire()
         self._expire_below(ROOT)
@@ -247,7 +253,7 @@ class Hierarchy:
                 if self._roots.forget(path):
                     self._expire_below(path)
                 nodes.append(NodeChange(path))
-        # A chunk's key may be its array's prefix without the slash.
+        # The key of a chunk may be its array's prefix without the slash.
         prefix = Prefix(f"{key}/")
         while True:
             live = self.live.with_chunk_prefix(prefix)
@@ -265,7 +271,7 @@ class Hierarchy:
             prefix = Prefix(prefix[: prefix.rstrip("/").rfind("/") + 1])
 
     def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> NodeChanges:
-        """Chunks of the array with this chunk prefix are other ones, although no key is; the nodes concerned."""
+        """Invalidate chunks, of the array with this chunk prefix, that changed without a change of keys; return the nodes concerned."""
         live = self.live.with_chunk_prefix(prefix)
         opened = live.opened if live is not None else None
         if live is None or opened is None:
@@ -282,7 +288,7 @@ class Hierarchy:
     def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
         self._roots.expire()
         tops = self._roots.tops_at(prefix)
-        # What a folder is told of itself, and of what it lies in, may have been otherwise without what came or went in it.
+        # What is known of the folder and of those above it may depend on what came or went in it.
         above = dict.fromkeys(each for top in tops for each in top.ancestors() if each in self._known)
         apart = list(itertools.islice(self._known.index.with_chunks_at(prefix), _FEW_ARRAYS + 1))
         if len(apart) > _FEW_ARRAYS:
@@ -297,7 +303,7 @@ class Hierarchy:
         return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._known.index.known)
 
     def _discard_below(self, path: NodePath) -> None:
-        """Forget what was decoded of the arrays there; of all arrays, where these are many."""
+        """Drop decoded chunks of the arrays there; of all arrays if there are many."""
         some = list(itertools.islice(self.open_below(path), _FEW_ARRAYS + 1))
         if len(some) > _FEW_ARRAYS:
             self._readers.discard_all()
@@ -306,7 +312,7 @@ class Hierarchy:
                 self._discard(each)
 
     def _discard(self, path: NodePath) -> None:
-        """Forget what was decoded of the array at ``path``, if it was handed out."""
+        """Drop decoded chunks of the array at ``path``, if it was requested."""
         if (live := self.live.at(path)) is not None and (opened := live.opened) is not None:
             opened.reader.discard()
 
@@ -315,20 +321,20 @@ class Hierarchy:
         if (known := self._known.get(path)) is not None:
             known.expires = float("-inf")
         if path == ROOT:
-            # The root's documents may carry a consolidated copy of all the others.
+            # The root's documents may contain a consolidated copy of all others.
             self._roots.expire()
 
     def _expire_below(self, path: NodePath) -> None:
-        """Nothing that was learnt of what is at ``path`` and below it counts any more. However much that is, it is not touched."""
+        """Invalidate the nodes at ``path`` and below it, in constant time."""
         self.forgotten.add(path)
 
     def _others_below(self, path: NodePath) -> None:
-        """Nodes there are looked for in other layouts than what is being read now."""
+        """Invalidate nodes at ``path`` and below it, where layouts have changed."""
         self._epoch += 1
         self._expire_below(path)
 
     def _expire_implied(self, prefix: Prefix) -> None:
-        """A folder without documents is a group while there are keys below it: one more, or one less, may make or end it."""
+        """Invalidate implicit groups at ``prefix``: a key more or less below may create or end a folder without documents."""
         for path in self._roots.groups_at(prefix):
             known = self._known.get(path)
             if known is not None and (known.node is None or (isinstance(known.node, GroupNode) and not known.node.explicit)):
@@ -343,7 +349,7 @@ class Hierarchy:
             if self._roots.in_doubt:
                 await self._roots.layouts()
             known = self._known.get(path)
-            # `_counts`, without its calls: this is done several times for each lookup in the mount.
+            # `_counts`, inlined: this runs several times for each lookup in the mount.
             if (
                 known is not None
                 and known.expires > trio.current_time()
@@ -373,14 +379,14 @@ class Hierarchy:
             node, digest, documents_ns, said, source = await self._read(path)
             if changes == self.live.changes:
                 break
-            # This mount has moved or ended an array: what was read may be of the one that was there before.
+            # This mount has moved or ended an array: the result may be of its predecessor.
         if self.live.is_underway(path):
             return KnownNode(node, digest, float("-inf"), said=said)
-        # A change that came while the documents were read: what was read counts for this caller, and is not remembered.
+        # After a change during the read, the result is valid for this caller only, and not cached.
         expires = trio.current_time() + self.ttl if epoch == self._epoch else float("-inf")
         live = self.live.at(path)
         is_same = before is not None and before.digest == digest and type(before.node) is type(node)
-        # What is not there may be on its way, or gone: that is found out each time.
+        # A missing array may be on its way, or gone: that is checked each time.
         if before is not None and is_same and (live is None or isinstance(node, ArrayNode)):
             before.expires, before.learnt = expires, self.forgotten.now
             before.documents_ns, before.said, before.source, before.folder_epoch = documents_ns, said, source, -1
@@ -396,15 +402,15 @@ class Hierarchy:
         return known
 
     async def looked_at_again(self, path: NodePath) -> Node | None:
-        """As `node`, of which nothing is known before."""
-        # What is being read may be older than what the caller has seen.
+        """Return `node` after invalidating what is known of it."""
+        # A read in progress may be older than what the caller has seen.
         if (underway := self._underway.get(path)) is not None:
             await underway.landed()
         self._expire(path)
         return await self.node(path)
 
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said, Source]:
-        """As `Found`, with None for a node where there is none."""
+        """Return a `Found`, with None as node if there is none."""
         layouts = await self._roots.layouts_at(path)
         source = self._reading.source(path)
         found, probe = await self._reading.read(path, layouts, self._expected(path), self._known.get(path))
@@ -413,7 +419,7 @@ class Hierarchy:
         if await self._is_below_unknown_root(path, probe.read):
             return await self._read(path)
         group, said = None, b""
-        # A hierarchy with an entry point has a root group, said or not.
+        # A hierarchy with an entry point has a root group, even without a document.
         expected = self._expected(path)
         owner = self._roots.opened_at(path) or await probe.implied_by()
         if path == ROOT or path in self.empty_groups or owner is not None:
@@ -424,18 +430,18 @@ class Hierarchy:
         return group, hashlib.blake2b(said, digest_size=16).digest(), None, (None, None), source
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None]) -> bool:
-        """Whether ``path``, at which nothing was found, is in a hierarchy of which only its root tells, found by this."""
+        """Return True if ``path``, where nothing was found, is in a hierarchy found by this, which only its root shows."""
         found = len(self._roots.known)
         for above in path.ancestors():
             if isinstance((await self._lookup(above)).node, ArrayNode):
                 break
         if await self._roots.look_at(path, read):
-            # What was taken for nodes in its folders is something else.
+            # Nodes found in its folders before are of another layout.
             self._expire_below(path)
             return True
         return len(self._roots.known) > found
 
     def _expected(self, path: NodePath) -> str | None:
-        """The dialect that a node at ``path`` probably has."""
+        """Return the dialect that a node at ``path`` probably has."""
         parent = known.node if path != ROOT and (known := self._known.get(path.parent)) is not None else None
         return parent.dialect if parent is not None else self._roots.dialect_at(path)

@@ -1,4 +1,4 @@
-"""Which of many nodes lie below one, without looking at the others."""
+"""Index of paths by the paths above them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from zarrfs.model.metadata import ArrayNode, Node
 
 
 class PathIndex:
-    """A set of paths. Adding, removing and finding cost as much as a path is deep."""
+    """A set of paths. Adding, removing and finding take time proportional to the depth of a path."""
 
     def __init__(self) -> None:
         self._paths: set[NodePath] = set()
-        # Every folder on the way to a path, and what of it leads further.
+        # Each folder on the way to a path, with its members on the way.
         self._below: dict[NodePath, dict[NodePath, None]] = {}
 
     def __len__(self) -> int:
@@ -25,7 +25,7 @@ class PathIndex:
         return path in self._paths
 
     def add(self, path: NodePath) -> None:
-        """Have ``path`` in the set."""
+        """Add ``path`` to the set."""
         self._paths.add(path)
         while path != ROOT:
             parent = path.parent
@@ -36,7 +36,7 @@ class PathIndex:
             path = parent
 
     def discard(self, path: NodePath) -> None:
-        """Have it in the set no longer."""
+        """Remove ``path`` from the set."""
         self._paths.discard(path)
         while path != ROOT and path not in self._paths and path not in self._below:
             parent = path.parent
@@ -48,8 +48,10 @@ class PathIndex:
             path = parent
 
     def at_and_below(self, path: NodePath) -> Iterator[NodePath]:
-        """Those of the set that are ``path`` or lie below it, each after what it lies in. To be gone on with whenever there is time:
-        what comes meanwhile may be left out."""
+        """Yield the members that are ``path`` or lie below it, each after those above it.
+
+        The set may change during iteration: paths added meanwhile may be left out.
+        """
         pending = [path]
         while pending:
             path = pending.pop()
@@ -59,23 +61,23 @@ class PathIndex:
 
 
 class NodeIndex:
-    """The nodes that are ``known``."""
+    """Index of the nodes that are ``known``."""
 
     def __init__(self) -> None:
         self.known = PathIndex()
-        # Arrays whose chunks lie elsewhere than the node, by where these are.
+        # Arrays whose chunks lie outside of the folder of their path, by chunk path.
         self._apart: dict[NodePath, NodePath] = {}
         self._chunk_places = PathIndex()
 
     def add(self, path: NodePath, node: Node | None) -> None:
-        """``node`` is known to be at ``path``."""
+        """Add a known node."""
         self.known.add(path)
         if (place := _place_apart(path, node)) is not None:
             self._apart[place] = path
             self._chunk_places.add(place)
 
     def discard(self, path: NodePath, node: Node | None) -> None:
-        """It is known no longer."""
+        """Remove a node."""
         self.known.discard(path)
         place = _place_apart(path, node)
         if place is not None and self._apart.get(place) == path:
@@ -83,7 +85,7 @@ class NodeIndex:
             self._chunk_places.discard(place)
 
     def with_chunks_at(self, prefix: Prefix) -> Iterator[NodePath]:
-        """Arrays with chunks below ``prefix``, or for which it may be that of a chunk, where that does not show by their paths."""
+        """Yield arrays outside of ``prefix`` whose chunks are below it, or of which it may be the prefix of a chunk."""
         if not self._apart:
             return
         try:

@@ -1,7 +1,7 @@
-"""Folders of the hierarchy that somebody has open, or writes a document into: each is one object, wherever its node is by now.
+"""Folders of the hierarchy that are open, or in which a document is written: each is one object, at the present path of its node.
 
-What this mount renames moves them, and what it erases ends them, whatever view it is done in. An array in use is known by more
-(`zarrfs.hierarchy.live_nodes`); of a group there is nothing else by which it could be told from another one at the same path.
+Renames and removals by this mount move and end them, in any view. An array in use has a richer identity (`zarrfs.hierarchy.live_nodes`);
+a group has no other that distinguishes it from a later one at the same path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zarrfs.keys import ROOT, NodePath, Prefix
 
 
 class Place:
-    """The folder of one node. ``path``: where it is now, or was last; ``why_gone``: completes a sentence that begins with the path."""
+    """The folder of one node. ``path``: its present or last path; ``why_gone``: completes a sentence that begins with the path."""
 
     __slots__ = ("__weakref__", "path", "why_gone")
 
@@ -23,20 +23,20 @@ class Place:
         self.why_gone: str | None = None
 
     def check(self) -> None:
-        """Raise `StaleEntry` where it is gone."""
+        """Raise `StaleEntry` if the node is gone."""
         if self.why_gone is not None:
             raise StaleEntry(f"{self.path} {self.why_gone}: look it up again", key=self.path)
 
 
 class Places:
-    """Those of a mount, by path. The root stays where it is."""
+    """The places of a mount, by path. The root never moves."""
 
     def __init__(self) -> None:
         self._at: dict[NodePath, weakref.ref[Place]] = {}
         self._paths = PathIndex()
 
     def at(self, path: NodePath) -> Place:
-        """The place of what is at ``path`` now."""
+        """Return the place of the node now at ``path``."""
         found = self._at.get(path)
         place = found() if found is not None else None
         if place is None:
@@ -45,7 +45,7 @@ class Places:
         return place
 
     def moved(self, old: NodePath, new: NodePath) -> None:
-        """What was at ``old`` and below it is at ``new``; what was there is gone."""
+        """Move the places at ``old`` and below it to ``new``, and end those there."""
         moving = self._taken(old)
         self.ended(new, "was replaced")
         for place in moving:
@@ -53,12 +53,12 @@ class Places:
             self._put(place)
 
     def ended(self, path: NodePath, why: str) -> None:
-        """What was at ``path`` and below it is gone; what comes to be there is another."""
+        """End the places at ``path`` and below it; a later node there is another."""
         for place in self._taken(path):
             place.why_gone = why
 
     def _taken(self, path: NodePath) -> list[Place]:
-        """Those at ``path`` and below it, which are there no longer."""
+        """Remove and return the places at ``path`` and below it."""
         if path == ROOT:
             return []
         found = []
@@ -82,7 +82,7 @@ class Places:
 
 
 def paths_of(*prefixes: Prefix) -> list[NodePath] | None:
-    """What is called so, where each node lies in a folder of its name."""
+    """Return the paths of prefixes, for layouts in which each node lies in a folder of its name; None if one is not a path."""
     try:
         return [NodePath(f"/{prefix[:-1]}") for prefix in prefixes]
     except NameInvalid:
@@ -90,7 +90,7 @@ def paths_of(*prefixes: Prefix) -> list[NodePath] | None:
 
 
 def moved_path(path: NodePath, old: Prefix, new: Prefix) -> NodePath | None:
-    """Where the node at ``path`` is after ``old`` was renamed to ``new``; None where it is elsewhere, or can have no such path."""
+    """Return the path of the node at ``path`` after ``old`` was renamed to ``new``; None if it is not below, or cannot have that path."""
     if not path.prefix.startswith(old):
         return None
     try:

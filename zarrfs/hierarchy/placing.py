@@ -1,4 +1,4 @@
-"""Arrays that are stored apart, and appear in their place whole, in one step: see `zarrfs.hierarchy.intents`."""
+"""Arrays that are stored apart, and put in place complete, in one step: see `zarrfs.hierarchy.intents`."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ log = logging.getLogger(__name__)
 
 
 def place_of(layout: Layout, node: ArrayNode) -> Prefix:
-    """What an array has for itself: its folder, or, where its documents lie elsewhere, that of its chunks."""
+    """Return the prefix of an array alone: its folder, or, if its documents lie elsewhere, its chunk prefix."""
     return node.path.prefix if layout.per_node else node.chunk_prefix
 
 
 class Placing:
-    """One array on its way to its place. What `put` could not do may be done again; until it is done, what was there is there."""
+    """One array to be put in place. A failed `put` may be repeated; until it succeeds, the previous content stays."""
 
     def __init__(self, intents: Intents, layout: Layout, node: ArrayNode) -> None:
         self._store = intents.store
         self._intent = intents.new()
         self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[len(place_of(layout, node)) :])
-        """Where its chunks are stored until then."""
+        """Prefix of its chunks until then."""
         self.is_placed = False
         self._said: tuple[Key, Generation | None] | None = None
-        """The document that comes last, within its folder: by its generation it is known wherever it is."""
+        """The document stored last, relative to its folder: its generation identifies the array anywhere."""
         self._has_chunks: bool | None = None
 
     async def begin(self) -> None:
-        """Before anything of it is stored."""
-        # Without a record, all of it lies apart: what a kill leaves goes.
+        """Lock the intent, before any part is stored."""
+        # Without a record all of it is apart: what a kill leaves is deleted.
         await self._intent.hold()
 
     async def put(
         self, layout: Layout, node: ArrayNode, before: Mapping[Key, bytes], chunks: Sequence[Key] = (), *, over: bool
     ) -> None:
-        """Let it be at its place: where nothing is, or ``over`` the array there, whose documents are ``before``, and, at the root, whose
-        ``chunks`` are these. Raises `EntryExists`."""
+        """Put the array in place: of nothing, or ``over`` the array there.
+
+        ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. Raises `EntryExists`.
+        """
         written = layout.format(node)
         place = place_of(layout, node)
         if node.path == ROOT or not self._store.capabilities.rename:
@@ -61,18 +63,18 @@ class Placing:
                 else:
                     await self._appear_with(node, place, written)
             except StoreUnsupported as error:
-                log.info("%s is copied to its place: %s", node.path, error)
+                log.info("%s: copied into place: %s", node.path, error)
                 await self._copy(node, place, before, written, None)
         self.is_placed = True
 
     def document(self, layout: Layout, node: ArrayNode) -> tuple[Key, Generation | None]:
-        """The document that came last, where it is now that the array is in its place."""
+        """Return the document stored last, at its final key, and its generation."""
         if self._said is None:
             return list(layout.format(node))[-1], None
         return place_of(layout, node).key(self._said[0]), self._said[1]
 
     async def end(self) -> None:
-        """What is left apart goes: what never got to its place, or what was there."""
+        """Delete what is left apart: an array that was never put in place, or the previous content."""
         if self._intent.is_held:
             await self._intent.end()
 
@@ -91,13 +93,13 @@ class Placing:
         await self._forget()
 
     async def _forget(self) -> None:
-        """What becomes of the array from here on is not to be undone, or copied over."""
+        """Erase the record: later changes of the array must not be undone, or copied over."""
         with suppress(ZarrfsError):
             await self._intent.forget()
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
-        """Around a step that decides: when it was given up, nobody knows what it does."""
+        """Mark the outcome as unknown if the decisive step in the body times out."""
         try:
             yield
         except StoreTimeout:
@@ -109,12 +111,12 @@ class Placing:
     async def _put_folder(
         self, layout: Layout, node: ArrayNode, written: Mapping[Key, bytes], place: Prefix, *, over: bool
     ) -> None:
-        # A step that failed may have taken effect all the same.
+        # A failed step may still have taken effect.
         if await self._is_there(place):
             self._intent.is_unknown = False
             return
         if self._intent.is_unknown:
-            raise StoreTimeout(f"{node.path}: nobody can tell whether it is in its place by now", key=node.path)
+            raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         for key, value in written.items():
             generation = await self._store.set(self._intent.new.key(key[len(place) :]), value)
             self._said = Key(key[len(place) :]), generation
@@ -141,7 +143,7 @@ class Placing:
             with self._deciding():
                 await self._store.rename_prefix(self._intent.new, place)
         except PrefixNotEmpty as error:
-            raise EntryExists(f"there is something at {node.path} already", key=node.path) from error
+            raise EntryExists(f"{node.path}: not empty", key=node.path) from error
 
     async def _exchange(self, node: ArrayNode, place: Prefix) -> None:
         await self._intent.sync()
@@ -165,11 +167,11 @@ class Placing:
     async def _appear_with(self, node: ArrayNode, place: Prefix, written: Mapping[Key, bytes]) -> None:
         is_apart = await self._store.prefix_exists(self._intent.new)
         if self._intent.is_unknown:
-            raise StoreTimeout(f"{node.path}: nobody can tell whether it is in its place by now", key=node.path)
+            raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         if self._has_chunks is None:
             await self._out_of_the_way(node, place)
             self._has_chunks = is_apart
-        # Else it is in its place since a step that failed.
+        # Else a failed step has put it in place.
         if is_apart:
             with self._deciding():
                 await self._store.rename_prefix(self._intent.new, place)
@@ -204,12 +206,12 @@ class Placing:
         await self._forget()
 
     async def _out_of_the_way(self, node: ArrayNode, place: Prefix) -> None:
-        """Chunks that lie there belong to no array; anything else is somebody's."""
+        """Move leftover chunks aside, which belong to no array. Raises `EntryExists` for anything else."""
         if await holds_only_chunks(self._store, place):
             await self._store.rename_prefix(place, self._intent.gone)
         else:
             async for name, *_ in self._store.list_dir(place):
-                raise EntryExists(f"{name!r} is at {node.path} already", key=node.path)
+                raise EntryExists(f"{node.path}: {name!r} exists", key=node.path)
 
     async def _settle(self) -> bool:
         is_done = False

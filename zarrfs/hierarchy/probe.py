@@ -1,10 +1,10 @@
-"""One look for a node at a path: its documents in each layout, in as few requests as tell what is there.
+"""Search for a node at a path: its documents in each layout, with as few requests as decide.
 
-    round 1   all documents in the dialect of the group above, and those of dialects asked before it without which they have no node
-    round 2   where none of these is there: the first names below the path. What they leave open is asked for in a third round.
+    round 1   all documents in the dialect of the group above, and the deciding ones of dialects that precede it
+    round 2   if none of these exists: the first names below the path. A third round requests what they leave open.
 
-Layouts are asked in their order whatever lies above: which of several nodes at one path counts does not depend on how it was come to
-(docs/design/010-layouts.md, 027-the-store-interface.md).
+Layouts are tried in a fixed order, whatever lies above: which of several nodes at one path is valid does not depend on the way it was
+reached (docs/design/010-layouts.md, 027-the-store-interface.md).
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from zarrfs.stores.values import DirEntry, KeyStat
 
 
 class Document(NamedTuple):
-    """What a store holds under the key of a document, and what is known of it."""
+    """Value of a document's key in a store, with its metadata."""
 
     content: bytes
     stat: KeyStat
 
 
 GetDocuments = Callable[[tuple[Key, ...]], Awaitable[Mapping[Key, Document | StoreAccessDenied]]]
-"""Returns what the store holds under keys, without those that hold nothing. An error is that of a key that may not be read."""
+"""Returns the values of keys, without absent ones; an error for a key without read permission."""
 
-# Names that one look below a path returns; folders of so many are told from nodes by their documents alone.
+# Number of names requested below a path; folders with more are distinguished from nodes by documents only.
 _MOST_NAMES = 256
 
-# The keys of chunks, from the array's folder on, in whatever layout; and what folders on the way to them are called.
+# Chunk keys, relative to the array's folder, in any layout; and names of folders on the way to them.
 _CHUNK_KEY = re.compile(r"c|(?:c[/.]?)?\d+(?:[./]\d+)*|__zdata__/\d+(?:\.\d+)*(?:\.\w+)?")
 _PART_OF_CHUNK_KEY = re.compile(r"c|__zdata__|(?:c/?)?\d+(?:/\d+)*")
 _MOST_LOOKED_AT = 10_000
 
 
 class Probe:
-    """One look at ``path``. ``expected``: the dialect of the group above; ``read``: documents, and None where there is nothing."""
+    """Search at ``path``. ``expected``: the dialect of the group above; ``read``: documents, None for absent ones."""
 
     def __init__(self, store: Store, path: NodePath, layouts: Sequence[Layout], expected: str | None, get: GetDocuments) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class Probe:
         self._peeked: dict[Prefix, Sequence[DirEntry] | None] = {}
 
     async def by_layout(self) -> AsyncIterator[tuple[Layout, dict[Key, Document]]]:
-        """Each layout with its documents. Raises `StoreAccessDenied` at the first of which one may not be read."""
+        """Yield each layout with its documents. Raises `StoreAccessDenied` at the first with an unreadable document."""
         last = next((n for n, layout in enumerate(self._layouts) if layout.dialect.name == self._expected), 0)
         await self._ask([*(key for each in self._layouts[:last] for key in _deciding(each, self.path)), *self._all(last)])
         for n, layout in enumerate(self._layouts):
@@ -83,7 +83,7 @@ class Probe:
                 self.read[key] = each
 
     async def _open_questions(self, layouts: Sequence[Layout]) -> list[Key]:
-        """The keys that decide for ``layouts``; where the names in the folder are known, all keys that may be there."""
+        """Return the deciding keys of ``layouts``; if the names in the folder are known, all keys that may exist."""
         deciding = [key for layout in layouts for key in _deciding(layout, self.path) if key not in self.read]
         folder = self.path.prefix
         if self.path == ROOT or not self._store.capabilities.list or not any(key.parent == folder for key in deciding):
@@ -96,23 +96,25 @@ class Probe:
         return [key for key in keys if key not in self.read]
 
     async def _all_names(self, prefix: Prefix) -> set[str] | None:
-        """The names of keys in ``prefix``; None where these are more than one look returns."""
+        """Return the names of keys in ``prefix``; None if there are more than `_MOST_NAMES`."""
         try:
             found = await self.peek(prefix) or ()
         except StoreAccessDenied:
-            # Whoever may not list may yet read.
+            # Without permission to list, keys may still be readable.
             return None
         return {name for name, is_prefix, _, _ in found if not is_prefix} if len(found) < _MOST_NAMES else None
 
     async def peek(self, prefix: Prefix) -> Sequence[DirEntry] | None:
-        """The first names in ``prefix``, None where there is no such prefix; asked for once."""
+        """Return the first names in ``prefix``, None if the prefix is absent; requested once."""
         if prefix not in self._peeked:
             self._peeked[prefix] = await self._store.peek(prefix, _MOST_NAMES)
         return self._peeked[prefix]
 
     async def implied_by(self) -> Layout | None:
-        """The layout in which something lies below the path; of several that of the dialect expected, or the first. None where no
-        member of the group above, which is of that dialect, can have such a name (v3, "Node names": ``__x`` is reserved)."""
+        """Return the layout with content below the path; of several that of the expected dialect, or the first.
+
+        None if no member of the group above, which is of that dialect, can have such a name (v3, "Node names": ``__x`` is reserved).
+        """
         if not self._store.capabilities.list:
             return None
         for layout in sorted(self._layouts, key=lambda layout: layout.dialect.name != self._expected):
@@ -129,11 +131,13 @@ class Probe:
 
 
 async def holds_only_chunks(store: Store, prefix: Prefix, first: Sequence[DirEntry] | None = None) -> bool:
-    """Whether keys lie below ``prefix``, and all of them could be those of chunks: without a document beside them they are left of
-    an array that is no more, or was never whole, and make no group. ``first``: names there that are known already."""
+    """Return True if keys lie below ``prefix``, and all of them could be chunks.
+
+    Without a document they are left of an array that was erased or never complete, and form no group. ``first``: known names there.
+    """
     if not store.capabilities.list:
         return False
-    # The chunks of v0 are told by their folder.
+    # Chunks of v0 are recognized by their folder.
     start = len(prefix) - (len("__zdata__/") if prefix.endswith("/__zdata__/") else 0)
     if first is not None and not (
         first and all(_may_be_of_chunk(prefix[start:] + name, is_prefix) for name, is_prefix, _, _ in first)
@@ -151,7 +155,7 @@ async def holds_only_chunks(store: Store, prefix: Prefix, first: Sequence[DirEnt
                 continue
             keys += 1
             if keys > _MOST_LOOKED_AT:
-                # A document may come after so many.
+                # There may be a document among further keys.
                 return False
     return keys > 0
 

@@ -1,4 +1,4 @@
-"""What was written to chunks and is queued until its shards are stored."""
+"""Chunks queued until their shards are stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zarrfs.keys import Prefix
 
 
 class QueuedShards:
-    """Those in ``queue``; none where there is no queue."""
+    """The queued chunks in ``queue``; none without a queue."""
 
     def __init__(self, queue: ShardQueue | None) -> None:
         self._queue = queue

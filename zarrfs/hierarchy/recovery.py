@@ -1,4 +1,4 @@
-"""What a kill left of operations in several steps, ended or undone at the next mount that may write (`zarrfs.hierarchy.intents`)."""
+"""Recovery of interrupted operations at the next writable mount: they are completed or undone (`zarrfs.hierarchy.intents`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 async def demand_known(intents: Intents) -> None:
-    """Raise `IntentTooNew` where a later version of zarrfs has left something."""
+    """Raise `IntentTooNew` if a later version of zarrfs has left an operation."""
     async with aclosing(_left(intents)) as left:
         async for _, _ in left:
             pass
@@ -27,7 +27,7 @@ async def demand_known(intents: Intents) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """An operation that was cut short, and is ended (``is_done``) or undone."""
+    """An interrupted operation that was completed (``is_done``) or undone."""
 
     operation: str
     path: NodePath
@@ -41,8 +41,10 @@ def _tell_nobody(error: ZarrfsError) -> None:
 async def recover(
     intents: Intents, hierarchy: Hierarchy, store: Store, failed: Callable[[ZarrfsError], None] = _tell_nobody
 ) -> list[Recovered]:
-    """End, or undo, whatever nobody works on, and tell what that was. What cannot be is left: a line in the log, and ``failed`` is called
-    with the reason."""
+    """Complete or undo all operations without a worker, and return them.
+
+    An operation for which both fail is left: it is logged, and ``failed`` is called with the reason.
+    """
     copies = ConsolidatedCopies(hierarchy, store)
     recovered: list[Recovered] = []
     async with aclosing(_left(intents)) as left:
@@ -51,10 +53,10 @@ async def recover(
                 if record is not None:
                     is_done = await settle(intents.store, intent, record)
                     log.warning(
-                        "%s: an operation (%s) that was cut short is %s",
+                        "%s: interrupted operation (%s) %s",
                         record.path,
                         record.operation,
-                        "ended" if is_done else "undone",
+                        "completed" if is_done else "undone",
                     )
                     recovered.append(Recovered(record.operation, record.path, is_done))
                     hierarchy.forget_all()
@@ -62,15 +64,15 @@ async def recover(
                     if record.source is not None and (source := paths_of(record.source)) is not None:
                         await _renew_copies(hierarchy, copies, *source)
             except ZarrfsError as error:
-                message = f"{intent.prefix}: an operation that was cut short could be neither ended nor undone: {error}"
+                message = f"{intent.prefix}: interrupted operation neither completed nor undone: {error}"
                 log.error("%s", message)
                 failed(type(error)(message, key=error.key))
             else:
                 if record is not None or intents.store.capabilities.rename:
                     await intent.end()
                 else:
-                    # Where no lock holds between processes another mount may be at work on it.
-                    log.warning("%s was left behind, or is in the making", intent.prefix)
+                    # Without locks between processes another mount may be working on it.
+                    log.warning("%s: left behind, or in use by another mount", intent.prefix)
     return recovered
 
 
@@ -82,7 +84,7 @@ async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]
             except IntentTooNew:
                 raise
             except ZarrfsError as error:
-                log.error("%s is left as it is: %s", intent.prefix, error)
+                log.error("%s: left unchanged: %s", intent.prefix, error)
 
 
 async def _renew_copies(hierarchy: Hierarchy, copies: ConsolidatedCopies, path: NodePath) -> None:

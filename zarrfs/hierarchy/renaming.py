@@ -1,10 +1,10 @@
-"""Renaming nodes: a rename of keys in every layout, so that every byte of documents and chunks stays.
+"""Renaming of nodes: a rename of keys in every layout, which keeps every byte of documents and chunks.
 
-Where all of a node lies in one folder (v0, v1, v2, the final v3; the folder of a hierarchy with an entry point), that is one step of the
-store. Where documents and chunks lie in different places (2019, 2022), each of these is moved apart, then to its place
-(`zarrfs.hierarchy.intents`): whoever looks at the store meanwhile finds no node, rather than one without its chunks. A store that cannot
-rename prefixes, and a part of a folder that is another file system, raise `AcrossViews`: copying would be no cheaper here than in the
-program that asked.
+If all of a node lies in one folder (v0, v1, v2, the final v3; the folder of a hierarchy with an entry point), it is one step of the
+store. If documents and chunks lie in different places (2019, 2022), each of these is moved apart, then to its place
+(`zarrfs.hierarchy.intents`): a concurrent reader of the store finds no node, rather than one without its chunks. A store that cannot
+rename prefixes, or another file system in a part of a folder, raises `AcrossViews`: a copy here would cost as much as in the calling
+program.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from zarrfs.stores.moving import moving
 
 
 class Renaming:
-    """Renames of one editor, which lets one follow the other."""
+    """Renames of one editor, which serializes them."""
 
     def __init__(self, hierarchy: Hierarchy, intents: Intents, copies: ConsolidatedCopies, new: NewNodes) -> None:
         self._hierarchy = hierarchy
@@ -46,39 +46,41 @@ class Renaming:
         self._new = new
 
     async def layout(self, path: NodePath, new_path: NodePath) -> Layout:
-        """The layout of the node at ``path``, if the node can have ``new_path``. Raises `AcrossViews`, `NameInvalid`,
-        `StoreReadOnly`."""
+        """Return the layout of the node at ``path``, if it can be renamed to ``new_path``.
+
+        Raises `AcrossViews`, `NameInvalid`, `StoreReadOnly`.
+        """
         layout = await self._new.layout_for(path)
         layout.require_writable()
         if path == ROOT or not self._store.capabilities.rename:
-            raise AcrossViews(f"{path} cannot be renamed in one step", key=path)
+            raise AcrossViews(f"{path}: cannot be renamed in one step", key=path)
         if new_path.startswith(path + "/"):
-            raise NameInvalid(f"{path} cannot be moved into itself", key=new_path)
+            raise NameInvalid(f"{path}: cannot be moved into itself", key=new_path)
         around = layout
         if begins_at(layout, path):
             around = await self._new.layout_for(path.parent)
         there = await self._new.layout_for(new_path.parent)
         if there.dialect.name != around.dialect.name or (not around.per_node and there.prefix != around.prefix):
-            raise AcrossViews(f"{new_path} is in another hierarchy than {path}", key=path)
+            raise AcrossViews(f"{path}: {new_path} is in another hierarchy", key=path)
         if begins_at(layout, path) and not around.per_node:
-            raise AcrossViews(f"{path} is a hierarchy of its own", key=path)
+            raise AcrossViews(f"{path}: is a hierarchy of its own", key=path)
         return layout
 
     async def rename(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent, *, over: bool) -> None:
-        """See `NodeEditor.rename`."""
+        """Run `NodeEditor.rename`."""
         node = await self._hierarchy.node(path)
         if node is None:
-            raise NoSuchEntry(f"there is no node at {path}", key=path)
+            raise NoSuchEntry(f"{path}: no such node", key=path)
         target = await self._hierarchy.node(new_path)
         if target is not None and not (over and isinstance(target, ArrayNode)):
-            raise EntryExists(f"there is a node at {new_path} already", key=new_path)
+            raise EntryExists(f"{new_path}: node exists", key=new_path)
         if target is not None:
             (await self._new.layout_for(new_path)).require_writable()
             await self._new.require_nothing_hidden(new_path)
         is_one = layout.per_node or begins_at(layout, path)
         await self._new.check(layout if not begins_at(layout, path) else await self._new.layout_for(path.parent), new_path, path)
         for live in list(self._hierarchy.live.at_and_below(path)):
-            # Not what waits for arrays that were there before: that is not told to who renames others.
+            # Only of these arrays: failures of shards queued for earlier arrays there do not concern the caller.
             await self._hierarchy.queued.publish(live)
         if not begins_at(layout, path):
             await self._new.make_parents(layout, new_path)
@@ -100,7 +102,7 @@ class Renaming:
                 if target is not None:
                     await self._copies.put_in(layout, new_path)
             if isinstance(error, StoreUnsupported):
-                raise AcrossViews(f"{path}: this store cannot rename a folder in one step", key=path) from error
+                raise AcrossViews(f"{path}: the store cannot rename a folder in one step", key=path) from error
             raise
         self._hierarchy.empty_groups.move(path, new_path)
         if not begins_at(layout, path):
@@ -137,12 +139,12 @@ class Renaming:
         try:
             layout.format(GroupNode(path=new_path, dialect=layout.dialect.name))
         except MetadataError as error:
-            raise NameInvalid(f"{new_path} cannot be a node: {error}", key=new_path) from error
+            raise NameInvalid(f"{new_path}: cannot be a node: {error}", key=new_path) from error
         pairs = list(self._pairs(layout, path, new_path, node))
         there = [pair async for pair in self._there(pairs)]
         replaced = [place async for place in self._replaced(layout, new_path, target, [new for _, new in there])]
         if any(new == "" for _, new in there) or len({new for _, new in there}) < len(there):
-            raise AcrossViews(f"{path}: its documents have no place at {new_path}", key=path)
+            raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
         live = self._hierarchy.live
         async with live.changing(path.prefix, new_path.prefix, *(place for pair in pairs for place in pair if place)):
             before = live.at(new_path)
@@ -159,7 +161,7 @@ class Renaming:
                     is_moved = False
                     with trio.CancelScope(shield=True):
                         await intent.settle()
-                        # A step that failed may have taken effect, and was not announced.
+                        # A failed step may have taken effect without an announcement.
                         self._hierarchy.forget_all()
                         is_moved = not any([await exists(self._store, old) for old, _ in there])
                     if intent.is_unknown or not is_moved or not isinstance(error, Exception):
@@ -169,8 +171,10 @@ class Renaming:
             live.renamed(path, new_path, pairs)
 
     def _pairs(self, layout: Layout, path: NodePath, new_path: NodePath, node: Node) -> list[tuple[Place, Place]]:
-        """Where parts of the node, and of those below it, may lie, and where they are to lie; an empty place where they cannot. Chunks
-        come first: a document says that they are there."""
+        """Return pairs (old, new) of possible places of parts of the node and those below it; ``new`` is empty if there is none.
+
+        Chunks come first: a document announces them.
+        """
         pairs: list[tuple[Place, Place]] = []
         if isinstance(node, ArrayNode) and not node.metadata.shape:
             # The key of its only chunk may lie beside its prefix.
@@ -181,19 +185,19 @@ class Renaming:
         listings = zip_longest(layout.listing_prefixes(path), layout.listing_prefixes(new_path), fillvalue=Prefix(""))
         documents = zip_longest(layout.document_keys(path), layout.document_keys(new_path), fillvalue=None)
         pairs += [(old, new) for old, new in listings if old]
-        # An array's document comes first: a place that only some paths have is another form of it.
+        # An array's document comes first: a key that only some paths have is another form of it.
         first = layout.document_keys(new_path)[0]
         pairs += [(old, new if new is not None else first) for old, new in documents if old is not None]
         return pairs
 
     async def _there(self, pairs: list[tuple[Place, Place]]) -> AsyncIterator[tuple[Place, Place]]:
-        """Those of ``pairs`` of which there is something to move."""
+        """Yield those of ``pairs`` with content to move."""
         for old, new in pairs:
             if await exists(self._store, old):
                 yield old, new
 
     async def _replaced(self, layout: Layout, path: NodePath, target: Node | None, places: list[Place]) -> AsyncIterator[Place]:
-        """What lies where the node is to be, and goes: of the array ``target``, or chunks that are nobody's. Raises `EntryExists`."""
+        """Yield the places at the new path to be deleted: of the array ``target``, or leftover chunks. Raises `EntryExists`."""
         own: list[Place] = []
         if isinstance(target, ArrayNode):
             own = [old for old, _ in self._pairs(layout, path, path, target)]
@@ -202,6 +206,6 @@ class Renaming:
                 continue
             if place not in own and isinstance(place, Prefix) and not await holds_only_chunks(self._store, place):
                 async for _ in self._store.list_prefix(place):
-                    raise EntryExists(f"there is something at {path} already: {place!r}", key=path)
+                    raise EntryExists(f"{path}: not empty: {place!r}", key=path)
                 continue
             yield place

@@ -1,14 +1,12 @@
-"""What an array keeps when another shape or data type is saved over it.
+"""Properties that an array keeps when another shape or data type is saved over it.
 
-    attributes          all; ``_ARRAY_DIMENSIONS`` only where the number of dimensions stays, ``_FillValue`` where the type holds it
-    dimension names     where the number of dimensions stays
-    chunk shape         where the number of dimensions stays and the grid is regular (or the shape stays); shards with it
-    chunk keys          always
-    codecs              all where the data type stays; else those that store every type exactly: transpose, bytes, bytes -> bytes codecs.
-                        Filters on elements (delta, fixedscaleoffset, ...) were chosen for the elements that are gone, and may round
-    fill value          where the new type can hold it; else zero
-
-What the layout or a codec refuses is left out, codecs first (those of new arrays take their place), then all but the attributes.
+attributes          all; ``_ARRAY_DIMENSIONS`` only where the number of dimensions stays, ``_FillValue`` where the type holds it
+dimension names     where the number of dimensions stays
+chunk shape         where the number of dimensions stays and the grid is regular (or the shape stays); shards with it
+chunk keys          always
+codecs              all where the data type stays; else those that store every type exactly: transpose, bytes, bytes -> bytes codecs.
+                    Filters on elements (delta, fixedscaleoffset, ...) were chosen for the former elements, and may round
+fill value          where the new type can hold it; else zero
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from zarrfs.model.data_type import DataType
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, check_chunk_nbytes
 
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
-# Configuration members that say how many bytes an element has.
+# Configuration members with the number of bytes of an element.
 _ELEMENT_SIZES = ("typesize", "elementsize")
 _EXACT = "biufc"
 
@@ -41,14 +39,17 @@ _EXACT = "biufc"
 def replacing(
     old: ArrayNode | None, path: NodePath, layout: Layout, new_arrays: NewArrays, *, shape: Shape, data_type: DataType, order: str
 ) -> ArrayNode:
-    """The array of ``shape`` and ``data_type`` that takes the place of ``old`` (None: of nothing), at ``path``, without attributes. What
-    it does not keep is as for any new array; ``order``: see `NewArrays.node`. Raises `MetadataError` where there can be no such array."""
+    """Return the array of ``shape`` and ``data_type`` that replaces ``old`` (None: nothing) at ``path``, without attributes.
+
+    Properties that it does not keep are those of a new array; ``order``: see `NewArrays.node`. Raises `MetadataError` if it is
+    impossible.
+    """
     try:
         fresh = new_arrays.node(path, layout, shape=shape, data_type=data_type, order=order)
     except MetadataError:
         if old is None:
             raise
-        # What the mount's options ask of new arrays may be what this one is not to be.
+        # The mount's options for new arrays may be impossible for this one.
         fresh = NewArrays().node(path, layout, shape=shape, data_type=data_type, order=order)
     if old is None or old.dialect != fresh.dialect:
         return fresh
@@ -65,7 +66,7 @@ def replacing(
 
 
 def kept_attributes(old: ArrayNode, new: ArrayNode) -> dict[str, Any]:
-    """The attributes of ``old`` that ``new`` keeps, which takes its place."""
+    """Return the attributes of ``old`` that its replacement ``new`` keeps."""
     kept = dict(old.attributes)
     names = kept.get(_DIMENSIONS)
     if isinstance(names, list) and len(names) != new.metadata.ndim:
@@ -76,14 +77,14 @@ def kept_attributes(old: ArrayNode, new: ArrayNode) -> dict[str, Any]:
         value = kept.pop(cf_fill_value.NAME)
         held = _held(element, before, after)
         if held is not None:
-            # A plain number is one for every type; xarray's forms are those of a type.
+            # A plain number is valid for every type; xarray's forms depend on the type.
             is_number = isinstance(value, int | float)
             kept[cf_fill_value.NAME] = value if is_number else cf_fill_value.encode(after, held)
     return kept
 
 
 def _kept(old: ArrayMetadata, fresh: ArrayMetadata) -> Iterator[ArrayMetadata]:
-    """``fresh`` with what it may keep of ``old``, the most first."""
+    """Yield ``fresh`` with properties of ``old``, most first."""
     kept = replace(fresh, chunk_key_encoding=old.chunk_key_encoding, fill_value=_fill_value(old, fresh))
     if old.ndim == fresh.ndim:
         kept = replace(kept, dimension_names=old.dimension_names, **_chunks(old, fresh))
@@ -101,9 +102,9 @@ def _chunks(old: ArrayMetadata, fresh: ArrayMetadata) -> dict[str, Any]:
     if old.shape == fresh.shape:
         return {"chunk_grid": grid, "shards": old.shards}
     if not isinstance(grid, RegularGrid) or not isinstance(fresh.chunk_grid, RegularGrid):
-        # Unequal lengths were chosen for the elements that lay there.
+        # Irregular lengths were chosen for the former elements.
         return {}
-    # Of a dimension of length 0 the chunks may be so, too.
+    # Chunk lengths of a dimension of length 0 may be 0 too.
     chunks = tuple(length or guess for length, guess in zip(grid.chunks, fresh.chunk_grid.chunks, strict=True))
     return {"chunk_grid": RegularGrid(chunks), "shards": old.shards}
 
@@ -127,13 +128,13 @@ def _stays(spec: CodecSpec, old: ArrayMetadata, fresh: ArrayMetadata) -> bool:
 
 
 def _sized(spec: CodecSpec, old: int, new: int) -> CodecSpec:
-    """``spec`` for elements of ``new`` bytes, where it was made for those of ``old``."""
+    """Return ``spec`` for elements of ``new`` bytes, if it was configured for those of ``old``."""
     sized = {name: new for name in _ELEMENT_SIZES if spec.configuration.get(name) == old}
     return replace(spec, configuration={**spec.configuration, **sized}) if sized else spec
 
 
 def _fill_value(old: ArrayMetadata, fresh: ArrayMetadata) -> bytes | None:
-    """One element of the new type that is the old fill value, where there is one; None where that is undefined."""
+    """Return one element of the new type equal to the old fill value, else the new default; None for an undefined one."""
     if old.fill_value is None or old.data_type == fresh.data_type:
         return old.fill_value
     held = _held(old.fill_value, old.data_type, fresh.data_type)
@@ -141,19 +142,19 @@ def _fill_value(old: ArrayMetadata, fresh: ArrayMetadata) -> bytes | None:
 
 
 def _held(element: bytes, before: DataType, after: DataType) -> bytes | None:
-    """The element of ``after`` that equals ``element``, of ``before``; None where there is none."""
+    """Return the element of ``after`` that equals ``element``, of ``before``; None if there is none."""
     if before.dtype.hasobject or before.dtype.kind not in _EXACT or after.dtype.kind not in _EXACT:
         return None
     number = np.frombuffer(element, before.dtype)
     with np.errstate(all="ignore"):
-        # Complex numbers lose a part that is not 0, and do not come back.
+        # Complex numbers lose a part that is not 0, and then differ when converted back.
         held = (number.real if before.dtype.kind == "c" != after.dtype.kind else number).astype(after.dtype)
         back = held.real if after.dtype.kind == "c" != before.dtype.kind else held
         return held.tobytes() if back.astype(before.dtype).tobytes() == element else None
 
 
 def _is_meant(made: ArrayMetadata, asked: ArrayMetadata) -> bool:
-    """Whether the layout reads back what was asked of it; how it spells codecs is its own."""
+    """Return True if the layout reads back what was requested; it may spell codecs in another way."""
     return (made.data_type, made.chunk_grid, made.shards, made.fill_value, made.chunk_key_encoding) == (
         asked.data_type,
         asked.chunk_grid,

@@ -1,4 +1,4 @@
-"""Documents that are read, changed and stored again: from what is there then, where another program has stored one meanwhile."""
+"""Read, change and store of documents, repeated if another program has stored one meanwhile."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _TRIES = 16
 async def revise(
     stored: StoredDocuments, keys: Iterable[Key], change: Change, put: Callable[[Read, dict[Key, bytes]], Awaitable[None]]
 ) -> None:
-    """Read the documents under ``keys``, and ``put`` those that ``change`` makes others, with what was read.
+    """Read the documents under ``keys``, and ``put`` those that ``change`` alters, with what was read.
 
-    When ``put`` raises `GenerationMismatch`, all of that is done again. Raises it after several tries.
+    Starts again when ``put`` raises `GenerationMismatch`, which is raised after `_TRIES` tries.
     """
     wanted = tuple(dict.fromkeys(keys))
     for left in reversed(range(_TRIES)):

@@ -1,14 +1,14 @@
-"""The hierarchies of a store: which dialects lie there, and where their roots are.
+"""Hierarchies of a store: their dialects and their roots.
 
-Hierarchies of dialects whose nodes carry their own documents (v0, v1, v2, final v3) have no bounds: their nodes are looked for
-everywhere. Those of other dialects (2019, 2022) have an entry point, at the root of the store or in any folder that is no node of another
-hierarchy, and folders of their own below it, in which nobody looks for other nodes.
+Hierarchies of dialects whose nodes have their own documents (v0, v1, v2, final v3) have no bounds: their nodes are searched everywhere.
+Those of other dialects (2019, 2022) have an entry point, at the root of the store or in any folder that is not a node of another
+hierarchy, and folders of their own below it, in which no other nodes are searched.
 
-Layouts are asked in the order of their dialects' ``priority``, whatever was found before: which of several arrays at one path counts does
-not depend on who asked for what (docs/design/010-layouts.md).
+Layouts are tried in the order of their dialects' ``priority``, whatever was found before: which of several arrays at one path is valid
+does not depend on the order of requests (docs/design/010-layouts.md).
 
-A root's document may be large, for the consolidated copy in it, and changes with every edit of a node then. It is read once for all
-dialects, not parsed again while it is the same, and of what it says only what concerns nodes makes them forgotten (design/025).
+A root's document may be large because of its consolidated copy, and then changes with every edit of a node. It is read once for all
+dialects, not parsed again while it is unchanged, and only changes that concern nodes invalidate them (design/025).
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ from zarrfs.model.metadata import Node
 
 @cache
 def read_only_dialects() -> frozenset[str]:
-    """Names of the dialects whose nodes are only read (`Dialect.writable`)."""
+    """Return the names of dialects whose nodes are read-only (`Dialect.writable`)."""
     return frozenset(each.name for each in registry.plugins("zarrfs.dialects") if not each.writable)
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What a dialect made of documents: of those under its root keys, which have the digest ``root``, the keys of ``further`` ones; of
-    all, which have the digest ``all``, the ``layout``."""
+    """Result of a dialect for root documents.
+
+    ``root``: digest of the documents under its root keys, from which the keys of ``further`` ones follow; ``all``: digest of all
+    documents, from which the ``layout`` follows.
+    """
 
     root: bytes
     further: tuple[Key, ...]
@@ -52,10 +55,10 @@ class _Opened:
 
 
 class Roots:
-    """The layouts of a store, whose documents are ``stored``. What was learnt counts for ``ttl`` seconds, or until `expire`.
+    """The layouts of a store with the documents ``stored``. What was learnt is valid for ``ttl`` seconds, or until `expire`.
 
-    ``on_others`` is called when nodes are to be looked for in other layouts than before, with the path at and below which.
-    ``copies_read`` counts the times that a consolidated copy said something else.
+    ``on_others`` is called with a path at and below which the layouts to search have changed. ``copies_read`` counts the changes of
+    consolidated copies.
     """
 
     def __init__(
@@ -85,28 +88,28 @@ class Roots:
 
     @property
     def known(self) -> tuple[Layout, ...]:
-        """The layouts as they were last learnt, those whose roots lie deeper first."""
+        """The layouts as last learnt, deeper roots first."""
         return (*self._below.values(), *self._layouts)
 
     def expire_for(self, key: Key) -> None:
-        """`expire` where a change of ``key`` may make another set of layouts."""
+        """Run `expire` if a change of ``key`` may change the set of layouts."""
         if key in self._keys or self.owner_of(key) is not None:
             self.expire()
 
     def owner_of(self, key: Key) -> NodePath | None:
-        """Where the hierarchy of its own begins that a change of ``key`` may make, change or end."""
+        """Return the root of the hierarchy that a change of ``key`` may create, change or end."""
         if key in self._entries:
             return ROOT
         return next((layout.at for layout in self._below_over(key) if key in layout.dialect.root_keys(layout.prefix)), None)
 
     def expire(self) -> None:
-        """Look again, the next time that somebody asks. Until then it is open which of the known nodes count: ``in_doubt``."""
+        """Learn the layouts again at the next request. Until then the validity of known nodes is open: ``in_doubt``."""
         self._epoch += 1
         self._expires = float("-inf")
         self.in_doubt = True
 
     async def layouts(self) -> tuple[Layout, ...]:
-        """The layouts that nodes of the store may have, in the order in which they are asked."""
+        """Return the layouts that nodes of the store may have, in the order in which they are tried."""
         while self._expires <= trio.current_time():
             if self._underway is None:
                 await self._learn()
@@ -115,7 +118,7 @@ class Roots:
         return self.known
 
     async def layouts_at(self, path: NodePath) -> list[Layout]:
-        """Those that may have a node at ``path``; where the path leads into a hierarchy that owns its folder, that one alone."""
+        """Return the layouts that may have a node at ``path``; below a hierarchy that owns its folder, that one only."""
         layouts = [layout for layout in await self.layouts() if layout.holds(path)]
         for layout in layouts:
             if isinstance(layout, RootedLayout):
@@ -125,33 +128,33 @@ class Roots:
         return [layout for layout in layouts if not (owned and layout.per_node)]
 
     def opened_at(self, path: NodePath) -> Layout | None:
-        """The layout of the hierarchy that was found to have its root at ``path``; of several the one with an entry point."""
+        """Return the layout of the hierarchy found with its root at ``path``; of several the one with an entry point."""
         if path != ROOT:
             return self._below.get(path)
         return min(self._opened, key=lambda layout: layout.per_node, default=None)
 
     def dialect_at(self, path: NodePath) -> str | None:
-        """The name of the dialect of `opened_at`."""
+        """Return the name of the dialect of `opened_at`."""
         return opened.dialect.name if (opened := self.opened_at(path)) is not None else None
 
     def begins_at(self, layout: Layout, path: NodePath) -> bool:
-        """Whether ``path`` is the root of this hierarchy, which has an entry point."""
+        """Return True if ``path`` is the root of this hierarchy, which has an entry point."""
         return not layout.per_node and path == _top(layout)
 
     def over(self, place: Key | Prefix) -> Iterator[Layout]:
-        """The layouts, as they were last learnt, that may have something at this key or prefix, those whose roots lie deeper first."""
+        """Yield the layouts, as last learnt, that may use this key or prefix, deeper roots first."""
         yield from self._below_over(place)
         yield from self._layouts
 
     def groups_at(self, prefix: Prefix) -> set[NodePath]:
-        """The groups whose members lie at ``prefix``, in one layout or the other."""
+        """Return the groups whose members lie at ``prefix``, in any layout."""
         found = {layout.node_of_prefix(prefix) for layout in self.over(prefix) if not layout.per_node}
         with suppress(NameInvalid):
             found.add(NodePath("/" + prefix[:-1]))
         return {path for path in found if path is not None}
 
     def tops_at(self, prefix: Prefix) -> list[NodePath]:
-        """The paths at and below which are all nodes that have something below ``prefix``; none of them lies below another."""
+        """Return the paths at and below which all nodes with keys below ``prefix`` lie; none of them is below another."""
         found = self.groups_at(prefix)
         for layout in self._layouts:
             if not layout.per_node and any(each.startswith(prefix) for each in layout.listing_prefixes(ROOT)):
@@ -159,17 +162,17 @@ class Roots:
         return [path for path in sorted(found) if found.isdisjoint(path.ancestors())]
 
     def layout_of(self, node: Node) -> Layout | None:
-        """The layout, as far as is known, that has this node."""
+        """Return the layout of this node, if known."""
         return next((each for each in self.known if each.dialect.name == node.dialect and each.holds(node.path)), None)
 
     def new(self, name: str) -> Layout | None:
-        """A layout of this dialect, for a store in which there is no node. ``name``: with one of its forms behind a colon, or without."""
+        """Return a layout of a dialect, for a store without nodes. ``name``: of the dialect, or dialect:form; None if unknown."""
         name, _, form = name.partition(":")
         found = next((dialect for dialect in self._dialects if dialect.name == name), None)
         return None if found is None else found.create_in(form, Prefix("")) if form else found.create(Prefix(""))
 
     async def hidden_at(self, path: NodePath) -> list[str]:
-        """The dialects of hierarchies whose entry point is in the folder at ``path``, and which count for nothing: it is a node's."""
+        """Return the dialects of hierarchies with an entry point in the folder at ``path`` that are invalid, as it is a node's."""
         found = []
         for dialect in self._dialects if path != ROOT and path not in self._below else ():
             if not dialect.per_node and (await self._open(dialect, path.prefix))[0]:
@@ -177,8 +180,10 @@ class Roots:
         return found
 
     async def look_at(self, path: NodePath, read: Mapping[Key, Document | StoreAccessDenied | None]) -> bool:
-        """Whether the folder at ``path``, which is no node as far as is known, is the root of a hierarchy of its own. ``read``: what was
-        found there already, None for nothing."""
+        """Return True if the folder at ``path``, not known as a node, is the root of a hierarchy of its own.
+
+        ``read``: documents already read there, None for absent ones.
+        """
         if path == ROOT or path in self._below:
             return False
         for dialect in self._dialects:
@@ -190,11 +195,11 @@ class Roots:
         return False
 
     def forget(self, path: NodePath) -> bool:
-        """Look at the folder at ``path`` again, now that there may be a node of another layout; whether it was a root."""
+        """Check the folder at ``path`` again, as another layout may have a node there; return True if it was a root."""
         return self._below.pop(path, None) is not None
 
     def forget_below(self, prefix: Prefix) -> None:
-        """As `forget`, for all folders at ``prefix`` and below it."""
+        """Run `forget` for all folders at ``prefix`` and below it."""
         for at in [at for at in self._below if at.startswith(prefix, 1) or at[1:] == prefix[:-1]]:
             del self._below[at]
 
@@ -214,7 +219,7 @@ class Roots:
                 await self._read()
             finally:
                 self._underway = None
-        # What was read while something changed is not remembered, but counts for who asked.
+        # What was read during a change is valid for its caller only, and not cached.
         self._expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
         self.in_doubt = epoch != self._epoch
 
@@ -230,7 +235,7 @@ class Roots:
         opened: list[Layout] = []
         created: list[Layout] = []
         keys: set[Key] = set()
-        # In one batch; each dialect asks for its own again.
+        # In one batch; each dialect then requests its own again.
         await get(tuple(dict.fromkeys(key for dialect in self._dialects for key in dialect.root_keys(prefix))))
         for dialect in self._dialects:
             layout, looked_at = await self._open_with(dialect, prefix, {}, get)
@@ -239,17 +244,17 @@ class Roots:
                 opened.append(layout)
             elif dialect.per_node:
                 created.append(dialect.create(prefix))
-        # Where others are at the root, folders are nodes of another hierarchy, or no longer.
+        # With other hierarchies at the root, the status of folders below changes.
         below = dict(self._below) if _apart(opened) == _apart(self._opened) else {}
         again = {at: (await self._open_with(layout.dialect, at.prefix, {}, get))[0] for at, layout in below.items()}
         self._keys = frozenset(keys)
-        # Nodes of those that were not found at the root may lie anywhere.
+        # Nodes of dialects not found at the root may lie anywhere.
         self._learnt(tuple(sorted((*opened, *created), key=_priority)), tuple(opened), again)
 
     def _learnt(self, layouts: tuple[Layout, ...], opened: tuple[Layout, ...], again: Mapping[NodePath, Layout | None]) -> None:
         before, below = self._layouts, self._below
         self._layouts, self._opened = layouts, opened
-        # A folder that was found to be a root meanwhile stays one.
+        # A folder found to be a root meanwhile stays one.
         self._below = {at: layout for at, layout in below.items() if at not in again and _apart(opened) == _apart(before)}
         self._below |= {at: RootedLayout(layout, at) for at, layout in again.items() if layout is not None}
         if before and [each.without_copy() for each in before] != [each.without_copy() for each in layouts]:
@@ -264,15 +269,17 @@ class Roots:
         self._copies = copies
 
     def copied(self, path: NodePath) -> bytes:
-        """A digest of what the consolidated copies say of ``path``; empty where there are none."""
+        """Return a digest of the consolidated copies' entries for ``path``; empty without copies."""
         said = [layout.copied(path) for layout in self._copies if layout.holds(path)]
         return hashlib.blake2b(repr(said).encode("utf-8", "backslashreplace"), digest_size=16).digest() if said else b""
 
     async def _open(
         self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, Document | StoreAccessDenied | None] = MappingProxyType({})
     ) -> tuple[Layout | None, set[Key]]:
-        """The hierarchy of ``dialect`` that has its root at ``prefix``, if there is one, and the keys that tell. ``read``: what was
-        found under some of them, None for nothing."""
+        """Return the hierarchy of ``dialect`` with its root at ``prefix``, if there is one, and the deciding keys.
+
+        ``read``: values already read, None for absent ones.
+        """
         try:
             return await self._open_with(dialect, prefix, read, self._stored.get_small)
         except LargeDocument:
@@ -299,7 +306,7 @@ class Roots:
             return made.layout, {*keys, *further}
         try:
             layout = await threads.cpu(weight(documents), dialect.open, prefix, documents)
-        except Exception as error:  # noqa: BLE001 - other dialects may know what it is
+        except Exception as error:  # noqa: BLE001 - other dialects may recognize it
             reason_of(f"{prefix or '/'}: {dialect.name}", error)
             layout = None
         if not prefix or layout is not None:
@@ -310,13 +317,13 @@ class Roots:
 def _further(dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> tuple[Key, ...]:
     try:
         return dialect.further_keys(prefix, documents)
-    except Exception as error:  # noqa: BLE001 - other dialects may know what it is
+    except Exception as error:  # noqa: BLE001 - other dialects may recognize it
         reason_of(f"{prefix or '/'}: {dialect.name}", error)
         return ()
 
 
 def _each_once(get: GetDocuments) -> GetDocuments:
-    """``get`` for several dialects that ask for the same documents: they are read once, and kept as long as this is."""
+    """Return ``get`` with a cache, for several dialects that request the same documents."""
     found: dict[Key, Document | StoreAccessDenied | None] = {}
 
     async def get_once(keys: tuple[Key, ...]) -> dict[Key, Document | StoreAccessDenied]:
@@ -354,7 +361,7 @@ def _priority(layout: Layout) -> tuple[int, str]:
 
 
 def dialects(choices: Iterable[str] = ()) -> list[Dialect]:
-    """Every dialect, in the order in which they are asked. ``choices``: as ``v1.order=text``. Raises `UsageError`."""
+    """Return all dialects, in the order in which they are tried. ``choices``: as ``v1.order=text``. Raises `UsageError`."""
     known = {dialect.name: dialect for dialect in registry.plugins("zarrfs.dialects")}
     chosen: dict[str, dict[str, str]] = {}
     for choice in choices:
@@ -363,9 +370,9 @@ def dialects(choices: Iterable[str] = ()) -> list[Dialect]:
         values = known[name].choices.get(option) if name in known else None
         if values is None:
             every = [f"{each.name}.{option}" for each in known.values() for option in each.choices]
-            raise UsageError(f"dialect_choices: there is no choice {place!r}; there are {', '.join(sorted(every)) or 'none'}")
+            raise UsageError(f"dialect_choices: unknown choice {place!r}, expected one of: {', '.join(sorted(every)) or 'none'}")
         if value not in values:
-            raise UsageError(f"dialect_choices: {place} is one of {', '.join(values)}, not {value!r}")
+            raise UsageError(f"dialect_choices: {place}: expected one of {', '.join(values)}, not {value!r}")
         chosen.setdefault(name, {})[option] = value
     made = [dialect.choosing(chosen[name]) if name in chosen else dialect for name, dialect in known.items()]
     return sorted(made, key=lambda dialect: (dialect.priority, dialect.name))

@@ -1,6 +1,6 @@
-"""Which arrays of a store are sharded, where their chunks lie, and what their documents would say without shards.
+"""Sharded arrays of a store: where their chunks lie, and their documents without shards.
 
-For `zarrfs.transformers.unsharded`, which knows keys and no hierarchies: from a folder of the store to the nodes that lie there.
+For `zarrfs.transformers.unsharded`, which knows keys but no hierarchies: from a folder of the store to its nodes.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Documents of a hierarchy of ``layout``, with shards and without."""
+    """Conversion of documents of a hierarchy of ``layout``, with and without shards."""
 
     layout: Layout
 
     async def unsharded(self, key: Key, document: bytes) -> bytes:
-        """See `Layout.unsharded`."""
+        """Return `Layout.unsharded`."""
         try:
             return await threads.cpu(len(document), self.layout.unsharded, key, document)
-        except Exception as error:  # noqa: BLE001 - what cannot be read is shown as it is
+        except Exception as error:  # noqa: BLE001 - an unreadable document is shown unchanged
             reason_of(key, error)
             return document
 
     async def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
-        """See `Layout.resharded`."""
+        """Return `Layout.resharded`."""
         return await threads.cpu(len(document), self.layout.resharded, key, document, stored)
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What is known of a folder of the store. ``array``: the sharded array whose chunks lie there, or below, or above it."""
+    """Knowledge of a folder of the store. ``array``: the sharded array whose chunks lie there, below, or above."""
 
     array: ArrayNode | None = None
     layouts: tuple[tuple[Layout, NodePath | None], ...] = ()
 
     def documents(self, key: Key) -> Documents | None:
-        """How the value of ``key``, directly in the folder, is a document; None where it is none of a hierarchy that has shards."""
+        """Return the conversion of ``key``, directly in the folder; None if it is not a document of a hierarchy with shards."""
         for layout, path in self.layouts:
             found = layout.node_of_document(key)
             if found is not None and path in (None, found):
@@ -61,7 +61,7 @@ class Folder:
 
 
 class ShardedArrays:
-    """Those of ``store``. What was learnt counts for ``ttl`` seconds, or until `changed` is told."""
+    """The sharded arrays of ``store``. What was learnt is valid for ``ttl`` seconds, or until `changed`."""
 
     def __init__(self, store: Store, *, ttl: float, dialects: Sequence[Dialect] | None = None) -> None:
         counters = HierarchyCounters()
@@ -71,25 +71,24 @@ class ShardedArrays:
         self._told: set[NodePath] = set()
 
     async def folder(self, prefix: Prefix) -> Folder:
-        """What is known of the folder ``prefix``. What may not be read is no array; raises the store's other errors."""
+        """Return what is known of the folder ``prefix``. Unreadable documents mean no array; raises the store's other errors."""
         if prefix.startswith(APART):
             return Folder()
         try:
             return await self._folder(prefix, ROOT, Prefix(""))
         except StoreAccessDenied as error:
-            log.debug("%s: taken for no sharded array: %s", prefix, error)
+            log.debug("%s: unreadable, not taken for a sharded array: %s", prefix, error)
             return Folder()
 
     def changed(self, place: Key | Prefix) -> set[Prefix]:
-        """Forget what is no longer so, now that something else lies there; where chunks lie of which a document says something else now,
-        as far as there are any."""
+        """Invalidate what a change at ``place`` concerns; return the chunk prefixes of arrays whose documents changed, if known."""
         changes = self._hierarchy.changed(place, is_prefix=isinstance(place, Prefix))
         if isinstance(place, Prefix):
             return set()
         return {prefix for node in changes.nodes for prefix in self._hierarchy.shard_prefixes(node.path)}
 
     async def _folder(self, prefix: Prefix, top: NodePath, base: Prefix) -> Folder:
-        """``base``: where chunks of an array at ``top`` lie; those of nodes below it lie in folders called like them."""
+        """Search down from ``top``. ``base``: chunk prefix of an array at ``top``; nodes below it have folders of their names."""
         path, here = top, base
         layouts: list[tuple[Layout, NodePath | None]] = []
         for name in [*prefix[len(base) :].split("/")[:-1], None]:
@@ -122,5 +121,5 @@ class ShardedArrays:
     def _can_be_unsharded(self, node: ArrayNode) -> bool:
         if node.metadata.shards and not node.metadata.can_be_unsharded and node.path not in self._told:
             self._told.add(node.path)
-            log.warning("%s is shown with its shards: codecs behind the sharding encode each as a whole", node.path)
+            log.warning("%s: shown with its shards: codecs after the sharding encode each shard as a whole", node.path)
         return node.metadata.can_be_unsharded

@@ -1,4 +1,4 @@
-"""What a store holds of nodes: documents, and the names of children."""
+"""Documents of nodes in a store, and the names of children."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Denied, Got
 
-# What a name counts in `threads.cpu`: a dialect looks at a thousand of them within a millisecond.
+# Weight of a name in `threads.cpu`: a dialect processes a thousand of them within a millisecond.
 _NAME_NBYTES = 16
 
 
 class LargeDocument(Exception):
-    """A document has more than `SMALL_NBYTES`: who wants it whole waits for `StoredDocuments.turn`."""
+    """A document has more than `SMALL_NBYTES`: to read it whole, wait for `StoredDocuments.turn`."""
 
 
 class StoredDocuments:
-    """Reads ``store``; remembers nothing.
+    """Reads ``store``, without a cache.
 
-    However many nodes are looked up at once, the large documents of one alone are in memory and being parsed: of those whose turn it
-    is. Who has the turn waits for nobody but the store.
+    For any number of concurrent lookups, only one holds and parses large documents: the holder of ``turn``, which waits for the store
+    only.
     """
 
     def __init__(self, store: Store) -> None:
@@ -38,13 +38,12 @@ class StoredDocuments:
         self.turn = trio.Lock()
 
     async def get(self, keys: tuple[Key, ...]) -> dict[Key, Document | StoreAccessDenied]:
-        """What the store holds under ``keys``, without those that hold nothing; of what is too long to be a document, as much as shows
-        that."""
-        # One byte more than may be: a document that is too long is refused by its reader, and never read whole.
+        """Return the values of ``keys``, without absent ones; of a value too long for a document, one byte more than allowed."""
+        # One byte more: a document that is too long is refused by its reader, and never read whole.
         return await self._get(keys, MAX_NBYTES + 1)
 
     async def get_small(self, keys: tuple[Key, ...]) -> dict[Key, Document | StoreAccessDenied]:
-        """As `get`; raises `LargeDocument` where one is large."""
+        """Return `get`; raises `LargeDocument` if one is large."""
         found = await self._get(keys, SMALL_NBYTES + 1)
         if any(isinstance(each, Document) and len(each.content) > SMALL_NBYTES for each in found.values()):
             raise LargeDocument
@@ -62,11 +61,11 @@ class StoredDocuments:
         return found
 
     def probe(self, path: NodePath, layouts: Sequence[Layout], expected: str | None, get: GetDocuments) -> Probe:
-        """A look at ``path``. ``get``: `get_small`, or, with the `turn`, `get`."""
+        """Return a `Probe` at ``path``. ``get``: `get_small`, or, for the holder of `turn`, `get`."""
         return Probe(self._store, path, layouts, expected, get)
 
     async def describing(self, path: NodePath, layouts: Sequence[Layout]) -> list[str]:
-        """The dialects of ``layouts`` in which there is a node at ``path``, a bad one too."""
+        """Return the dialects of ``layouts`` with a node at ``path``, valid or bad."""
         try:
             return await self._describing(path, layouts, self.get_small)
         except LargeDocument:
@@ -80,12 +79,12 @@ class StoredDocuments:
             try:
                 if documents and await threads.cpu(weight(documents), layout.parse, path, documents) is not None:
                     found.append(layout.dialect.name)
-            except Exception:  # noqa: BLE001 - bad documents describe a node, too
+            except Exception:  # noqa: BLE001 - bad documents describe a node too
                 found.append(layout.dialect.name)
         return found
 
     async def child_names(self, path: NodePath, layouts: Iterable[Layout]) -> set[str]:
-        """Names of what may be children of the group at ``path``."""
+        """Return the names of possible children of the group at ``path``."""
         names: set[str] = set()
         listed: dict[Prefix, tuple[list[str], list[str]]] = {}
         for layout in layouts:
@@ -103,10 +102,10 @@ class StoredDocuments:
         return names
 
     async def copy_counts(self, path: NodePath, layout: Layout) -> bool:
-        """Whether the consolidated copy of ``layout`` describes the node at ``path``, which has no documents of its own.
+        """Return True if the consolidated copy of ``layout`` describes the node at ``path``, which has no documents of its own.
 
-        Where the store can list, the copy may know nodes that are gone: there it counts for the nodes that have keys below them, and
-        for all where it is the only document of the hierarchy.
+        If the store can list, the copy may contain erased nodes: then it is valid for nodes with keys below them, and for all if it is
+        the only document of the hierarchy.
         """
         if not self._store.capabilities.list or layout.copy_only:
             return True
@@ -117,7 +116,7 @@ class StoredDocuments:
 
 
 def contents(found: Mapping[Key, Document | StoreAccessDenied | None]) -> dict[Key, bytes]:
-    """The documents of ``found`` without what is known of them. Raises `StoreAccessDenied` where one may not be read."""
+    """Return the contents of the documents ``found``. Raises `StoreAccessDenied` if one is unreadable."""
     documents: dict[Key, bytes] = {}
     for key, each in found.items():
         if isinstance(each, StoreAccessDenied):
@@ -128,12 +127,12 @@ def contents(found: Mapping[Key, Document | StoreAccessDenied | None]) -> dict[K
 
 
 def weight(documents: Mapping[Key, bytes | None]) -> int:
-    """Bytes that are parsed, for `threads.cpu`."""
+    """Return the number of bytes to parse, for `threads.cpu`."""
     return sum(len(value) for value in documents.values() if value is not None)
 
 
 async def with_stored_scalar(store: Store, layout: Layout, node: Node) -> Node:
-    """``node`` with the name that its only chunk is stored under, where the layout leaves several (`Layout.scalar_names`)."""
+    """Return ``node`` with the stored name of its only chunk, if the layout allows several (`Layout.scalar_names`)."""
     if not isinstance(node, ArrayNode) or node.metadata.shape:
         return node
     names = layout.scalar_names(node)

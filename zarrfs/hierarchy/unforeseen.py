@@ -1,7 +1,7 @@
-"""What becomes of an error that nobody foresaw, raised by whatever reads a document: it is that node's, and hides no other.
+"""Unforeseen errors of document readers: each is confined to its node, and hides no other.
 
-Documents are not trusted, and dialects raise `MetadataError` for everything that is wrong with one. Should something else come out of
-one of them, or of another distribution's plug-in, the node is shown as one that cannot be used, with one line in the log.
+Documents are not trusted, and dialects raise `MetadataError` for everything that is wrong with one. Should another exception come out of
+a dialect, or of another distribution's plug-in, the node is shown as unsupported, with one line in the log.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ log = logging.getLogger(__name__)
 
 
 def reason_of(where: str, error: Exception) -> str:
-    """The text of ``error``. One that is none of ours is logged, with ``where`` it happened."""
+    """Return the text of ``error``. An error of another class than `ZarrfsError` is logged, with ``where`` it happened."""
     if isinstance(error, ZarrfsError):
         return str(error)
-    reason = f"it cannot be read, for an unforeseen reason: {type(error).__name__}: {error}"
+    reason = f"read failed: unforeseen error: {type(error).__name__}: {error}"
     log.warning("%s: %s", where, reason, extra={"kind": type(error).__name__, "key": where})
-    log.debug("%s: how it came about", where, exc_info=error)
+    log.debug("%s: traceback", where, exc_info=error)
     return reason
 
 
 def unusable(path: NodePath, dialect: str, error: Exception) -> UnsupportedNode:
-    """The node at ``path``, whose documents led to ``error``."""
+    """Return the node at ``path``, whose documents raised ``error``."""
     bad = not isinstance(error, MetadataUnsupported)
     return UnsupportedNode(path=path, dialect=dialect, reason=reason_of(path, error), bad=bad)
