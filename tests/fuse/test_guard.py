@@ -55,7 +55,7 @@ def test_want_of_memory_is_enomem(error: Exception, caplog: pytest.LogCaptureFix
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
 
 
-@pytest.mark.logs("out of memory", "failed in a way")
+@pytest.mark.logs("out of memory", "unforeseen error")
 @pytest.mark.parametrize(("error", "number"), [(MemoryError(), errno.ENOMEM), (KeyError("k"), errno.EIO)])
 def test_who_waits_is_answered_though_nothing_can_be_told(error: Exception, number: int) -> None:
     handlers = Handlers(error, telling=MemoryError())
@@ -70,10 +70,10 @@ def test_who_waits_is_answered_though_nothing_can_be_told(error: Exception, numb
     assert not len(handlers.requests)
 
 
-@pytest.mark.logs("there is no node")
+@pytest.mark.logs("no such node")
 def test_what_is_open_and_gone_is_stale_and_not_missing() -> None:
     """ENOENT is nothing that a program expects of write(2)."""
-    handlers = Handlers(NoSuchEntry("there is no node at /a", key="a"))
+    handlers = Handlers(NoSuchEntry("/a: no such node", key="a"))
 
     @trio_test
     async def main() -> None:

@@ -151,7 +151,7 @@ def test_at_the_end_nobody_waits_for_what_is_left(kernel: Kernel) -> None:
     assert len(kernel.told) <= 1 + notice_queue._MOST
 
 
-@pytest.mark.logs("telling the kernel of a change failed")
+@pytest.mark.logs("notice to the kernel failed")
 def test_an_error_costs_no_other_notice(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Kernel):
         def invalidate_entry(self, parent: int, name: str) -> None:
@@ -170,4 +170,4 @@ def test_an_error_costs_no_other_notice(kernel: Kernel, caplog: pytest.LogCaptur
 
     main()
     assert failing.told == [(2, False)]
-    assert "telling the kernel of a change failed" in caplog.text
+    assert "notice to the kernel failed" in caplog.text

@@ -269,7 +269,7 @@ def test_handlers_that_have_no_way_to_fail_do_not() -> None:
     trio.run(main)
 
 
-@pytest.mark.logs("a store holds no")
+@pytest.mark.logs("not supported")
 def test_what_a_store_has_not_is_refused() -> None:
     async def main() -> None:
         known = Known()

@@ -40,7 +40,7 @@ def opened(opener: int) -> OpenFile:
 @trio_test
 async def test_a_read_ends_by_its_deadline(autojump_clock: MockClock) -> None:
     reads = Reads(30, None)
-    with pytest.raises(StoreTimeout, match=r"file: reading 10 bytes at 5 was given up after 30\.0 s"):
+    with pytest.raises(StoreTimeout, match=r"file: read of 10 bytes at 5 cancelled after 30\.0 s"):
         await reads.read(opened(1), 5, 10)
 
 

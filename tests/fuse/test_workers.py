@@ -43,7 +43,7 @@ def worked(loop: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch,
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-@pytest.mark.logs("a worker failed, and goes on")
+@pytest.mark.logs("a worker failed and continues")
 def test_an_error_in_a_worker_is_told_and_it_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     errors: list[Exception] = [MemoryError(), OSError(errno.EIO, "a request that cannot be read"), ValueError("what")]
 
@@ -55,7 +55,7 @@ def test_an_error_in_a_worker_is_told_and_it_goes_on(monkeypatch: pytest.MonkeyP
     assert [text.partition(": ")[2].partition(":")[0] for text in caplog.messages] == ["ValueError", "OSError", "MemoryError"]
 
 
-@pytest.mark.logs("a worker failed, and goes on")
+@pytest.mark.logs("a worker failed and continues")
 def test_an_error_that_cannot_even_be_told_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     class Untold(Exception):
         """As where there is no memory for words."""

@@ -1,1 +1,1 @@
-"""The kernel's side: inodes, handles, requests. The only importer of pyfuse3."""
+"""Kernel side: inodes, handles, requests. The only importer of pyfuse3."""

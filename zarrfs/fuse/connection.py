@@ -1,8 +1,8 @@
-"""The connection to the kernel that a mount is: whether it is there, and how it is ended.
+"""The kernel connection of a mount: its state and its end.
 
-It ends when the last that holds the mount lets go: its mountpoint, in whichever mount namespace, and every file that is open; or when
-somebody aborts it (``umount -f``, ``/sys/fs/fuse/connections/N/abort``). pyfuse3 learns of it by asking for the next request, which it
-does only while one of its workers has nothing else to do.
+The kernel ends it when the last holder releases the mount: its mountpoint, in any mount namespace, and every open file; or when it is
+aborted (``umount -f``, ``/sys/fs/fuse/connections/N/abort``). pyfuse3 notices the end by reading the next request, which it does only
+while one of its workers is idle.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _DEV_FUSE = os.makedev(10, 229)
 
 
 class Connection:
-    """That of ``descriptor``, a /dev/fuse."""
+    """The connection of ``descriptor``, a /dev/fuse."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        # Errors alone are told then, and a connection that is gone is one.
+        # Only errors are reported with this mask, and an ended connection is one.
         self._epoll = select.epoll(1)
         self._epoll.register(descriptor, 0)
 
     @classmethod
     def made_by(cls, mount: Callable[[], None]) -> Connection | None:
-        """Call ``mount``, which makes a connection; None where it cannot be found."""
+        """Call ``mount``, which creates a connection, and return it; None if it cannot be found."""
         before = _descriptors()
         mount()
         new = _descriptors() - before
@@ -36,23 +36,23 @@ class Connection:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody can ask us anything any more. May be asked from any thread."""
+        """True once the connection has ended. Thread-safe."""
         poll = select.poll()
         poll.register(self._descriptor, 0)
         return bool(poll.poll(0))
 
     async def gone(self) -> None:
-        """Return when it is gone. Costs no request anything: the kernel reports errors alone here."""
+        """Wait until the connection has ended. Requests are not slowed down: the kernel reports only errors here."""
         try:
             while not self._epoll.poll(0):
                 await trio.lowlevel.wait_readable(self._epoll.fileno())
         except trio.ClosedResourceError:
-            # Nobody knows any more.
+            # The state is no longer known.
             await trio.sleep_forever()
 
     def close(self) -> None:
-        """Watch it no longer; the descriptor is somebody else's."""
-        # Whatever is opened next, the watch of a folder for one, has the same number, and others may wait for that.
+        """Stop watching; the descriptor belongs to another holder."""
+        # The next opened file, such as the watch of a folder, gets the same number, and others may wait for that.
         trio.lowlevel.notify_closing(self._epoll)
         self._epoll.close()
 

@@ -1,17 +1,17 @@
-"""From errors to errno: the one table. Only this module chooses an errno.
+"""Translation of errors to errno: the only table. No other module chooses an errno.
 
-The doubtful choices:
+Notes on doubtful choices:
 
-* A bad chunk is EIO, never zeros: a program that asked for data must not go on with invented data.
-* A chunk of the wrong size, and a document that does not parse, are EINVAL at close(2): the writer's argument was wrong, and trying
-  again will not help. Nothing was stored.
-* Writing past a chunk's end is EFBIG, as past the end of any file that cannot grow.
-* What exceeds memory and the room in the cache folder (a chunk, an index, a value) is EFBIG too: the store is sound, and a larger
-  ``--memory-limit`` or cache folder may do.
+* A bad chunk is EIO, never zeros: a program that requested data must not continue with invented data.
+* A chunk of the wrong size, and a document that does not parse, are EINVAL at close(2): the writer's argument was wrong, and a retry
+  would not help. Nothing was stored.
+* A write past a chunk's end is EFBIG, as past the end of any file that cannot grow.
+* A chunk, index or value beyond memory and the room in the cache folder is EFBIG too: the store is sound, and a larger
+  ``--memory-limit`` or cache folder may suffice.
 * A value that was replaced under a reader is ESTALE. On open(2) the kernel then looks the name up again by itself.
 * A backend that does not answer is ETIMEDOUT. Some programs retry on EIO, and a retry is what a dead server needs least.
-* Links and device nodes, which no store holds, are EPERM, as link(2), symlink(2) and mknod(2) say of such file systems: git then renames,
-  and tar tells which file it could not make.
+* Links and device nodes, which no store holds, are EPERM, as link(2), symlink(2) and mknod(2) specify for such file systems: git then
+  renames, and tar names the file that it could not create.
 * A link or rename that the tree cannot do is EXDEV, on which ``mv`` copies instead.
 * A bad document that is *read* never reaches this table: it becomes an ``.unsupported.txt``.
 """
@@ -76,15 +76,15 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.ContentInvalid: errno.EINVAL,
 }
 
-# What a program meets in daily life; anything else is logged, because somebody may have lost something.
+# Errors of normal operation. All others are logged, since data may be lost.
 QUIET = frozenset({errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EXDEV, errno.EPERM, errno.EROFS})
 
-# But what nobody can see from the errno alone is told.
+# Quiet errors whose reason the errno alone does not show: they are logged.
 TOLD = (errors.HiddenKeys, errors.CaseConflict)
 
 
 def errno_of(error: errors.ZarrfsError) -> int:
-    """The errno for an error of our tree; a class that the table lacks has that of its nearest ancestor."""
+    """Return the errno of an error; a class missing in the table has that of its nearest ancestor."""
     for each in type(error).__mro__:
         if each in ERRNO:
             return ERRNO[each]

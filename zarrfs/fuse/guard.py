@@ -1,9 +1,8 @@
-"""What stands between a handler and the kernel: an error of our tree becomes its errno, want of memory ENOMEM, anything else EIO with a
-traceback in the log. Each is told; where even that fails, the request is answered all the same: a request without an answer leaves its
-program beyond SIGKILL.
+"""Guard between a handler and the kernel: a `ZarrfsError` becomes its errno, lack of memory ENOMEM, any other error EIO with a traceback
+in the log. Each is reported; if even that fails, the request is still answered: an unanswered request leaves its program beyond SIGKILL.
 
-When the mount has ended nobody waits for an answer: a handler that only looks is cancelled, wherever it is; one that changes something,
-or lets go of it, is not.
+After the end of the mount nobody waits for an answer: a handler that only reads is cancelled at any point; one that changes or releases
+something is not.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from zarrfs.memory.reserve import RESERVE
 
 log = logging.getLogger(__name__)
 
-# On ESTALE the kernel looks the name up again by itself, and opens what it finds: the program learns nothing of it.
+# On ESTALE the kernel looks the name up again by itself, and opens what it finds: the program does not see the error.
 _TRIED_AGAIN = {("open", errno.ESTALE)}
 
-# ENOENT is nothing that read(2), write(2), fsync(2) and close(2) say: what is open is no more where it was.
+# ENOENT is not an error of read(2), write(2), fsync(2) and close(2): it means that the open file has lost its node.
 _OF_OPEN_FILES = frozenset({"flush", "fsync", "read", "write"})
 
 _ONLY_LOOKS = frozenset({"access", "getattr", "getxattr", "listxattr", "lookup", "open", "opendir", "read", "readdir", "statfs"})
@@ -37,26 +36,26 @@ R = TypeVar("R")
 
 
 class Reporting(Protocol):
-    """Who has handlers. ``requests``: those that are being answered, as the handler's name and its arguments."""
+    """Owner of handlers. ``requests``: requests in progress, as the handler's name and its arguments."""
 
     requests: InFlight
 
     def report(self, where: str, error: BaseException) -> None:
-        """Called with the handler's name and every error that a user may want to look up later."""
+        """Record an error that a user may want to look up later; ``where`` is the handler's name."""
 
 
 S = TypeVar("S", bound=Reporting)
 
 
 def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """``handler``, which lets nothing but an errno out: another exception would end the mount for everyone."""
+    """Wrap ``handler`` so that it raises only an errno: another exception would end the mount for everyone."""
     name = handler.__name__
     only_looks = name in _ONLY_LOOKS
 
     async def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         begun: int | None = None
         try:
-            # Lent while the request was taken (`zarrfs.fuse.workers`).
+            # The reserve was lent while the request was taken (`zarrfs.fuse.workers`).
             RESERVE.take()
             begun = self.requests.begin(name, *args, *kwargs.values())
             if only_looks:
@@ -91,25 +90,25 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
 
 
 def _tell(whose: Reporting, name: str, error: Exception, what: str | None) -> None:
-    """``what``: in a word; None for what zarrfs does not know, whose traceback is logged."""
+    """Log and report an error; ``what``: its short name, None for an unforeseen error, which is logged with its traceback."""
     try:
         if what is not None:
             log.warning("%s: %s (%s)", name, error, what, extra=_about(name, error))
         else:
-            log.exception("%s failed in a way that zarrfs does not know", name, extra=_about(name, error))
+            log.exception("%s: unforeseen error", name, extra=_about(name, error))
         whose.report(name, error)
-    except Exception:  # noqa: BLE001 (there is no memory to tell it, and the request has to be answered)
+    except Exception:  # noqa: BLE001 (there is no memory for the report, and the request must be answered)
         RESERVE.release()
 
 
 def _is_want_of_memory(error: BaseException) -> bool:
-    """Also where a thread cannot be started: its stack has no room."""
+    """Return True for lack of memory, including a thread that cannot be started because there is no room for its stack."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_want_of_memory, error.exceptions))
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error))
 
 
 def _about(name: str, error: Exception) -> dict[str, object]:
-    """By what the log tells lines of errors apart, of which there may be any number (`zarrfs.options.log_lines`)."""
+    """Return the kind and key by which the log limits lines (`zarrfs.options.log_lines`)."""
     key = error.key if isinstance(error, ZarrfsError) else None
     return {"kind": (name, type(error).__name__), "key": key if key is not None else str(error)}

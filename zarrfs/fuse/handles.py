@@ -1,4 +1,4 @@
-"""What the kernel has open."""
+"""Files and folders that the kernel has open."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from zarrfs.fuse.inodes import Inode
 from zarrfs.vfs.node import Entry, Handle
 
-# Entries of a listing. What the kernel has no room for in one answer it asks for again; a program may go back anywhere, and rarely does.
+# Entries kept of a listing: the kernel requests those again that did not fit an answer; programs may seek anywhere, but rarely do.
 _KEPT = 4096
 
 
 class OpenFile:
-    """``opener``: the thread that opened it, 0 where that is not known; ``writes``: whether it was opened to write; ``written``: whether
-    this descriptor has changed it."""
+    """An open file.
+
+    ``opener``: the thread that opened it, 0 if unknown; ``writes``: opened for writing; ``written``: changed through this descriptor.
+    """
 
     __slots__ = ("handle", "inode", "opener", "writes", "written")
 
@@ -27,8 +29,11 @@ class OpenFile:
 
 
 class OpenDirectory:
-    """A listing under way. The last entries that were read from the tree are kept, since the kernel asks for some again; so is the
-    error that ended it, which must not be taken for its end. ``epoch``: of the kernel's memory, when it began."""
+    """A listing in progress.
+
+    The last entries read from the tree are kept, since the kernel requests some again; so is the error that ended it, which must not be
+    taken for its end. ``epoch``: of the kernel cache at its start.
+    """
 
     __slots__ = ("_passed", "entries", "epoch", "error", "inode", "iterator", "listed")
 
@@ -42,11 +47,11 @@ class OpenDirectory:
         self.listed = False
 
     def has_dropped(self, position: int) -> bool:
-        """Whether the entry at ``position`` is no longer kept: then the listing has to begin anew."""
+        """Return True if the entry at ``position`` is no longer kept: the listing must then restart."""
         return position < self._passed
 
     async def entry(self, position: int) -> Entry | None:
-        """The entry at ``position``; None behind the last."""
+        """Return the entry at ``position``; None after the last."""
         while position >= self._passed + len(self.entries):
             if self.error is not None:
                 raise self.error
@@ -67,7 +72,7 @@ class OpenDirectory:
         return self.entries[position - self._passed]
 
     async def restart(self, iterator: AsyncIterator[Entry] | None, epoch: int = 0) -> None:
-        """Begin anew with ``iterator``, or end."""
+        """Restart with ``iterator``, or end with None."""
         self.epoch = epoch
         before, self.iterator, self.error = self.iterator, iterator, None
         self.entries.clear()

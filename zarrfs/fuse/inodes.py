@@ -1,12 +1,12 @@
-"""Inode numbers: what the kernel knows, and for how long.
+"""Inode numbers: what the kernel holds, and for how long.
 
-An inode number is a digest of the number of the entry's folder and its name, so that it is the same after the kernel has forgotten it,
-in the next mount, and for tools that tell hard links and changes by it. Where the digest is taken (after a rename, or because the value
-was replaced behind the mount and is another file now) the next free one is. A folder that is renamed keeps its number, and so does all
-that lies below it, however much that is: nothing of it is touched.
+An inode number is a digest of the number of the entry's folder and its name, so that it stays the same after the kernel has forgotten it,
+in the next mount, and for tools that detect hard links and changes by it. If the digest is taken (after a rename, or because another
+program replaced the value, which is another file now) the next free number is used. A renamed folder keeps its number, and so does all
+below it, at no cost.
 
 An `Inode` exists while the kernel holds lookups on it or a file of it is open. A listing of a hundred thousand entries makes the kernel
-hold as many: what was only listed is kept as a few bytes, and becomes an `Inode` when something is done with it.
+hold as many: an entry that was only listed is kept as a few bytes, and becomes an `Inode` at its first use.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ NAMELESS = "\0"
 _SEEN_BITS = 30
 _SEEN = (1 << _SEEN_BITS) - 1
 UNKNOWN_FILE = 1 << 31
-"""For `InodeTable.listed`: the stamp of a file of which the kernel is told nothing."""
+"""For `InodeTable.listed`: the stamp of a file without attributes for the kernel."""
 _NODES_KEPT = 20_000
 _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 
 
 class Inode:
-    """One entry that the kernel knows. ``stamp``: a digest of the size, time and generation that the kernel was told, 0 where that does
-    not matter; an entry with another one is another file. ``doubtful``: the kernel was told several, and nobody knows which answer it
-    took last. ``is_folder``: as what the kernel knows it, which is so for good; None where it does not. ``size``: what it believes to be
-    that of a file, in bytes, -1 where that is not known. ``below``: the inodes in a folder, without those that were only listed."""
+    """One entry that the kernel holds.
+
+    ``stamp``: digest of the size, time and generation of the kernel's attributes, 0 if irrelevant; an entry with another one is another
+    file. ``doubtful``: several answers were given, and it is unknown which one the kernel took last. ``is_folder``: the kernel's type of
+    it, which never changes; None if the kernel has none. ``size``: the kernel's size of a file, in bytes, -1 if unknown. ``below``: the
+    inodes in a folder, without those that were only listed.
+    """
 
     __slots__ = (
         "_moved_ns",
@@ -69,7 +72,7 @@ class Inode:
 
     @property
     def node(self) -> Node | None:
-        """What was found here; None once the entry, or a folder on the way to it, has another name."""
+        """The node found here; None once the entry, or a folder on the way to it, was renamed."""
         if self._node is not None:
             each: Inode | None = self
             while each is not None:
@@ -85,13 +88,13 @@ class Inode:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether it stands for a folder in whose place another one is by now."""
+        """True if it is a folder that was replaced by another one."""
         node = self.node
         return isinstance(node, Directory) and node.is_outdated
 
     @property
     def path(self) -> str:
-        """The entry's path from the root of the mount, without a leading slash."""
+        """Path of the entry from the root of the mount, without a leading slash."""
         parts = []
         inode: Inode | None = self
         while inode is not None and inode.parent is not None:
@@ -100,25 +103,28 @@ class Inode:
         return "/".join(reversed(parts))
 
     def told(self, stamp: int) -> None:
-        """The kernel is told what has this ``stamp``."""
+        """Record that the kernel gets attributes with this ``stamp``."""
         self.doubtful = self.doubtful or not is_same(self.stamp, stamp)
         self.stamp = stamp
 
     def is_still(self, stamp: int) -> bool:
-        """Whether what has this ``stamp`` is what the kernel was told of. Who has a whole array open has it still when its elements, and
-        so its time, are others: under two numbers one file would have pages that differ."""
+        """Return True if an entry with this ``stamp`` is the file whose attributes the kernel has.
+
+        An open whole-array file stays the same when elements, and with them its time, change: with two numbers one file would have pages
+        that differ.
+        """
         if self.open_handles and isinstance(self._node, File) and self._node.in_parts:
             return same_size(self.stamp, stamp) or is_same(self.stamp, stamp)
         return is_same(self.stamp, stamp)
 
     @property
     def called(self) -> str:
-        """Its name, or the one it had."""
+        """Its present or last name."""
         return self.name.lstrip(NAMELESS)
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has no name any more, or lies in a folder that has none."""
+        """True if it, or a folder that contains it, has lost its name."""
         each: Inode | None = self
         while each is not None and not each.nameless:
             each = each.parent
@@ -126,19 +132,21 @@ class Inode:
 
     @property
     def nameless(self) -> bool:
-        """Whether its name is another file's, or nobody's, by now."""
+        """True if its name is free, or another file's."""
         return self.name.startswith(NAMELESS)
 
 
 _Listed = bytes
-"""What was only listed, once: the number of its folder, its stamp and its name. With its place in the table 150 bytes, for a name of 10;
-and nothing that the garbage collector has to look at."""
+"""An entry that was only listed, once: the number of its folder, its stamp and its name.
+
+With its slot in the table 150 bytes, for a name of 10, and nothing for the garbage collector to traverse.
+"""
 _INO_NBYTES, _STAMP_NBYTES = 8, 4
 _NAME_AT = _INO_NBYTES + _STAMP_NBYTES
 
 
 class InodeTable:
-    """All inodes of a mount, by number. What each operation costs does not depend on how many there are."""
+    """All inodes of a mount, by number. The cost of an operation does not depend on their number."""
 
     def __init__(self, root: Directory) -> None:
         self.root = Inode(ROOT_INO, None, "")
@@ -158,14 +166,14 @@ class InodeTable:
         return entry if isinstance(entry, Inode) else self._promoted(ino, entry, self[_folder_of(entry)])
 
     def find(self, path: str) -> Inode | None:
-        """The inode at ``path``, if the kernel knows it."""
+        """Return the inode at ``path``, if the kernel holds it."""
         inode = self.root
         if not path:
             return inode
         *folders, last = path.split("/")
         for name in folders:
             entry = self._inodes.get(self._number(inode.ino, name))
-            # The kernel knows nothing below what was only listed.
+            # The kernel holds nothing below an entry that was only listed.
             if not isinstance(entry, Inode) or entry.name != name or entry.parent is not inode:
                 return None
             inode = entry
@@ -173,7 +181,7 @@ class InodeTable:
         return found if found is not None and found.name == last and found.parent is inode else None
 
     def at(self, path: str) -> Inode:
-        """The inode at ``path``, whether or not the kernel knows it: it may know something in it."""
+        """Return the inode at ``path``, held by the kernel or not: the kernel may hold something below it."""
         inode = self.root
         for name in path.split("/") if path else ():
             ino = self._number(inode.ino, name)
@@ -186,8 +194,11 @@ class InodeTable:
         return inode
 
     def refer(self, parent: Inode, name: str, *, is_folder: bool, stamp: int = 0) -> Inode:
-        """The inode for an entry, with one more lookup counted on it. An entry whose ``stamp`` is not what the kernel was told gets a
-        new number, and so does a folder where there was a file: the kernel gives up an inode that changes its type."""
+        """Return the inode of an entry, with one more lookup.
+
+        An entry whose ``stamp`` differs from the kernel's attributes gets a new number, and so does a folder in place of a file: the
+        kernel drops an inode that changes its type.
+        """
         ino = self._number(parent.ino, name)
         inode = self._known(ino, parent)
         if inode is None:
@@ -203,8 +214,10 @@ class InodeTable:
         return inode
 
     def listed(self, parent: Inode, name: str, *, stamp: int) -> int:
-        """As `refer`, for an entry of a listing: its number. Folders have the stamp 0 there, and files another: `UNKNOWN_FILE` where that
-        does not matter."""
+        """Return the number for an entry of a listing; see `refer`.
+
+        Folders have the stamp 0 there, and files another: `UNKNOWN_FILE` if irrelevant.
+        """
         ino = _digest(parent.ino, name)
         if ino in self._inodes or (parent.ino, name) in self._displaced:
             return self.refer(parent, name, stamp=stamp % UNKNOWN_FILE, is_folder=not stamp).ino
@@ -212,8 +225,11 @@ class InodeTable:
         return ino
 
     def attach(self, inode: Inode, node: Node) -> None:
-        """``node`` is what ``inode`` stands for. Of very many files that nobody has open, or of
-        some that hold much, the nodes are forgotten, which are found again by their names."""
+        """Set the node of ``inode``.
+
+        With very many nodes of files that are not open, or some that hold much memory, the oldest are dropped; they are found again by
+        name.
+        """
         if inode.node is None:
             self._with_nodes.append(inode)
         inode.node = node
@@ -238,14 +254,14 @@ class InodeTable:
                 oldest.node = None
 
     def number(self, path: str) -> int:
-        """The number that the entry at ``path`` has or would get."""
+        """Return the present or future number of the entry at ``path``."""
         ino = ROOT_INO
         for name in path.split("/") if path else ():
             ino = self._number(ino, name)
         return ino
 
     def forget(self, ino: int, lookups: int) -> None:
-        """The kernel drops ``lookups`` of its references."""
+        """Drop ``lookups`` references of the kernel."""
         entry = self._inodes.get(ino)
         if isinstance(entry, Inode):
             entry.lookups -= lookups
@@ -254,17 +270,16 @@ class InodeTable:
             del self._inodes[ino]
 
     def opened(self, inode: Inode) -> None:
-        """A handle of it is open."""
+        """Count an open handle."""
         inode.open_handles += 1
 
     def closed(self, inode: Inode) -> None:
-        """A handle of it was released."""
+        """Count a released handle."""
         inode.open_handles -= 1
         self._collect(inode)
 
     def move(self, inode: Inode, parent: Inode, name: str) -> None:
-        """The entry has another name now, and all that lies below it another path; the kernel keeps their numbers. What was at that
-        name is nobody's any more."""
+        """Rename an entry, and with it all below; the kernel keeps their numbers. A previous entry of that name is left without one."""
         self._undisplace(inode)
         _taken_from(inode)
         inode.name = name
@@ -274,8 +289,10 @@ class InodeTable:
             self._displaced[parent.ino, name] = inode.ino
 
     def below(self, folder: Inode) -> Iterator[Inode | None]:
-        """Every inode below ``folder``, those of a folder after it; of what was only listed, what lies directly in the root. To be gone
-        on with whenever there is time: what comes meanwhile may be left out. From time to time None."""
+        """Yield every inode below ``folder``, those of a folder after it, and of entries only listed those directly in the root.
+
+        The table may change during iteration: entries added meanwhile may be left out. Yields None from time to time.
+        """
         folders = [folder]
         while folders:
             for inode in list(folders.pop().below or ()):
@@ -290,7 +307,7 @@ class InodeTable:
             yield self[ino] if listed else None
 
     def vanished(self, inode: Inode) -> None:
-        """The entry lost its name: whatever comes to be called so is another file."""
+        """Remove the name of an entry: a later entry of that name is another file."""
         self._undisplace(inode)
         inode.name = NAMELESS + inode.name
 
@@ -299,14 +316,14 @@ class InodeTable:
         return displaced if displaced is not None else _digest(folder, name)
 
     def _known(self, ino: int, parent: Inode) -> Inode | None:
-        """What has this number, which is that of an entry of ``parent``."""
+        """Return the inode with this number, which belongs to an entry of ``parent``."""
         entry = self._inodes.get(ino)
         if entry is None:
             return None
         if not isinstance(entry, Inode):
             return self._promoted(ino, entry, parent)
         if entry.parent is not parent and entry.parent is not None and entry.parent.ino == parent.ino:
-            # The kernel forgot the folder, and looked it up again, while it held what is in it: somebody waits for news of that.
+            # The kernel dropped the folder and looked it up again while it held entries in it: their notices need the present folder.
             _taken_from(entry)
             _put_into(entry, parent)
         return entry
@@ -359,8 +376,10 @@ def _taken_from(inode: Inode) -> None:
 
 
 def stamp_of(attributes: Attributes) -> int:
-    """The digest of what the kernel is told of a file; never 0. Small, so that it costs no more than it must: 8 bits are of the size
-    alone. Above 30 bits is the generation, where that is known, as it is not in listings."""
+    """Return the digest of a file's attributes for the kernel; never 0.
+
+    Small, to save memory: 8 bits are of the size only. Above 30 bits is the generation, if known, as it is not in listings.
+    """
     if attributes.is_directory:
         return 0
     generation = hash(attributes.generation) & 0x3FFF_FFFF | 1 if attributes.generation is not None else 0
@@ -369,7 +388,7 @@ def stamp_of(attributes: Attributes) -> int:
 
 
 def is_same(stamp: int, other: int) -> bool:
-    """Whether two stamps may be of one value: 0 is of any."""
+    """Return True if two stamps may be of one value: 0 matches any."""
     if not stamp or not other or stamp == other:
         return True
     if (stamp ^ other) & _SEEN:
@@ -379,7 +398,7 @@ def is_same(stamp: int, other: int) -> bool:
 
 
 def same_size(stamp: int, other: int) -> bool:
-    """Whether two stamps are of files of one size, as far as stamps tell."""
+    """Return True if two stamps may be of files of one size."""
     return stamp > 0 and other > 0 and not ((stamp ^ other) & _SEEN) >> 22
 
 
@@ -394,6 +413,8 @@ def _digest(folder: int, name: str) -> int:
 
 
 def is_what_was_told(told: int, stamp: int, *, keeps_pages: bool) -> bool:
-    """Whether the kernel knows the size that a file has now, and the time where it keeps pages of it: without these another time does no
-    harm, and that of a whole array may change all the time."""
+    """Return True if the kernel's attributes have the present size of a file, and the present time if it keeps pages of it.
+
+    Without pages another time is harmless, and the time of a whole-array file may change all the time.
+    """
     return is_same(stamp, told) or (not keeps_pages and same_size(stamp, told))

@@ -1,10 +1,9 @@
-"""The kernel, by way of pyfuse3: mounting, serving its requests without ever waiting for one in a system call, notices.
+"""Kernel interface, through pyfuse3: mount, requests without a blocking system call, notices.
 
-pyfuse3 asks for a request with read(2) when the descriptor is readable, and holds everything meanwhile: the event loop, the lock of the
-interpreter. The kernel takes a request back when the process that made it is killed, and when that happens between the two, read(2)
-waits for the next request: deadlines, publishing and every other request that is under way wait with it, for as long as nobody asks for
-anything (measured: 3 times in 523 rounds in which eight readers were killed). pyfuse3 cannot do with a descriptor that does not wait, so
-a timer interrupts it.
+pyfuse3 reads a request with read(2) when the descriptor is readable, and meanwhile holds the event loop and the interpreter lock. The
+kernel withdraws a request whose process is killed; if that happens between the two, read(2) waits for the next request, and with it
+deadlines, publishing and all other requests in progress, indefinitely (measured: 3 times in 523 rounds in which eight readers were
+killed). pyfuse3 cannot use a non-blocking descriptor, so a timer interrupts the call.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _SECONDS = 0.5
 
 
 def mount(operations: Operations, mountpoint: str, options: Mapping[str, str], flags: Iterable[str]) -> Connection | None:
-    """Mount on ``mountpoint`` with these options of mount.fuse3(8), and have ``operations`` answer: the connection, where it is found.
+    """Mount on ``mountpoint`` with these options of mount.fuse3(8), served by ``operations``; return the connection, if found.
 
-    Raises `FuseUnavailable` where libfuse cannot; it tells why on stderr.
+    Raises `FuseUnavailable` if libfuse fails, which prints the reason on stderr.
     """
     every = {*flags, *(f"{name}={_escaped(value)}" for name, value in options.items())}
     try:
@@ -40,7 +39,7 @@ def mount(operations: Operations, mountpoint: str, options: Mapping[str, str], f
 
 
 async def serve(is_over: Callable[[], bool] = lambda: False) -> None:
-    """Answer requests until the connection is gone, or `stop` is called. Until it ``is_over()``, no error ends this."""
+    """Answer requests until the connection has ended, or `stop` is called. Until ``is_over()``, no error ends this."""
     with _interrupted(), kept_going(is_over):
         try:
             await pyfuse3.main()
@@ -49,28 +48,28 @@ async def serve(is_over: Callable[[], bool] = lambda: False) -> None:
 
 
 def stop() -> None:
-    """Take no more requests."""
+    """Stop taking requests."""
     pyfuse3.terminate()
 
 
 def close(*, unmount: bool) -> None:
-    """Let go of the connection, and with ``unmount`` of the mount, too."""
+    """Close the connection, and with ``unmount`` the mount too."""
     pyfuse3.close(unmount=unmount)
 
 
 class Notices:
-    """Notices for the kernel: see `zarrfs.fuse.notice_queue.Kernel`."""
+    """Notices to the kernel: see `zarrfs.fuse.notice_queue.Kernel`."""
 
     def invalidate_entry(self, parent: int, name: str) -> None:
-        """Forget a name in a folder."""
+        """Invalidate a name in a folder."""
         pyfuse3.invalidate_entry(pyfuse3.InodeT(parent), pyfuse3.FileNameT(os.fsencode(name)))
 
     def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
-        """Forget the attributes of an inode, and its pages unless ``attributes_only``."""
+        """Invalidate the attributes of an inode, and its pages unless ``attributes_only``."""
         pyfuse3.invalidate_inode(pyfuse3.InodeT(ino), attr_only=attributes_only)
 
     def store(self, ino: int, offset: int, data: bytes) -> None:
-        """Have ``data`` in the pages of an inode."""
+        """Put ``data`` into the pages of an inode."""
         pyfuse3.notify_store(pyfuse3.InodeT(ino), offset, data)
 
 
@@ -86,9 +85,9 @@ def _interrupted() -> Iterator[None]:
 
 
 def _nothing(number: int, frame: object) -> None:
-    """A signal that is ignored interrupts nothing."""
+    """Do nothing: an ignored signal would not interrupt a system call."""
 
 
 def _escaped(value: str) -> str:
-    """The value of an option, as libfuse takes it (fuse_opt.c, ``process_real_option_group``): pyfuse3 passes on ASCII alone."""
+    """Return an option's value escaped for libfuse (fuse_opt.c, ``process_real_option_group``): pyfuse3 passes ASCII only."""
     return "".join(chr(byte) if 0x20 <= byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(value))

@@ -1,9 +1,9 @@
-"""What the kernel may remember of a mount: for how long, and what it is told to forget.
+"""Kernel cache of a mount: how long entries are valid, and their invalidation.
 
-It keeps names and attributes for ``timeout`` seconds, in which a change behind the mount is not seen. Where every change is told
-(`zarrfs.stores.base.Store.watch`) it may keep them for `TOLD_SECONDS`: not for ever, since what is written through a shared mapping is
-not told. What may have changed while an answer was made is kept for the shorter time: the kernel cannot be told to forget what it does
-not know yet. So are the attributes of folders, whose times change with whatever is in them.
+The kernel keeps names and attributes for ``timeout`` seconds, during which changes by other programs are not seen. If every change is
+reported (`zarrfs.stores.base.Store.watch`) it may keep them for `TOLD_SECONDS`: not indefinitely, since writes through a shared mapping
+are not reported. What may have changed during an answer gets the shorter time, because the kernel cannot invalidate what it does not have
+yet. So do attributes of folders, whose times change with their content.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOLD_SECONDS = 300.0
 
 
 class KernelCache:
-    """Of one mount. ``told()``: whether every change is told now."""
+    """The kernel cache of one mount. ``told()``: True while every change is reported."""
 
     def __init__(self, inodes: InodeTable, notifier: Notifier, *, timeout: float, told: Callable[[], bool]) -> None:
         self._inodes = inodes
@@ -28,35 +28,35 @@ class KernelCache:
         self._timeout = timeout
         self._told = told
         self.epoch = 0
-        """Counts changes: it is what it was while nothing changed."""
+        """Counts changes: equal values mean that nothing changed between."""
         self.names_changed = False
-        """Whether the kernel was told to forget a name since somebody last set this to False."""
+        """True if a name was invalidated since this was last reset."""
 
     def seconds(self, epoch: int) -> tuple[float, float]:
-        """How long the attributes of a folder may be kept that were asked for at ``epoch``, and how long a name and those of a file."""
+        """Return the validity of a folder's attributes requested at ``epoch``, and that of a name and a file's attributes, in seconds."""
         if self._timeout and epoch == self.epoch and self._told():
             return self._timeout, max(self._timeout, TOLD_SECONDS)
         return self._timeout, self._timeout
 
     def changed(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> Iterator[None]:
-        """Entries are different now: the kernel is told what it has to forget, while the caller goes on with what this returns. From now
-        on no answer that was begun before is kept for long.
+        """Invalidate changed entries, in steps, while the caller iterates over the result. Answers begun before get a short validity.
 
-        Of an entry that is ``known`` the pages are right; those of a ``superseded`` one stay with its inode. ``behind``: it was changed
-        behind the mount, so that a value that nobody has open is another file as well.
+        The pages of a ``known`` entry are right; those of a ``superseded`` one stay with its inode. ``behind``: changed by another
+        program, so that a value that is not open becomes another file as well.
         """
         self.epoch += 1
         return self._changing(entries, behind)
 
     def forgotten(self, path: str, superseded: Container[str]) -> Iterator[None]:
-        """As `changed`: anything at ``path`` and below may be different. ``superseded``: paths of files whose open handles keep the old
-        value."""
+        """Invalidate, as `changed`, everything at ``path`` and below.
+
+        ``superseded``: paths of files whose open handles keep the old value.
+        """
         self.epoch += 1
         return self._forgetting(path, superseded)
 
     def moved(self, entries: Iterable[MovedEntry]) -> None:
-        """Entries have other names now, through another view: the kernel finds the same files and folders there, and whoever has them
-        open, or stands in them, goes on."""
+        """Record renames through another view: the new names have the same inodes, and open files and folders stay valid."""
         self.epoch += 1
         for entry in entries:
             old, new, is_folder = entry.old, entry.new, entry.is_folder
@@ -86,7 +86,7 @@ class KernelCache:
             if superseded:
                 self._inodes.vanished(inode)
             elif inode.node is None or isinstance(inode.node, File):
-                # Until the kernel has heard of it, who opens the file would have the size of the old value with the bytes of the new one.
+                # Until the kernel has the notice, an open would combine the old size with the new bytes.
                 inode.doubtful = inode.doubtful or not entry.known
                 self._notifier.inode(inode.ino, attributes_only=entry.known)
 
@@ -94,7 +94,7 @@ class KernelCache:
         top = self._inodes.find(path)
         if top is None:
             return
-        # A folder before what is in it: with its name the kernel forgets what nobody uses of that, and tells us; then it is done.
+        # A folder before its content: with its name the kernel drops unused inodes below, and sends FORGET; nothing more is needed.
         self._forget(top, superseded)
         for inode in self._inodes.below(top):
             yield
@@ -105,7 +105,7 @@ class KernelCache:
         if inode.parent is None or inode.nameless:
             return
         inode.stamp = 0
-        # Names that were only listed go with the folder they are in.
+        # Names that were only listed are dropped with their folder.
         self._notifier.entry(inode.parent.ino, inode.name)
         if inode.open_handles and inode.path in superseded:
             self._inodes.vanished(inode)
@@ -115,5 +115,5 @@ class KernelCache:
 
 
 def _is_one_value(node: Node | None) -> bool:
-    """Whether another content makes it another file; a whole array goes on with other chunks."""
+    """Return True if another content makes another file; a whole-array file stays the same with other chunks."""
     return isinstance(node, StagedFile) and not node.content.in_parts

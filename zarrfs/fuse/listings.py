@@ -1,4 +1,4 @@
-"""READDIRPLUS: entries of a folder with their attributes, each a reference that the kernel holds from then on."""
+"""READDIRPLUS: entries of a folder with attributes; each is a reference that the kernel holds from then on."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from zarrfs.fuse.translation import Attributor, name_of
 from zarrfs.vfs.node import SIZE_UNKNOWN, Attributes
 
 _DOTS = (pyfuse3.FileNameT(b"."), pyfuse3.FileNameT(b".."))
-# How long an answer may take that could be given in parts.
+# Maximum time of an answer that may be partial.
 _ANSWER_S = 0.5
 
 
 class Listings:
-    """Of one mount. Offsets are those of a listing's entries, behind those of the two dots."""
+    """The listings of one mount. Offsets are those of a listing's entries, after those of the two dots."""
 
     def __init__(self, session: Session, attributor: Attributor) -> None:
         self._session = session
         self._attributor = attributor
 
     async def reply(self, listing: OpenDirectory, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        """Answer with the entries from the offset ``start_id`` on, as far as they fit and do not take long."""
+        """Answer with the entries from the offset ``start_id`` on that fit and do not take long."""
         start = max(0, start_id - len(_DOTS))
         if start_id == 0 or listing.has_dropped(start):
-            # POSIX wants what is there now, after rewinddir(3) too; the folder may have another name than when it was opened.
+            # POSIX requires the present content, after rewinddir(3) too; the folder may have been renamed since it was opened.
             entries = (await self._session.directory(listing.inode)).entries()
             await listing.restart(entries, self._session.kernel_cache.epoch)
         listing.listed = True
@@ -35,34 +35,36 @@ class Listings:
             return
         position = start
         until = trio.current_time() + _ANSWER_S
-        # Who is killed waits for the answer: the kernel gets what there is by then, and asks again.
+        # A killed program waits for the answer: the kernel gets the entries read by then, and asks again.
         while position == start or trio.current_time() < until:
             try:
                 entry = await listing.entry(position)
             except Exception:
                 if position > start:
-                    # The kernel gets what there is, and asks again: an error now would leave it with references it knows nothing of.
+                    # The kernel gets these entries and asks again: an error now would leave references that it does not know of.
                     return
                 raise
             if entry is None:
                 return
             name, is_directory, size, mtime_ns, writable, *more = entry
             attributes = Attributes(is_directory, max(size, 0), mtime_ns, writable, allocated=more[0] if more else None)
-            # The reference is the kernel's only if the entry fits: it is taken back when it does not.
+            # The reference is the kernel's only if the entry fits; else it is taken back.
             stamp = stamp_of(attributes) if size != SIZE_UNKNOWN else UNKNOWN_FILE
             ino = self._session.inodes.listed(listing.inode, name, stamp=stamp)
             position += 1
             shown = self._attributor.entry(ino, attributes, listing.epoch)
             if size == SIZE_UNKNOWN:
-                # Who asks for it has the file made.
+                # The file is generated when its size is requested.
                 shown.attr_timeout = 0
             if not pyfuse3.readdir_reply(token, name_of(name), shown, position + len(_DOTS)):
                 self._session.inodes.forget(ino, 1)
                 return
 
     def _add_dots(self, folder: Inode, start_id: int, token: pyfuse3.ReaddirToken) -> bool:
-        """Add the folder itself and the one above, as far as their offsets are not passed; whether there is room for more. The kernel
-        takes no references to them."""
+        """Add the folder itself and the one above, unless their offsets are passed; return True if there is room for more.
+
+        The kernel takes no references to them.
+        """
         for offset, (name, inode) in enumerate(zip(_DOTS, (folder, folder.parent or folder), strict=True), 1):
             shown = self._attributor.entry(inode.ino, Attributes(True))
             if offset > start_id and not pyfuse3.readdir_reply(token, name, shown, offset):

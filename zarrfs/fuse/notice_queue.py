@@ -1,8 +1,8 @@
-"""What the kernel is told, in order, by a thread.
+"""Queue of notices to the kernel, sent in order by a thread.
 
-The kernel takes a notice when it has a lock, of a folder or of a file, that somebody may have for long: who removes a file waits for the
-fsync of it, with the folder locked. A notice that waits so is passed by: another thread goes on with the others, but for those that need
-the same lock, which the first thread gives when it has it.
+The kernel takes a notice once it has the lock of a folder or file, which may be held for long: unlink(2) waits for an fsync of the file,
+with the folder locked. A notice blocked in this way is overtaken: another thread sends the following ones, except those that need the
+same lock, which the first thread sends when it gets it.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ import trio
 log = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds from when on nobody waits for a notice that was passed by."""
+"""Seconds after which an overtaken notice is no longer waited for."""
 
 _LONG = 0.1
 _LOOK = 0.05
 _PAUSE = 0.05
-# So many threads wait in the kernel, and all other notices behind them.
+# Maximum of threads blocked in the kernel; beyond it all other notices wait.
 _MOST = 8
 
 
 class Kernel(Protocol):
-    """What takes the notices. Each raises OSError where it knows nothing of it."""
+    """Receiver of notices. Each method raises OSError if the kernel does not hold the object."""
 
     def invalidate_entry(self, parent: int, name: str) -> None:
-        """Forget a name in a folder."""
+        """Invalidate a name in a folder."""
 
     def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
-        """Forget the attributes of an inode, and its pages unless ``attributes_only``."""
+        """Invalidate the attributes of an inode, and its pages unless ``attributes_only``."""
 
     def store(self, ino: int, offset: int, data: bytes) -> None:
-        """Have ``data`` in the pages of an inode."""
+        """Put ``data`` into the pages of an inode."""
 
 
 class Notice(Protocol):
-    """Hashable: one that waits stands for all later ones that equal it."""
+    """A notice. Hashable: a queued notice stands for all later ones that equal it."""
 
     @property
     def locked(self) -> Hashable:
-        """What the kernel has to lock for it."""
+        """Identity of the lock that the kernel takes for it."""
 
     def send(self, kernel: Kernel) -> None:
-        """Give it. May wait for whatever the kernel waits for."""
+        """Send the notice. May block as long as the kernel does."""
 
 
 class _Mark:
-    """A place in the queue: sets an event of the trio thread when what comes before it was given."""
+    """A position in the queue: sets an event of the trio thread when all notices before it were sent."""
 
     def __init__(self) -> None:
         self.reached = trio.Event()
         self.behind = 0
-        """How many that were passed by it waits for."""
+        """Number of overtaken notices that it waits for."""
         self._token = trio.lowlevel.current_trio_token()
 
     def reach(self) -> None:
@@ -69,7 +69,7 @@ class _Mark:
 
 @dataclass
 class _PassedBy:
-    """A notice that the kernel has ``since`` then, and what comes after it."""
+    """A notice blocked in the kernel ``since`` that time, and the notices behind it."""
 
     since: float
     later: dict[Notice | _Mark, None] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class NoticeQueue:
         self._threads: list[threading.Thread] = []
 
     def __len__(self) -> int:
-        """Notices that the kernel has not taken yet."""
+        """Return the number of notices that the kernel has not taken yet."""
         with self._changed:
             return self._in_turn + sum(1 + len(each.later) for each in self._passed_by.values())
 
@@ -99,8 +99,8 @@ class NoticeQueue:
         return len(self._waiting) + (self._under_way is not None)
 
     def start(self) -> None:
-        """Begin to serve the queue."""
-        # A daemon thread: a kernel call that never returns must not keep the process.
+        """Start to send queued notices."""
+        # A daemon thread: a kernel call that never returns must not keep the process alive.
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._threads.append(thread)
         try:
@@ -110,7 +110,7 @@ class NoticeQueue:
             raise
 
     def stop(self) -> None:
-        """End after the notice that is being given: nobody is left who would want the others. Does not wait."""
+        """Stop after the notice in progress and drop the others, which no longer matter. Does not wait."""
         with self._changed:
             self._stopped = True
             left = [*self._waiting, *(notice for each in self._passed_by.values() for notice in each.later)]
@@ -123,7 +123,7 @@ class NoticeQueue:
                 notice.reached.set()
 
     def has_stopped(self, seconds: float) -> bool:
-        """Whether all threads have ended, or do within so many seconds: the kernel may keep them waiting."""
+        """Return True if all threads have ended, or do within ``seconds``: the kernel may block them."""
         until = time.monotonic() + seconds
         threads = self._threads.copy()
         for thread in threads:
@@ -131,13 +131,15 @@ class NoticeQueue:
         return not any(thread.is_alive() for thread in threads)
 
     def put(self, notice: Notice) -> None:
-        """Give ``notice`` after those that wait, unless the end has come."""
+        """Queue ``notice``, unless stopped."""
         self._put(notice)
         self._pass_by()
 
     async def drained(self) -> None:
-        """Return when everything queued so far was given, but for what waits for a lock since `PATIENCE`. May take as long as the kernel
-        keeps one waiting."""
+        """Wait until all notices queued so far were sent, except those blocked for longer than `PATIENCE`.
+
+        May take as long as the kernel blocks one.
+        """
         if not len(self):
             return
         mark = _Mark()
@@ -148,7 +150,7 @@ class NoticeQueue:
             self._pass_by()
 
     async def room(self, most: int) -> None:
-        """Return when ``most`` notices wait for their turn, or fewer."""
+        """Wait until at most ``most`` notices are queued."""
         while self._in_turn > most and not self._stopped:
             await self.drained()
 
@@ -161,7 +163,7 @@ class NoticeQueue:
                 notice.reached.set()
 
     def _pass_by(self) -> None:
-        """Go on without the notice that is being given, if that takes long."""
+        """Overtake the notice in progress if it takes long."""
         if self._under_way is None or time.monotonic() - self._since < _LONG:
             return
         with self._changed:
@@ -171,7 +173,7 @@ class NoticeQueue:
             try:
                 self.start()
             except (RuntimeError, MemoryError) as error:
-                log.debug("no other thread can tell the kernel of changes: %s", error)
+                log.debug("no further thread for notices to the kernel: %s", error)
                 return
             self._passed_by[notice.locked] = _PassedBy(self._since)
             self._under_way = None
@@ -182,7 +184,7 @@ class NoticeQueue:
         while True:
             try:
                 self._serve()
-            except Exception as error:  # noqa: BLE001 (without this thread no change would be seen)
+            except Exception as error:  # noqa: BLE001 (without this thread no change would become visible)
                 _tell(error)
                 time.sleep(_PAUSE)
             else:
@@ -190,7 +192,7 @@ class NoticeQueue:
                 return
 
     def _serve(self) -> None:
-        """Give what waits, until the end, or until this thread has been passed by and has given what waited for it."""
+        """Send queued notices until stopped, or until this thread was overtaken and has sent the notices behind its own."""
         while (notice := self._next()) is not None:
             try:
                 self._send(notice)
@@ -204,7 +206,7 @@ class NoticeQueue:
                 return
 
     def _next(self) -> Notice | None:
-        """What is to be given next; None at the end."""
+        """Return the next notice to send; None if stopped."""
         with self._changed:
             while not self._stopped:
                 if not self._waiting:
@@ -231,7 +233,7 @@ class NoticeQueue:
             mark.reach()
 
     def _catch_up(self, locked: Hashable) -> None:
-        """Give what has come for the same lock meanwhile."""
+        """Send the notices that were queued for the same lock meanwhile."""
         while True:
             with self._changed:
                 later = self._passed_by[locked].later
@@ -251,12 +253,12 @@ class NoticeQueue:
         try:
             notice.send(self._kernel)
         except OSError:
-            # The kernel has already forgotten it, which is as good.
+            # The kernel has dropped the object already, which is equivalent.
             pass
-        except Exception as error:  # noqa: BLE001 (the others are given all the same)
+        except Exception as error:  # noqa: BLE001 (the others are still sent)
             _tell(error)
 
 
 def _tell(error: Exception) -> None:
     with contextlib.suppress(Exception):
-        log.error("telling the kernel of a change failed", exc_info=error)
+        log.error("notice to the kernel failed", exc_info=error)

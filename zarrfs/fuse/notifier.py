@@ -1,19 +1,20 @@
-"""Telling the kernel that what it has cached is no longer so.
+"""Invalidation of the kernel's caches.
 
-`invalidate_inode` and `invalidate_entry` wait for locks that the kernel holds while it waits for us: called from a request handler
-with a READ of that inode in flight they deadlock the whole process beyond kill -9. So a thread of its own makes all of these calls, in
-order (who finds pages forgotten is to find the name forgotten, too; only what waits for a lock of the kernel's for long comes later), and
-nothing that the kernel may wait for waits for this thread:
+`invalidate_inode` and `invalidate_entry` wait for locks that the kernel holds while it waits for this process: called from a request
+handler with a READ of that inode in flight they deadlock the whole process beyond kill -9. So a separate thread makes all of these calls,
+in order (when pages are invalidated, earlier invalidations of names have happened; only a notice blocked for long by a lock of the kernel
+comes later), and no request that the kernel may wait for waits for this thread:
 
-- FLUSH does, after letting go of every lock of ours (a change must be seen everywhere when close(2) returns): the kernel holds none then.
-- LOOKUP, CREATE, UNLINK, RENAME and the like hold the kernel's lock of their folder, and never do.
-- FSYNC and SETATTR hold its lock of their file. Who removes or replaces that file meanwhile holds the folder's, and waits for the
-  file's, and what is told of a name in that folder waits for both: they wait for the thread no longer than a moment.
+- FLUSH does, after releasing all locks of this process (a change must be visible everywhere when close(2) returns): the kernel holds none
+  then.
+- LOOKUP, CREATE, UNLINK, RENAME and the like hold the kernel's lock of their folder, and never wait.
+- FSYNC and SETATTR hold its lock of their file. A concurrent unlink or rename over that file holds the folder's lock and waits for the
+  file's, and a notice about a name in that folder waits for both: so these requests wait for the thread for a moment only.
 
-What is put into pages (`store`) waits for no folder, and is waited for by SETATTR: it has a queue of its own.
+Data put into pages (`store`) needs no lock of a folder, and SETATTR waits for it: it has a queue of its own.
 
-A notice says "forget this", so one that waits stands for all later ones of the same name or inode: what waits is never more than what the
-kernel knows. Who has many to give waits for `Notifier.room`.
+A notice is an invalidation, so a queued one stands for all later ones of the same name or inode: the queue never holds more than the
+kernel's cache does. Producers of many notices wait for `Notifier.room`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from zarrfs.fuse.notice_queue import PATIENCE, Kernel, NoticeQueue
 log = logging.getLogger(__name__)
 
 MOMENT = 0.1
-"""Seconds for which who holds a lock of the kernel's waits for what it is told: somebody else may hold that of their folder."""
+"""Seconds to wait for notices while the kernel holds a lock: another task may hold that of their folder."""
 
 _MANY = 4096
 
@@ -74,7 +75,7 @@ class _Store(NamedTuple):
 
 
 class Notifier:
-    """What the kernel is to forget, and what it is given. Start it once the file system is mounted; `stop` before it is closed."""
+    """Invalidations and page data for the kernel. Start it once the file system is mounted; `stop` before it is closed."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._forgotten = NoticeQueue(kernel, "zarrfs-notifier")
@@ -83,30 +84,30 @@ class Notifier:
         self._later: list[_Entry] = []
 
     def __len__(self) -> int:
-        """Notices that the kernel has not taken yet."""
+        """Return the number of notices that the kernel has not taken yet."""
         return len(self._forgotten) + len(self._given)
 
     def start(self) -> None:
-        """Begin to tell it."""
+        """Start to send notices."""
         self._forgotten.start()
         self._given.start()
 
     def stop(self) -> None:
-        """End after what is being told: nobody is left who would want the rest. Does not wait."""
+        """Stop after the notices in progress and drop the rest, which no longer matter. Does not wait."""
         self._forgotten.stop()
         self._given.stop()
 
     def has_stopped(self, seconds: float) -> bool:
-        """Whether the threads have ended, or do within so many seconds: the kernel may keep them waiting."""
+        """Return True if the threads have ended, or do within ``seconds``: the kernel may block them."""
         until = time.monotonic() + seconds
         return all(each.has_stopped(max(0.0, until - time.monotonic())) for each in (self._forgotten, self._given))
 
     def inode(self, ino: int, *, attributes_only: bool = False) -> None:
-        """Have the kernel forget the pages (and attributes) of an inode."""
+        """Invalidate the attributes of an inode, and its pages unless ``attributes_only``."""
         self._forgotten.put(_Inode(ino, attributes_only))
 
     def entry(self, parent: int, name: str) -> None:
-        """Have the kernel forget a name in a folder."""
+        """Invalidate a name in a folder."""
         notice = _Entry(parent, name)
         if parent in self._locked:
             self._later.append(notice)
@@ -115,8 +116,10 @@ class Notifier:
 
     @contextmanager
     def locked(self, *names: tuple[int, str], also: Iterable[int] = ()) -> Iterator[None]:
-        """Around what gives these names (folder and name) to others, or takes them away, as the kernel asked: until it is answered it has
-        their folders locked, and those in ``also``, and what it is to forget in them waits. These names it forgets by itself."""
+        """Defer invalidations in the folders of ``names`` and in ``also`` during the body, which answers a request on these names.
+
+        ``names``: pairs (folder, name). Until the answer the kernel has these folders locked. These names it invalidates by itself.
+        """
         folders = [*(folder for folder, _ in names), *also]
         self._locked.extend(folders)
         known: tuple[tuple[int, str], ...] = ()
@@ -132,24 +135,26 @@ class Notifier:
                     self.entry(*notice)
 
     def store(self, ino: int, offset: int, data: bytes) -> None:
-        """Have the kernel put ``data`` into its pages of an inode. What waits is not replaced by a later one."""
+        """Put ``data`` into the kernel's pages of an inode. A queued one is not replaced by a later one."""
         self._given.put(_Store(ino, offset, data))
 
     async def drained(self, *, has_locked: bool = False) -> None:
-        """Return when the kernel has forgotten everything queued so far, or after a while. The caller holds no lock that a handler may
-        need. ``has_locked``: the kernel has a file locked until the caller answers."""
+        """Wait until the kernel has taken all invalidations queued so far, or `PATIENCE` is over.
+
+        The caller holds no lock that a handler may need. ``has_locked``: the kernel has a file locked until the caller answers.
+        """
         with trio.move_on_after(MOMENT if has_locked else PATIENCE) as scope:
             await self._forgotten.drained()
         if scope.cancelled_caught and not has_locked:
             log.warning("the kernel has not taken a change notice for %g s", PATIENCE)
 
     async def stored(self) -> None:
-        """Return when the kernel has in its pages what it was given so far, or after a while."""
+        """Wait until the kernel has taken all page data queued so far, or `PATIENCE` is over."""
         with trio.move_on_after(PATIENCE) as scope:
             await self._given.drained()
         if scope.cancelled_caught:
-            log.warning("the kernel has not taken what belongs into a page for %g s", PATIENCE)
+            log.warning("the kernel has not taken page data for %g s", PATIENCE)
 
     async def room(self) -> None:
-        """Return when there are few notices that the kernel has not taken yet. May take as long as it keeps one waiting."""
+        """Wait until few notices are queued. May take as long as the kernel blocks one."""
         await self._forgotten.room(_MANY)

@@ -1,7 +1,7 @@
 """Kernel requests, translated into calls on the tree.
 
-Every handler is `guarded`: no exception but an errno ever reaches pyfuse3, which would end the mount for everyone. Handlers hold no
-lock across an await; what is between two awaits happens at once.
+Every handler is `guarded`: only an errno ever reaches pyfuse3; another exception would end the mount for everyone. Handlers hold no lock
+across an await; code between two awaits is atomic.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Operations(pyfuse3.Operations):
         return self._attributor.entry(self.session.refer(parent, text, node, attributes).ino, attributes, epoch)
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
-        # Not guarded: FORGET has no answer, and not even a FUSEError may leave. `InodeTable.forget` raises nothing. One request may
-        # hold 65,000 of them.
+        # Not guarded: FORGET has no answer, so not even a FUSEError may be raised. `InodeTable.forget` raises nothing. One request may
+        # contain 65,000 inodes.
         for index, (ino, count) in enumerate(inode_list, 1):
             self.inodes.forget(ino, count)
             if not index % _FORGOTTEN_AT_ONCE:
@@ -83,7 +83,7 @@ class Operations(pyfuse3.Operations):
         opened = self.session.files.get(fh) if fh is not None else None
         if fields.update_size:
             size = await self._size(entry) if attr.st_size else 0
-            # By a path: whoever asks has nothing open.
+            # By path: the caller has no handle.
             with self.session.reads.changing(entry, opened.opener if opened is not None else ctx.pid if ctx else 0):
                 if opened is not None:
                     await opened.handle.truncate(attr.st_size)
@@ -96,7 +96,7 @@ class Operations(pyfuse3.Operations):
             # futimens(3) comes without a handle; an open file may have lost its name to another one.
             opened = opened or self.session.open_file(entry)
             await (opened.handle if opened is not None else await self.session.node(entry)).set_mtime(attr.st_mtime_ns)
-        # Owner and mode are the mount's, not a value's: cp -a, rsync and tar set them, and need no error.
+        # Owner and mode belong to the mount, not to a value: cp -a, rsync and tar set them, and must not fail.
         attributes = await opened.handle.attributes() if opened is not None else await self.session.attributes(entry)
         entry.stamp = stamp_of(attributes)
         entry.size = attributes.size
@@ -150,10 +150,10 @@ class Operations(pyfuse3.Operations):
             )
             moved = self.inodes.find(below(old_parent, old))
             if moved is not None:
-                # Else it has its new name already: it was told with what has another name by that in other views.
+                # Else it has its new name already: the rename was announced to other views with it.
                 self.session.vanished(new_parent, new)
                 if moved.node is None or isinstance(moved.node, TemporaryFile):
-                    # It may be a value with another time now, and one that does not read back byte for byte; it is the same file.
+                    # The stored value may have another time, and may not read back byte for byte; it is the same file.
                     moved.stamp = 0
                     self.session.notifier.inode(moved.ino)
                 self.inodes.move(moved, new_parent, new)
@@ -180,7 +180,7 @@ class Operations(pyfuse3.Operations):
         target: pyfuse3.FileNameT,
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
-        raise OperationUnsupported("a store holds no symbolic links")
+        raise OperationUnsupported("symbolic links are not supported")
 
     @guarded
     async def mknod(
@@ -192,9 +192,9 @@ class Operations(pyfuse3.Operations):
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
         if not stat.S_ISREG(mode):
-            raise OperationUnsupported("a store holds no device nodes, sockets or pipes")
-        # tar --xattrs makes files so, to set their attributes before it opens them. Until then the file is held open here: an empty
-        # chunk, or document, cannot be published.
+            raise OperationUnsupported("device nodes, sockets and pipes are not supported")
+        # tar --xattrs creates files in this way, to set attributes before it opens them. Until then the file is held open here: an empty
+        # chunk or document cannot be published.
         parent, text = self.inodes[parent_inode], text_of(name)
         file, handle = await (await self.session.directory(parent)).create(text, OpenFlags(read=False, write=True))
         entry = self.session.refer_made(parent, text, file, handle)
@@ -226,7 +226,7 @@ class Operations(pyfuse3.Operations):
         try:
             opened = await self._open(entry, how, ctx.pid)
         except StaleEntry:
-            # The kernel looks the name up again: it finds another file, or nothing, which it may then create. It does so once.
+            # The kernel retries once: it finds another file, or none, which it may then create.
             if not self.session.stale_twice(ctx.pid, entry):
                 raise
             return await self._open_anew(entry, how, ctx.pid)
@@ -254,38 +254,39 @@ class Operations(pyfuse3.Operations):
         try:
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
             if entry.nameless or (entry.stamp and not is_what_was_told(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
-                # The value was replaced since the kernel learnt its size.
+                # The value was replaced since the kernel got its size.
                 entry.stamp = -1
                 raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await handle.release()
             raise
-        # Without a known value the kernel may not have heard of a change yet: its pages go. From now on they are of this value.
+        # Without a known value the kernel may lack a notice of a change: drop its pages. From now on they belong to this value.
         known, entry.stamp = bool(entry.stamp), stamp
         keep_cache = handle.keep_cache and known and not entry.doubtful
         return self._opened(entry, handle, how, keep_cache=keep_cache, opener=opener)
 
     def _part_from_another(self, entry: Inode, file: File) -> None:
-        """Raise `StaleEntry` where those who have ``entry`` open have another file than ``file``: the kernel looks it up, and finds it
-        under another number."""
+        """Raise `StaleEntry` if ``entry`` is open with another file: the kernel then finds ``file`` under another number."""
         if self.session.is_another_file(entry, file.of):
             self.inodes.vanished(entry)
             raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
 
     async def _open_anew(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
-        """Open what has the name of ``entry`` now, which is replaced faster than it is opened. Where others have ``entry`` open, it has
-        no pages."""
+        """Open the present file of the name of ``entry``, which is replaced faster than the kernel can open it.
+
+        If ``entry`` is open elsewhere, the new handle uses no pages.
+        """
         assert entry.parent is not None
         try:
             node = await self.session.child(entry.parent, entry.called)
         except NoSuchEntry as error:
             if not how.write:
                 raise
-            # The kernel creates no file any more.
+            # The kernel does not create a file at this point.
             raise StaleEntry(f"{entry.path!r} is gone", key=entry.path) from error
         if not isinstance(node, File):
-            raise IsADirectory(f"{entry.path!r} is a folder", key=entry.path)
+            raise IsADirectory(f"{entry.path!r}: is a folder", key=entry.path)
         handle = await node.open(how)
         if how.write:
             await self.session.let_go(entry)
@@ -316,7 +317,7 @@ class Operations(pyfuse3.Operations):
                 raise
             node = await self.session.child(parent, text)
             if not isinstance(node, File):
-                raise IsADirectory(f"{text!r} is a folder", key=text) from None
+                raise IsADirectory(f"{text!r}: is a folder", key=text) from None
             file, handle = node, await node.open(how)
         entry = self.session.refer_made(parent, text, file, handle)
         return self._opened(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
@@ -332,7 +333,7 @@ class Operations(pyfuse3.Operations):
         opened = self.session.files[fh]
         opened.inode.stamp = 0
         opened.written = True
-        # Only who leaves a gap is to be asked what the size was.
+        # The size matters only for a write that leaves a gap.
         size = opened.inode.size if 0 <= off <= opened.inode.size else await self._size(opened.inode) if off else 0
         try:
             with self.session.reads.changing(opened.inode, opened.opener):
@@ -348,7 +349,7 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def flush(self, fh: pyfuse3.FileHandleT) -> None:
         if not self.session.writable:
-            # The kernel takes this for "never ask again", and close(2) for success: a request less for each file that is read.
+            # The kernel takes ENOSYS as "never ask again", and close(2) as success: one request less for each file read.
             raise pyfuse3.FUSEError(errno.ENOSYS)
         opened = self.session.files[fh]
         try:
@@ -407,7 +408,7 @@ class Operations(pyfuse3.Operations):
         return self._attributor.entry(self.session.refer(parent, name, node, attributes).ino, attributes)
 
     async def _size(self, inode: Inode) -> int:
-        """The size that a file has, or that the kernel believes it to have, if that is more: what lies before that is data."""
+        """Return the larger of a file's size and the kernel's idea of it: all before that is data."""
         try:
             return max(inode.size, (await self.session.attributes(inode)).size)
         except ZarrfsError:

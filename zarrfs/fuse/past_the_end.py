@@ -1,8 +1,8 @@
-"""Bytes that a mapping wrote past the end of its file, which must not become data when the file grows.
+"""Bytes written through a mapping past the end of its file, which must not become data when the file grows.
 
-A mapping reaches to the end of the file's last page. What is written there, behind the end of the file, is nobody's: other file systems
-of Linux zero it when the file grows. FUSE keeps it in the kernel's page, where it is read as data from then on, and written back as such.
-So whenever a file grows over a gap the kernel is given zeros for what its last page held behind the end, before that is answered.
+A mapping extends to the end of the file's last page. Bytes written there, after the end of the file, are not part of it: other file
+systems of Linux zero them when the file grows. FUSE keeps them in the kernel's page, from which they are later read, and written back, as
+data. So whenever a file grows over a gap the kernel is given zeros for the rest of the last page, before the request is answered.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.unheard import Unheard
 
 _PAGE = 4096
-# A page that the kernel has not read yet is locked until the WRITE is answered. There is nothing in it, then.
+# A page that the kernel has not read yet is locked until the WRITE is answered. It is empty then.
 _PATIENCE = 0.2
 
 
 class PastTheEnd:
-    """Of one mount."""
+    """Zeroing of last pages for one mount."""
 
     def __init__(self, notifier: Notifier, unheard: Unheard) -> None:
         self._notifier = notifier
         self._unheard = unheard
 
     async def grown(self, inode: Inode, size: int, gap_end: int) -> None:
-        """A file of ``size`` bytes has grown, by truncate(2); up to ``gap_end`` nothing was written."""
+        """Zero the gap of a file of ``size`` bytes that has grown by truncate(2); nothing was written up to ``gap_end``."""
         if size % _PAGE and gap_end > size:
             self._notifier.store(inode.ino, size, bytes(min(gap_end, size + _PAGE - size % _PAGE) - size))
             await self._notifier.stored()
 
     async def written(self, inode: Inode, size: int, offset: int, opened: Iterable[OpenFile]) -> None:
-        """The same, by a write at ``offset``; ``opened``: all files."""
+        """Zero the gap of a file that has grown by a write at ``offset``; ``opened``: all open files."""
         if offset > size and size % _PAGE:
             for each in opened:
                 if each.inode is inode and each.writes and await self._unheard.has_mapped(each):

@@ -1,7 +1,7 @@
-"""READs under way: each ends by a deadline, or when nobody waits for it any more. So does what changes load before they begin.
+"""READs in progress: each ends by a deadline, or when nobody waits for it any more. So do loads before a change.
 
-pyfuse3 hands no INTERRUPT on: a reader that was killed is not heard of before its READ is answered, and it cannot end before that. So
-every second whoever opened a file that takes long to be read is looked at.
+pyfuse3 does not pass INTERRUPT on: a killed reader is not noticed before its READ is answered, and cannot end before that. So every
+second the openers of files with slow reads are checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONG = 1.0
 """Seconds."""
 
 IsAbandoned = Callable[[int, str], Awaitable[bool]]
-"""Whether nobody waits for what is read of a file: of the process that opened it, and its path in the mount."""
+"""Returns True if nobody waits for a READ, from the process that opened the file, and the file's path in the mount."""
 
 
 class Reads:
@@ -34,7 +34,7 @@ class Reads:
         self._has_ended = False
 
     async def read(self, opened: OpenFile, offset: int, size: int) -> Buffer:
-        """``size`` bytes at ``offset``. Raises `StoreTimeout` when it was given up."""
+        """Return ``size`` bytes at ``offset``. Raises `StoreTimeout` if cancelled."""
         now = trio.current_time()
         with trio.CancelScope(deadline=now + self._patience) as scope:
             self._underway[scope] = opened.inode, opened.opener, now
@@ -44,11 +44,11 @@ class Reads:
                 del self._underway[scope]
         path = opened.inode.path
         long = trio.current_time() - now
-        raise StoreTimeout(f"{path}: reading {size} bytes at {offset} was given up after {long:.1f} s", key=path)
+        raise StoreTimeout(f"{path}: read of {size} bytes at {offset} cancelled after {long:.1f} s", key=path)
 
     @contextmanager
     def changing(self, inode: Inode, opener: int) -> Iterator[None]:
-        """Around a change of a file, for ``opener``: what it loads beforehand raises `StoreTimeout` when nobody waits for it."""
+        """Register a change of a file by ``opener`` during the body: its loads raise `StoreTimeout` once nobody waits for it."""
         with Change() as change:
             if self._has_ended:
                 change.cancel()
@@ -59,13 +59,13 @@ class Reads:
                 del self._underway[change]
 
     def end(self) -> None:
-        """The mount has ended: nobody waits for anything."""
+        """Cancel everything: the mount has ended."""
         self._has_ended = True
         for each in list(self._underway):
             each.cancel()
 
     async def watch(self) -> None:
-        """Cancel what nobody waits for."""
+        """Cancel requests that nobody waits for."""
         while self._is_abandoned is not None:
             await trio.sleep(_LONG)
             before = trio.current_time() - _LONG

@@ -1,4 +1,4 @@
-"""Requests of the kernel that are being answered, told for people: the handler's name, and the path that it is about."""
+"""Requests in progress in readable form: the handler's name, and the path of its object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BY_DIRECTORY_HANDLE = ("readdir", "releasedir", "fsyncdir")
 
 
 def under_way(session: Session) -> Iterator[tuple[float, str]]:
-    """Yield for each the seconds since it came, and what it is, the oldest first."""
+    """Yield the age in seconds and the description of each request, the oldest first."""
     for age, (name, *arguments) in session.requests:
         yield age, f"{name} {_path(session, str(name), arguments)!r}"
 
@@ -24,5 +24,5 @@ def _path(session: Session, name: str, arguments: list[object]) -> str:
         return session.path_of_handle(number, directory=name in _BY_DIRECTORY_HANDLE)
     path = session.path_of_inode(number)
     entry = arguments[1] if len(arguments) > 1 else None
-    # What it is about in that folder, as of lookup and create.
+    # The entry in that folder, as of lookup and create.
     return "/".join(part for part in (path, entry.decode(errors="backslashreplace")) if part) if isinstance(entry, bytes) else path

@@ -1,4 +1,4 @@
-"""The kernel's words and ours: names, flags, attributes."""
+"""Conversion of names, flags and attributes between the kernel and the tree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whose all files of a mount are, and the permission bits that none of them has."""
+    """Owner and group of all files of a mount, and the permission bits removed from their modes."""
 
     uid: int
     gid: int
@@ -28,13 +28,12 @@ class Ownership:
 
     @classmethod
     def of_this_process(cls, uid: int | None = None, gid: int | None = None, umask: int = 0o022) -> Ownership:
-        """That of whoever runs the mount, except what is given."""
+        """Return the owner and group of this process, except those given."""
         return cls(os.getuid() if uid is None else uid, os.getgid() if gid is None else gid, umask)
 
 
 class Attributor:
-    """Makes what stat(2) tells. What cannot be written shows nobody the permission to; where a time is not known, that of the mount
-    stands in."""
+    """Builds the attributes of stat(2). Files that cannot be written have no write permission; an unknown time is that of the mount."""
 
     def __init__(self, memory: KernelCache, ownership: Ownership, *, writable: bool) -> None:
         self._memory = memory
@@ -42,12 +41,12 @@ class Attributor:
         self._mounted_ns = time.time_ns()
         self._uid, self._gid = ownership.uid, ownership.gid
         permissions = 0o777 & ~ownership.umask
-        # By whether it can be written. Nothing in a store is a program, so that no file may be run.
+        # Keyed by writability. A store contains no programs, so no file is executable.
         self._directory_mode = {can: stat.S_IFDIR | (permissions if can else permissions & 0o555) for can in (False, True)}
         self._file_mode = {can: stat.S_IFREG | (mode & 0o666) for can, mode in self._directory_mode.items()}
 
     def entry(self, ino: int, attributes: Attributes, epoch: int | None = None) -> pyfuse3.EntryAttributes:
-        """The kernel's form of ``attributes``, which were asked for at ``epoch`` of the kernel's memory, if not just now."""
+        """Return ``attributes`` in the kernel's form, requested at ``epoch`` of the kernel cache, by default now."""
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = pyfuse3.InodeT(ino)
         writable = self._writable and attributes.writable
@@ -71,7 +70,7 @@ class Attributor:
 
 
 def statvfs(space: tuple[int, int] | None) -> pyfuse3.StatvfsData:
-    """What statvfs(3) tells of ``(total, free)`` bytes; where nobody knows, as much as a program may want."""
+    """Return the result of statvfs(3) for ``(total, free)`` bytes; if unknown, more than any program needs."""
     total, free = space if space is not None else (2**50, 2**50)
     data = pyfuse3.StatvfsData()
     data.f_bsize = data.f_frsize = 4096
@@ -84,19 +83,19 @@ def statvfs(space: tuple[int, int] | None) -> pyfuse3.StatvfsData:
 
 @functools.lru_cache(64)
 def open_flags(flags: int) -> OpenFlags:
-    """open(2)'s flags. O_TRUNC changes the file, whatever the access mode, as on other file systems of Linux."""
+    """Return the flags of open(2). O_TRUNC changes the file in any access mode, as on other file systems of Linux."""
     mode, truncate = flags & os.O_ACCMODE, bool(flags & os.O_TRUNC)
     return OpenFlags(read=mode != os.O_WRONLY, write=mode != os.O_RDONLY or truncate, truncate=truncate)
 
 
 def text_of(name: bytes) -> str:
-    """A name as the tree has it. Raises `NameTooLong`."""
+    """Return a name as text. Raises `NameTooLong`."""
     if len(name) > MAX_NBYTES:
-        # The kernel asks for names up to 1024 bytes; statfs(2) says 255, and longer parts of keys have other names.
-        raise NameTooLong(f"a name has at most {MAX_NBYTES} bytes, not {len(name)}", key=os.fsdecode(name))
+        # The kernel passes names up to 1024 bytes; statfs(2) states 255, and longer parts of keys have other names.
+        raise NameTooLong(f"name of {len(name)} bytes, at most {MAX_NBYTES} are allowed", key=os.fsdecode(name))
     return os.fsdecode(name)
 
 
 def name_of(name: str) -> pyfuse3.FileNameT:
-    """A name as the kernel has it."""
+    """Return a name in the kernel's form."""
     return pyfuse3.FileNameT(os.fsencode(name))

@@ -1,12 +1,12 @@
-"""Bytes of mappings that the kernel handed over and that could not be taken, and whether anybody was told.
+"""Bytes of mappings that were refused, and whether a program got the error.
 
-The kernel writes the pages of a mapping back when it is asked to (msync, fsync, close) or when the mapping goes. An error reaches whoever
-asks next; when the mapping is what closes the file, nobody does. pyfuse3 does not tell a page from what write(2) writes. But who has
-called write(2) was told, and closes the file afterwards, so FLUSH follows; after an error of a page the kernel sends none. So bytes are
-lost and nobody knows it when the last writer of the file is gone, and neither FLUSH nor FSYNC has come after the error.
+The kernel writes the pages of a mapping back on request (msync, fsync, close) or when the mapping goes. An error is returned by the next
+such call; if the end of the mapping closes the file, by none. pyfuse3 does not distinguish a page from the data of write(2). But a caller
+of write(2) gets the error, and closes the file afterwards, so FLUSH follows; after an error of a page the kernel sends none. So bytes are
+lost unnoticed if the last writer of the file is gone, and neither FLUSH nor FSYNC has come after the error.
 
-What is refused while the opener has the file mapped is lost whether or not msync(2), fsync(2) or close(2) tells: what is written to
-memory is accepted at once, and few programs look.
+Bytes refused while the opener has the file mapped count as lost even if msync(2), fsync(2) or close(2) returns the error: writes to
+memory are accepted at once, and few programs check.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from zarrfs.fuse.inodes import Inode
 log = logging.getLogger(__name__)
 
 _PAGE = 4096
-# The kernel may hold what /proc/PID/maps waits for, until this is answered.
+# The kernel may hold a lock that /proc/PID/maps waits for, until the request is answered.
 _PATIENCE = 0.2
 
 IsMapped = Callable[[int, str], Awaitable[bool]]
-"""Whether a process (of the thread that opened it) has the file at a path in the mount mapped, to write."""
+"""Returns True if the process of the thread that opened a file has a writable mapping of it, from that thread and the path."""
 OnLost = Callable[[str, BaseException], None]
-"""Called with a path in the mount and why bytes written there could not be taken."""
+"""Called with a path in the mount and the reason why bytes written there were refused."""
 
 
 class Unheard:
-    """Of one mount, by inode number."""
+    """Refused bytes of one mount, by inode number."""
 
     def __init__(self, on_lost: OnLost | None, is_mapped: IsMapped | None) -> None:
         self._on_lost = on_lost
         self._is_mapped = is_mapped
         self._errors: dict[int, Exception] = {}
         self._of_mappings: set[int] = set()
-        """Those of them that a later FLUSH or FSYNC only ends by succeeding."""
+        """Inodes whose error is cleared only by a successful FLUSH or FSYNC."""
 
     async def refused(self, opened: OpenFile, offset: int, error: Exception) -> None:
-        """A WRITE will be answered with ``error``."""
-        # A page, or what of the last one lies in the file.
+        """Record a WRITE to be answered with ``error``."""
+        # A whole page, or the part of the last one within the file.
         if not offset % _PAGE and await self.has_mapped(opened):
             self._lose(opened.inode, error)
         else:
@@ -52,7 +52,7 @@ class Unheard:
 
     @asynccontextmanager
     async def telling(self, opened: OpenFile) -> AsyncIterator[None]:
-        """Around FLUSH and FSYNC, which tell who has ``opened`` it what became of its bytes."""
+        """Track FLUSH or FSYNC in the body, which returns the outcome for its bytes to the opener."""
         ino = opened.inode.ino
         try:
             yield
@@ -61,14 +61,14 @@ class Unheard:
                 self._errors[ino] = error
                 self._of_mappings.add(ino)
             elif opened.writes and ino not in self._of_mappings:
-                # Who called write(2) was told twice.
+                # The caller of write(2) got the error twice.
                 self._errors.pop(ino, None)
             raise
         if opened.writes:
             self._forget(ino)
 
     def closed(self, opened: OpenFile, others: Iterable[OpenFile]) -> None:
-        """It is closed, and ``others`` are open."""
+        """Record a closed file; ``others``: the files still open."""
         inode = opened.inode
         if not any(each.writes and each.inode is inode for each in others) and (error := self._forget(inode.ino)) is not None:
             self._lose(inode, error)
@@ -78,7 +78,7 @@ class Unheard:
         return self._errors.pop(ino, None)
 
     async def has_mapped(self, opened: OpenFile) -> bool:
-        """Whether who opened it has it mapped, to write; False where that is not known in time."""
+        """Return True if the opener has a writable mapping of it; False if that is not known in time."""
         found = False
         if self._is_mapped is not None and opened.opener:
             with trio.move_on_after(_PATIENCE):
@@ -86,10 +86,8 @@ class Unheard:
         return found
 
     def _lose(self, inode: Inode, error: Exception) -> None:
-        # One that lost its name has a mark in its path.
+        # A nameless inode has a mark in its path.
         path = inode.path.replace("\0", "")
-        log.error(
-            "%s: bytes of a mapping could not be taken, and are lost: %s", path, error, extra={"kind": "unheard", "key": path}
-        )
+        log.error("%s: mapped write refused, data lost: %s", path, error, extra={"kind": "unheard", "key": path})
         if self._on_lost is not None:
             self._on_lost(path, error)

@@ -1,11 +1,10 @@
-"""pyfuse3's workers, which let no error end the mount.
+"""Workers of pyfuse3 that survive errors.
 
-A worker takes a request from the kernel, has its handler called, and takes the next one. An error in a worker (MemoryError, anywhere)
-would end `pyfuse3.main` and with it the mount for everyone; here it is logged, and the worker goes on. And no request is taken where
-there is no memory to call its handler, since one that is taken and not answered leaves its program beyond SIGKILL: see
-`zarrfs.memory.reserve`.
+A worker takes a request from the kernel, calls its handler, and takes the next one. An error in a worker (MemoryError, anywhere) would
+end `pyfuse3.main` and with it the mount for everyone; here it is logged, and the worker continues. And no request is taken without memory
+to call its handler, since a request that is taken and not answered leaves its program beyond SIGKILL: see `zarrfs.memory.reserve`.
 
-pyfuse3 has no setting for either, so two functions of its module are wrapped. Where a version lacks them, it is as it was without this.
+pyfuse3 has no setting for either, so two functions of its module are wrapped. In a version without them, its own behaviour stays.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ log = logging.getLogger(__name__)
 
 _PAUSE = 0.05
 _SHORT_OF_MEMORY = 1.0
-"""Seconds for which requests stay with the kernel, where they can be killed, while there is no memory to take one. Not longer: they may
-be what frees some."""
+"""Seconds for which requests stay with the kernel, where they can be killed, while there is no memory to take one.
+
+Not longer: a request may be what frees memory.
+"""
 
 _Loop = Callable[..., Coroutine[Any, Any, None]]
 _Ready = Callable[[], Coroutine[Any, Any, bool]]
@@ -35,11 +36,11 @@ _Ready = Callable[[], Coroutine[Any, Any, bool]]
 
 @contextmanager
 def kept_going(is_over: Callable[[], bool]) -> Iterator[None]:
-    """Around `pyfuse3.main`. ``is_over()``: whether the connection is gone, so that errors end the workers."""
+    """Wrap the workers of `pyfuse3.main` during the body. ``is_over()``: the connection has ended, so that errors end the workers."""
     loop: _Loop | None = getattr(pyfuse3, "_session_loop", None)
     ready: _Ready | None = getattr(pyfuse3, "_wait_fuse_readable", None)
     if loop is None or ready is None:
-        log.debug("this version of pyfuse3 has other workers: an error in one ends the mount")
+        log.debug("this version of pyfuse3 has other workers, in which an error ends the mount")
         yield
         return
     RESERVE.take()
@@ -59,7 +60,7 @@ def _kept_going(loop: _Loop, is_over: Callable[[], bool]) -> _Loop:
                 await loop(*args)
                 return
             except Exception as error:
-                # umount -f, and whoever else aborts a connection.
+                # umount -f, or another abort of the connection.
                 if (isinstance(error, OSError) and error.errno == errno.ECONNABORTED) or is_over():
                     raise
                 RESERVE.release()
@@ -82,15 +83,15 @@ def _with_memory(ready: _Ready) -> _Ready:
 
 
 async def _memory() -> None:
-    """Return when the reserve is held again, or after a while."""
+    """Wait until the reserve is held again, or `_SHORT_OF_MEMORY` is over."""
     gc.collect()
     with trio.move_on_after(_SHORT_OF_MEMORY):
-        while not RESERVE.take():  # noqa: ASYNC110 (nobody tells when memory is free)
+        while not RESERVE.take():  # noqa: ASYNC110 (there is no event for free memory)
             await trio.sleep(_PAUSE)
 
 
 def _tell(error: BaseException) -> None:
     try:
-        log.error("a worker failed, and goes on: %s: %s", type(error).__name__, error)
-    except Exception:  # noqa: BLE001 (there is no memory for that either)
+        log.error("a worker failed and continues: %s: %s", type(error).__name__, error)
+    except Exception:  # noqa: BLE001 (no memory for the log either)
         return

@@ -1,13 +1,12 @@
-"""The requests for extended attributes.
+"""Requests for extended attributes.
 
-Costs decide how they are answered. A name outside of ``user.`` is refused before anything is looked up: ls(1) asks for
-``system.posix_acl_access`` of each file unless it is told that the file system has no such thing (ENOTSUP: then it asks once), and at
-each write(2) the kernel itself asks for ``security.capability``. What would end that is ENOSYS, which ends all requests of the kind
-for the life of the mount: so without the option ``xattrs`` (docs/design/014-mount-and-systemd.md).
+Costs decide the answers. A name outside of ``user.`` is refused before anything is looked up: ls(1) requests
+``system.posix_acl_access`` of each file until it gets ENOTSUP (then once only), and at each write(2) the kernel itself requests
+``security.capability``. Only ENOSYS would end that, but it ends all requests of the kind for the life of the mount: hence the option
+``no_xattrs`` (docs/design/014-mount-and-systemd.md).
 
-The errno are those that programs which copy pass over: ENOTSUP (cp -a, tar) for what cannot be set, ENODATA for what is not there. A
-value that is set to what it is already is no error, so that what was copied out can be copied back. A value that is larger than the
-kernel hands out is E2BIG, as the kernel itself says it.
+The errno are those that copying programs ignore: ENOTSUP (cp -a, tar) for what cannot be set, ENODATA for absent names. Setting a value
+that is already set is no error, so that a copy can be copied back. A value larger than the kernel's limit is E2BIG, as by the kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NAMESPACE = b"user."
 
 
 class Xattrs:
-    """The answers. Without ``known``: as if the file system had never heard of extended attributes. ``requests``: how many came."""
+    """The answers. Without ``known``: as without support for extended attributes. ``requests``: number of requests."""
 
     def __init__(self, session: Session, known: bool) -> None:
         self._session = session
@@ -34,22 +33,22 @@ class Xattrs:
         self.requests = 0
 
     async def get(self, ino: int, name: bytes) -> bytes:
-        """See getxattr(2)."""
+        """Answer getxattr(2)."""
         return _value(await self._found(ino, name), name)
 
     async def list(self, ino: int) -> Sequence[bytes]:
-        """See listxattr(2)."""
+        """Answer listxattr(2)."""
         return [os.fsencode(name) for name in (await self._found(ino)).listed]
 
     async def set(self, ino: int, name: bytes, value: bytes) -> None:
-        """See setxattr(2)."""
+        """Answer setxattr(2)."""
         found = await self._found(ino, name)
         text = os.fsdecode(name)
         if found.values.get(text) != value and not (found.forgets is not None and text.startswith(found.forgets)):
             raise pyfuse3.FUSEError(errno.ENOTSUP)
 
     async def remove(self, ino: int, name: bytes) -> None:
-        """See removexattr(2)."""
+        """Answer removexattr(2)."""
         if os.fsdecode(name) in (await self._found(ino, name)).values:
             raise pyfuse3.FUSEError(errno.ENOTSUP)
         raise pyfuse3.FUSEError(errno.ENODATA)
@@ -68,7 +67,7 @@ class Xattrs:
         folder = inode.parent
         if folder is None or folder is self._session.inodes.root or inode.nameless or isinstance(inode.node, Directory):
             return await (await self._session.node(inode)).extended_attributes()
-        # Not the file itself: who lists a folder may ask for each, and its folder knows without looking it up.
+        # Not through the file itself: a listing may request each, and the folder answers without a lookup.
         return await (await self._session.directory(folder)).extended_attributes_of(inode.name)
 
 
