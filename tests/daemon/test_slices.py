@@ -104,7 +104,7 @@ async def test_at_the_end_nobody_waits_for_it() -> None:
     assert len(done) < 1000 and ("b", 0) not in done
 
 
-@pytest.mark.logs("telling of a change failed")
+@pytest.mark.logs("notice of a change failed")
 @trio_test
 async def test_work_that_fails_is_over() -> None:
     def failing() -> Iterator[None]:

@@ -88,7 +88,7 @@ def test_a_text_is_one_line_of_utf8_that_fits(manager: socket.socket) -> None:
     assert 1000 < len(third.encode()) < 4096 and "\n" not in third
 
 
-@pytest.mark.logs("service manager .* is not told")
+@pytest.mark.logs("service manager .* not notified")
 @pytest.mark.parametrize("name", ["{tmp}/none", "{tmp}", "@nobody-listens-here", "relative", "vsock:2:1234", "/" + "x" * 200])
 def test_a_socket_that_never_was_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -101,10 +101,10 @@ def test_a_socket_that_never_was_one(
         await told.stopping("ending", 1)
 
     trio.run(live)
-    assert caplog.text.count("is not told") == 1
+    assert caplog.text.count("not notified") == 1
 
 
-@pytest.mark.logs("service manager .* is not told")
+@pytest.mark.logs("service manager .* not notified")
 def test_a_service_manager_that_is_gone(manager: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
     async def live() -> None:
         told = service_manager()
@@ -114,10 +114,10 @@ def test_a_service_manager_that_is_gone(manager: socket.socket, caplog: pytest.L
         await told.progress("1 file left", 1)
 
     trio.run(live)
-    assert caplog.text.count("is not told") == 1
+    assert caplog.text.count("not notified") == 1
 
 
-@pytest.mark.logs("service manager .* is not told: timed out")
+@pytest.mark.logs("service manager .* not notified: timed out")
 def test_a_service_manager_that_does_not_read_is_not_waited_for(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zarrfs.daemon.systemd._PATIENCE", 0.01)
 

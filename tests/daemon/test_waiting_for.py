@@ -46,6 +46,6 @@ async def test_tasks_of_one_kind_are_told_in_one_line_and_very_many_lines_are_cu
         await wait_all_tasks_blocked()
         lines = waiting_for.report(((float(number), f"read {number}") for number in range(1000)), InFlight())
         nursery.cancel_scope.cancel()
-    assert lines[0].startswith("under way: 1000 requests, 0 store operations, ")
+    assert lines[0].startswith("in progress: 1000 requests, 0 store operations, ")
     assert any("waits" in line and "(5 of them)" in line for line in lines)
     assert any(line.startswith("and ") and line.endswith(" more") for line in lines) and len(lines) < 500

@@ -221,9 +221,9 @@ def stuck(store: Path, where: str, **options: object) -> Iterator[tuple[Mounted,
 @pytest.mark.parametrize(
     ("where", "what"),
     [
-        pytest.param("close", "the store to be closed", marks=pytest.mark.full_length),
-        pytest.param("thread", "what goes on in the background", marks=pytest.mark.full_length),
-        ("lock", "what is written to be stored"),
+        pytest.param("close", "the close of the store", marks=pytest.mark.full_length),
+        pytest.param("thread", "background tasks", marks=pytest.mark.full_length),
+        ("lock", "the store"),
     ],
 )
 def test_what_never_comes_back_is_told_and_the_daemon_ends(tmp_path: Path, where: str, what: str) -> None:
@@ -231,7 +231,7 @@ def test_what_never_comes_back_is_told_and_the_daemon_ends(tmp_path: Path, where
     with stuck(store, where, timeout=1.0, cache_dir=str(tmp_path)) as (mount, process):
         ended = mount.umount()
         assert process.wait() == 0 and ended.returncode == 0, "nothing is lost"
-        assert f"ended, although it waits for {what}" in mount.log()
+        assert f"ended while waiting for {what}" in mount.log()
         assert "waiting: thread MainThread in " in mount.log()
 
 

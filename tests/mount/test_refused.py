@@ -24,7 +24,7 @@ from tests.support.mounting import Mounted, mounted
 zarr = pytest.importorskip("zarr")
 pytestmark = pytest.mark.fuse
 
-NOTE = "refused, as the programs that wrote it were told: "
+NOTE = "refused, with an error to the writing program: "
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "sharded"])

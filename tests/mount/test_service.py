@@ -183,7 +183,7 @@ def test_a_bad_socket_breaks_nothing(store: Path, socket: str) -> None:
         (path / "raw/k").write_bytes(b"new")
         assert zarrfs("umount", str(path)).returncode == 0
         assert process.wait() == 0
-        assert path.with_name("log").read_text().count("NOTIFY_SOCKET) is not told") == 1
+        assert path.with_name("log").read_text().count("NOTIFY_SOCKET) not notified") == 1
     assert (store / "k").read_bytes() == b"new"
 
 

@@ -82,7 +82,7 @@ def test_in_the_background_signals_end_nothing(store: Path) -> None:
     with mounted(store) as mount:
         for number in (*IGNORED, signal.SIGHUP, signal.SIGUSR1):
             os.kill(mount.pid, number)
-        wait_for(mount.log_file, "SIGUSR1: under way")
+        wait_for(mount.log_file, "SIGUSR1: in progress")
         lives(mount)
 
 
@@ -123,7 +123,7 @@ def test_hup_has_the_log_opened_again_what_libraries_print_too(store: Path) -> N
         rotated = mount.log_file.with_name("log.1")
         mount.log_file.rename(rotated)
         os.kill(mount.pid, signal.SIGHUP)
-        wait_for(mount.log_file, "SIGHUP: the log was opened again")
+        wait_for(mount.log_file, "SIGHUP: log reopened")
         assert mount.log_file.stat().st_mode & 0o007 == 0
         places = {os.readlink(f"/proc/{mount.pid}/fd/{number}") for number in os.listdir(f"/proc/{mount.pid}/fd")}
         assert str(mount.log_file) in places and str(rotated) not in places
@@ -139,7 +139,7 @@ def test_hup_in_the_background_started_by_nohup(store: Path) -> None:
         pid = int(re.findall(r'"pid": (\d+)', (path / ".zarrfs/config.json").read_text())[0])
         with killed_at_last(pid, path):
             os.kill(pid, signal.SIGHUP)
-            wait_for(log, "SIGHUP: the log was opened again")
+            wait_for(log, "SIGHUP: log reopened")
             assert zarrfs("umount", str(path)).returncode == 0
 
 
@@ -160,7 +160,7 @@ def test_usr1_writes_what_is_waited_for_to_the_log(store: Path) -> None:
                         assert writer.poll() is None
                     daemon.send_signal(signal.SIGUSR2)
                 said = log.read_text()
-                assert re.search(r"SIGUSR1: under way: \d+ requests?, 1 store operation, \d+ tasks", said)
+                assert re.search(r"SIGUSR1: in progress: \d+ requests?, 1 store operation, \d+ tasks", said)
                 assert re.search(r"SIGUSR1: request, \d+\.\d s: flush 'raw/\\x1b\]0;x\\x07n+", said)
                 assert re.search(r"SIGUSR1: store operation, \d+\.\d s: set\('\\x1b\]0;x\\x07n+\.\.\., 6 bytes\)", said)
                 assert re.search(
@@ -192,6 +192,6 @@ def test_usr1_tells_of_thousands_in_some_lines() -> None:
 
     lines = trio.run(asked)
     assert len(lines) < 100 and max(map(len, lines)) <= 200
-    assert lines[0].startswith("under way: 5000 requests, 5000 store operations, 1")
+    assert lines[0].startswith("in progress: 5000 requests, 5000 store operations, 1")
     assert lines.count("and 4970 more") == 2
     assert any(line.startswith("task: trio.sleep_forever") and "(1000 of them)" in line for line in lines)

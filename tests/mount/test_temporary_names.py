@@ -151,7 +151,7 @@ def test_a_temporary_file_that_is_never_renamed_is_named_at_unmount(store: Path,
     with mounted(store, "--cache-dir", str(tmp_path / "cache"), ends_with=None) as mount:
         (mount.path / name).write_text("unsaved")
         code, said = ended(mount)
-    assert code == 7 and f"{name}: its name is temporary, and it was never renamed" in said
+    assert code == 7 and f"{name}: temporary name, never renamed" in said
     (saved,) = (tmp_path / "cache/rescued").glob(f"*/files/{name}")
     assert saved.read_text() == "unsaved"
 

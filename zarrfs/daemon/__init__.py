@@ -1,1 +1,1 @@
-"""The daemon: a store, its tree and the kernel joined, and how that begins and ends."""
+"""The daemon: connects a store, its tree and the kernel; its start and its end."""

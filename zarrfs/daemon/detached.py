@@ -1,9 +1,9 @@
-"""A mount that was taken off its mountpoint and is not gone.
+"""A mount that was detached from its mountpoint and still exists.
 
-The kernel keeps it while a file of it is open or somebody stands in it (``umount -l``), and as long as any other mount namespace has a
-copy of it: a container, a service, an ``unshare`` that began while it was mounted, and that an umount outside does not reach. The daemon
-then hears nothing of the umount, and whoever waits for its end would wait for the end of that namespace. Open files are waited for. A
-copy that nobody uses is not.
+The kernel keeps it while a file of it is open or a process has its working folder in it (``umount -l``), and as long as another mount
+namespace has a copy of it: a container, a service, an ``unshare`` started while it was mounted, which an umount outside does not reach.
+The daemon then gets no event of the umount, and a caller waiting for its end would wait for the end of that namespace. Open files are
+waited for. An unused copy is not.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from zarrfs.lifecycle import namespaces
 log = logging.getLogger(__name__)
 
 UNUSED_SECONDS = 10.0
-"""For so long nothing was open and nothing was asked for: nobody uses it."""
+"""Time without open files and requests after which the mount counts as unused."""
 
 
 class Detached:
-    """Watches the mount with this ``device`` number. ``in_use()``: whether something of it is open; ``asked()``: how many requests came;
-    ``say``: tells it to whom it concerns."""
+    """Watches the mount with this ``device`` number.
+
+    ``in_use()``: True if something of it is open; ``asked()``: number of requests so far; ``say``: reports a state.
+    """
 
     def __init__(
         self, device: str, *, in_use: Callable[[], bool], asked: Callable[[], int], say: Callable[[str], Awaitable[None]]
@@ -35,10 +37,10 @@ class Detached:
         self._say = say
 
     async def unused(self, every: float) -> None:
-        """Return when it is mounted nowhere in this namespace, and nobody uses it. Looks every so many seconds."""
+        """Wait until it is mounted nowhere in this namespace and unused. Checks every ``every`` seconds."""
         table = namespaces.MountTable()
         try:
-            while table.lists(self._device):  # noqa: ASYNC110 (the kernel tells it to a poll for nothing else, and this asks no more)
+            while table.lists(self._device):  # noqa: ASYNC110 (the kernel reports a change of the table to poll(2) only, and this costs no more)
                 await trio.sleep(every)
         finally:
             table.close()
@@ -49,12 +51,12 @@ class Detached:
             if self._in_use() or self._asked() != asked:
                 since, asked = trio.current_time(), self._asked()
                 if self._in_use() and not told:
-                    await self._say("it is detached, and ends when the files that are open are closed")
+                    await self._say("detached, ends when its open files are closed")
                     told = True
-        await self._say(f"it is detached, and {await self._where()}: nobody has used it for {UNUSED_SECONDS:g} s, so it ends now")
+        await self._say(f"detached, {await self._where()}: unused for {UNUSED_SECONDS:g} s, ends now")
 
     async def _where(self) -> str:
         found = await threads.io(namespaces.holding, self._device, abandon_on_cancel=True)
         if not found:
-            return "still held by somebody who cannot be seen"
+            return "still held by an unknown process"
         return "still mounted in the mount namespace of " + ", ".join(f"{each.name} ({each.pid})" for each in found[:5])

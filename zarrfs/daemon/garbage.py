@@ -1,9 +1,9 @@
-"""Garbage collection that stops the event loop for a short time only, however much a mount holds.
+"""Garbage collection with short pauses of the event loop, for any size of a mount.
 
-Python's collector looks from time to time at every container object of the process, with everything stopped: 80 ms for the nodes of 5,000
-groups. What it has found alive once is not looked at again: a full collection costs as much as there is that is new since the last one.
-What becomes garbage later is freed when nothing refers to it any more, as nearly everything is; a cycle of old objects is not, so what
-lives long and may come in numbers has to be taken apart by whoever ends it (`FolderWatch.close`, `InodeTable.forget`).
+Python's collector periodically traverses every container object of the process, with everything stopped: 80 ms for the nodes of 5,000
+groups. Here objects found alive once are not traversed again: a full collection costs as much as there is new since the last one. Later
+garbage is freed by reference counts, as nearly everything is; a cycle of old objects is not, so long-lived objects that may be many must
+be taken apart by their owners (`FolderWatch.close`, `InodeTable.forget`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _OLDEST = 2
 
 
 def collect_in_portions() -> None:
-    """From now on; what there is already, the modules above all, is not looked at again."""
+    """Enable this mode; existing objects, above all the modules, are not traversed again."""
     if _after_a_collection not in gc.callbacks:
         gc.collect()
         gc.freeze()

@@ -1,7 +1,7 @@
-"""Asks the C library to keep memory that was freed, and to hand it back.
+"""Tuning of the C library: keep freed memory, and return it to the system on request.
 
-Encoded chunks and whole values come and go by the megabyte. By default glibc gives such blocks back to the kernel at once, and the next
-one is made of fresh pages, zeroed one by one: reading a cached file of 800 kB then takes 220 microseconds instead of 100.
+Encoded chunks and whole values are allocated and freed by the megabyte. By default glibc returns such blocks to the kernel at once, and
+the next one gets fresh pages, zeroed one by one: reading a cached file of 800 kB then takes 220 microseconds instead of 100.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 _LARGEST_BLOCK = 32 << 20
-"""The most that glibc takes for M_MMAP_THRESHOLD: blocks up to this size are recycled."""
+"""Maximum that glibc accepts for M_MMAP_THRESHOLD: blocks up to this size are recycled."""
 _MOST_KEPT = 32 << 20
-# Threads that share an arena rarely allocate at the same time; what an arena keeps is counted by nobody.
+# Threads that share an arena rarely allocate at the same time; memory kept by arenas is not accounted for.
 _ARENAS = 4
 
 
 def keep_freed_memory() -> None:
-    """From now on free memory of up to 32 MiB stays with the process. Nothing happens where the C library is not glibc."""
+    """Keep up to 32 MiB of free memory in the process. Does nothing if the C library is not glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -36,7 +36,7 @@ def keep_freed_memory() -> None:
 
 
 def give_freed_memory_back() -> None:
-    """Hand what is free, in all arenas, back to the system: a few milliseconds."""
+    """Return the free memory of all arenas to the system: takes a few milliseconds."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):

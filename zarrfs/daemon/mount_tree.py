@@ -1,7 +1,7 @@
-"""One mount without the kernel: a store, its hierarchy, and the views over it, joined.
+"""One mount without the kernel: a store, its hierarchy, and the views over it.
 
-The daemon serves it to the kernel; tests use it directly. Data goes down (views -> hierarchy -> store); what changes comes up as one
-stream: the observed store tells the hierarchy what to forget, and `MountTree.affected` names the entries that are different now.
+The daemon serves it to the kernel; tests use it directly. Data flows down (views -> hierarchy -> store); changes flow up as one stream:
+the observed store notifies the hierarchy, which invalidates, and `MountTree.affected` names the entries that have changed.
 """
 
 from __future__ import annotations
@@ -60,26 +60,30 @@ from zarrfs.views.root import ControlDirectory, MountRoot
 
 log = logging.getLogger(__name__)
 
-# A buffer of this part of the memory limit lies in a file.
+# A buffer of at least this fraction (one in 24) of the memory limit lies in a file.
 _LARGE = 24
 _WATCHED_TTL = 300.0
-"""Seconds that decoded chunks count while every change is told; what is written through a shared mapping is not."""
+"""Seconds for which decoded chunks are valid while every change is reported, except writes through shared mappings."""
 
 Forgotten = Callable[[str, Container[str]], Iterator[None]]
-"""Called with a path in the mount, at and below which anything may be different, and paths of files there that are other files now for
-whoever has them open. What it returns does the work, a little at each step."""
+"""Called with a path in the mount, at and below which anything may have changed, and paths of open files there that were replaced.
+
+The work is done by iterating over the result, a little at each step.
+"""
 
 
 class Entries(Protocol):
-    """Called with what is different now; ``behind``: it is another file too where nobody has it open. What it returns does the work, an
-    entry at each step."""
+    """Called with changed entries; ``behind``: changed by another program, so that a file that is not open becomes another file too.
+
+    The work is done by iterating over the result, an entry at each step."""
 
     def __call__(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> Iterator[None]: ...
 
 
 class MountTree:
-    """Everything of a mount but the kernel. Background tasks run in ``nursery``, which the caller keeps open while the tree is used
-    and then cancels; the caller also closes the store."""
+    """All of a mount except the kernel.
+
+    Background tasks run in ``nursery``, which the caller keeps open and then cancels; the caller also closes the store."""
 
     def __init__(self, config: MountConfig, store: Store, nursery: trio.Nursery) -> None:
         self.config = config
@@ -101,7 +105,7 @@ class MountTree:
         self._tasks = tasks
         self._to_look_at: dict[NodePath, None] = {}
         self._is_looking = False
-        # The limit holds for all together; what a reader going forward needs is the largest part (docs/design/017-memory.md).
+        # One limit for all together; sequential readers get the largest share (docs/design/017-memory.md).
         spill = cache_directory(config)
         self.losses = Losses(Rescue(spill, public_url(config.store)))
         self.counters = HierarchyCounters()
@@ -164,7 +168,7 @@ class MountTree:
         self.hierarchy.live.on_moved = self._on_moved
         folders = {plugin.name: folder for plugin, _, folder in made}
         if config.view is not None and config.view not in folders:
-            raise UsageError(f"the view {config.view!r} cannot be shown: see the log")
+            raise UsageError(f"view {config.view!r}: failed, see the log")
         self.root: Directory = (
             folders[config.view]
             if config.view is not None
@@ -175,11 +179,11 @@ class MountTree:
             tasks.keep(self.observed.follow, self._on_watched)
 
     def _tidy(self) -> None:
-        """Much memory was freed: what the C library keeps of it goes back to the system."""
+        """Return memory kept by the C library to the system, after much was freed."""
         self._tasks.start_apart(threads.io, give_freed_memory_back)
 
     def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
-        """What ``.zarrfs/`` holds. ``more`` adds to ``stats`` or ``config`` what the caller knows."""
+        """Return the folder ``.zarrfs/``. ``more`` adds the caller's values to ``stats`` or ``config``."""
 
         def extra(name: str) -> dict[str, object]:
             return more[name]() if name in more else {}
@@ -199,7 +203,7 @@ class MountTree:
         return ControlDirectory({"stats.json": stats, "config.json": config, "errors.jsonl": errors, "version": version})
 
     def stats(self) -> dict[str, object]:
-        """The counters of the mount."""
+        """Return the counters of the mount."""
         operations = dataclasses.asdict(self.observed.counters)
         return {
             "bytes_read": operations.pop("bytes_read"),
@@ -222,16 +226,17 @@ class MountTree:
         }
 
     async def recover(self) -> None:
-        """What a kill left half done is ended or undone, where nobody else works on it. Before the kernel asks for anything."""
+        """Complete or undo interrupted operations without a worker. Called before the first request of the kernel."""
         await recover(self.intents, self.hierarchy, self.store, partial(self.report, "recover"))
 
     def report(self, where: str, error: BaseException) -> None:
-        """Keep an error for ``.zarrfs/errors.jsonl``."""
+        """Record an error for ``.zarrfs/errors.jsonl``."""
         self.losses.errors.add(where, error)
 
     async def publish_all(self) -> list[tuple[str, str]]:
-        """Publish everything that is staged, at the end; what was accepted since the mount began and could not be stored, as
-        (file, reason). What was refused, and the program told so, is in `Losses.refused`."""
+        """Publish all staged data, at the end; return accepted data that could not be stored since the start, as (file, reason).
+
+        Refused data, whose programs got an error, is in `Losses.refused`."""
         for staged, error in await self.staging.publish_all():
             await self.losses.at_the_end(self.staging, staged, error)
         await self.pending.end()
@@ -240,13 +245,11 @@ class MountTree:
                 await self.store.sync_all()
             except ZarrfsError as error:
                 self.losses.failures.append(
-                    (public_url(self.config.store), f"what was stored may not survive a power cut: {error}")
+                    (public_url(self.config.store), f"sync failed, stored data may not survive a power cut: {error}")
                 )
                 self.report("sync", error)
         for path in self.hierarchy.empty_groups.with_attributes:
-            self.losses.add_once(
-                path, "its attributes were in this mount only: it did not become an array, and its dialect has no groups"
-            )
+            self.losses.add_once(path, "attributes lost: it did not become an array, and its dialect has no groups")
         for ident, waited in (each for view in self._views.values() for each in view.left()):
             await self.losses.of_name(self._context.temporaries.content(ident), waited=waited)
         return self.losses.failures
@@ -254,13 +257,13 @@ class MountTree:
     def _on_unpublished(self, ident: str, error: BaseException) -> None:
         self.losses.unpublished(self.staging, ident, error)
         if self.on_affected is not None:
-            # What was staged is gone, and the kernel has pages of it.
+            # The staged data is gone, but the kernel has pages of it.
             self.slices.run(self.on_affected([ChangedEntry(path=self.path_of(ident), gone=True)]))
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
     def ended(self) -> None:
-        """The kernel asks nothing any more: what changes from now on is told to nobody."""
+        """Stop notices of changes: the kernel sends no more requests."""
         self.on_affected = self.on_forgotten = None
         self.on_moved = lambda entries: None
         self._is_over = True
@@ -271,15 +274,15 @@ class MountTree:
         ttl = self.config.metadata_ttl
         self._readers.ttl = max(ttl, _WATCHED_TTL) if complete and ttl else ttl
         if complete:
-            # What was asked for before and is not told yet counts as if there were no watch.
+            # Requests answered earlier whose changes are not reported yet are handled as without a watch.
             self._tell(())
         elif not self._is_over:
             self._on_change(Change(Prefix(""), "unknown", behind=True))
 
     def _on_change(self, change: Change) -> None:
-        """What others see next is the new value; who was told of the old one learns it at once, or in slices where these are many."""
+        """Invalidate what a change concerns; entries the kernel has are reported at once, or in slices if there are many."""
         if change.place.startswith(APART):
-            # Nobody sees it.
+            # No view shows it.
             return
         if change.kind == "moved":
             assert change.new_place is not None
@@ -325,20 +328,20 @@ class MountTree:
         self._tell(self._affected(change, self.hierarchy.chunks_changed(prefix, coords)))
 
     def _tell(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> None:
-        # What was done behind the mount comes in its order; what this mount does is told before the call that did it returns, however
-        # much is still to be told of others.
+        # Changes by other programs are reported in their order; those of this mount before the call that made them returns, however
+        # many of others are still to be reported.
         told: Work = self.on_affected(entries, behind=behind) if self.on_affected is not None else iter(entries)
         self.slices.run(told, in_turn=behind)
 
     def _forget_below(self, change: Change, tops: Sequence[NodePath]) -> None:
-        """All that lies at a prefix may be different: whoever has a file open there keeps what he has, or learns that it is stale."""
+        """Report that all below a prefix may have changed: open files keep their content, or become stale."""
         for ident in self._idents(change, tops) if change.place else [""]:
-            # No answer that is being made counts for long from here on, however late the rest is told.
+            # From here on no answer in progress is valid for long, however late the rest is reported.
             self._tell((), behind=True)
             self.slices.run(self._forgetting(ident), in_turn=True, name=ident)
 
     def _idents(self, change: Change, tops: Sequence[NodePath]) -> list[str]:
-        """What these nodes and the change are called in each view, without what lies in another of them."""
+        """Return the idents of these nodes and the change in each view, without those below another of them."""
         every = {
             (name, *affected.names)
             for name, view in self._views.items()
@@ -356,7 +359,7 @@ class MountTree:
             yield from self.on_forgotten(self.path_of(ident), superseded)
 
     def _look_again_at(self, nodes: NodeChanges) -> None:
-        """Read the documents of arrays anew, so that whoever has them open learns when they say something else now."""
+        """Read the documents of arrays again, so that open files learn of a change of them."""
         self._to_look_at.update((top, None) for top in nodes.tops)
         self._to_look_at.update((node.path, None) for node in nodes.nodes if self.hierarchy.live.at(node.path) is not None)
         if self._to_look_at and not self._is_looking:
@@ -372,7 +375,7 @@ class MountTree:
                     try:
                         await self.hierarchy.node(path)
                     except ZarrfsError as error:
-                        log.debug("%s could not be looked at again: %s", path, error)
+                        log.debug("%s: not read again: %s", path, error)
                     await trio.lowlevel.checkpoint()
         finally:
             self._is_looking = False
@@ -386,22 +389,22 @@ class MountTree:
                 if not change.behind and (published := self.staging.publishing(ident)) is not None:
                     yield ChangedEntry(path=path, gone=affected.gone, known=published.verbatim)
                 elif affected.content:
-                    # What was renamed is what it was, for whoever has it open.
+                    # For open files, a renamed value is unchanged.
                     superseded = not change.of_move and self.staging.replaced(ident, gone=affected.gone)
                     yield ChangedEntry(path=path, gone=affected.gone, superseded=superseded)
                 else:
-                    # A new time makes another generation, by which open readers check what they read.
+                    # A new time makes another generation, by which open readers check their data.
                     self.staging.changed(ident)
                     yield ChangedEntry(path=path, gone=affected.gone, known=True)
 
     def path_of(self, ident: str) -> str:
-        """Where in the mount the file called ``ident`` is."""
+        """Return the path in the mount of the file ``ident``."""
         return (ident if self.single is None else ident.partition("/")[2]).rstrip("/")
 
 
 def store_name(url: str) -> str:
-    """The last part of a store's path, without ``.zarr``, ``.zip`` and the like: what a file of its root array is called."""
-    # Where the last layer has no path (``x.zip|zip:``), that of the one before it.
+    """Return the last part of a store's path, without ``.zarr``, ``.zip`` and the like: the name of files of its root array."""
+    # If the last layer has no path (``x.zip|zip:``), that of the one before it.
     names = (layer.partition("?")[0].rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1] for layer in reversed(url.split("|")))
     name = next(filter(None, names), "")
     suffixes = {suffix for plugin in registry.plugins("zarrfs.stores") for suffix in plugin.suffixes}
@@ -418,12 +421,12 @@ def _chosen(config: MountConfig) -> list[ViewPlugin]:
     names = [config.view] if config.view is not None else list(config.views) or [p.name for p in known.values() if p.by_default]
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise UsageError(f"there is no view {unknown[0]!r}; the views are {', '.join(sorted(known))}")
+        raise UsageError(f"unknown view {unknown[0]!r}; the views are {', '.join(sorted(known))}")
     return sorted((known[name] for name in set(names)), key=lambda plugin: (plugin.order, plugin.name))
 
 
 def _made(plugin: ViewPlugin, context: ViewContext) -> tuple[View, Directory] | None:
-    """A view and its top folder; None for one of another distribution that fails, without which there is a mount all the same."""
+    """Return a view and its top folder; None if a view of another distribution fails, which must not prevent the mount."""
     try:
         view = plugin.make(context)
         return view, view.root()
@@ -431,7 +434,7 @@ def _made(plugin: ViewPlugin, context: ViewContext) -> tuple[View, Directory] | 
         module = getattr(plugin.make, "__module__", "")
         if module.partition(".")[0] == "zarrfs":
             raise
-        log.warning("the view %s/ (of %s) is left out: %s: %s", plugin.name, module, type(error).__name__, error)
+        log.warning("view %s/ (of %s) skipped: %s: %s", plugin.name, module, type(error).__name__, error)
         return None
 
 
@@ -439,7 +442,7 @@ def _known_dialect(name: str) -> str:
     every = [each for each in registry.plugins("zarrfs.dialects") if each.writable]
     known = sorted([*(each.name for each in every), *(f"{each.name}:{form}" for each in every for form in each.forms)])
     if name not in known:
-        raise UsageError(f"there is no dialect {name!r}; the dialects are {', '.join(known)}: check new_dialect")
+        raise UsageError(f"new_dialect: unknown dialect {name!r}; the dialects are {', '.join(known)}")
     return name
 
 

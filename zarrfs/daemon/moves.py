@@ -1,4 +1,4 @@
-"""What a rename, or the end of a node, means in the views in which it was not made: names there are others now."""
+"""Effects of a rename, or of the end of a node, on the names in other views."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from zarrfs.vfs.staging import StagingArea
 from zarrfs.views.base import View
 
 Moved = Callable[[Iterable[MovedEntry]], None]
-"""Called with what has another name now."""
+"""Called with renamed entries."""
 
 
 class Moves:
-    """Of one mount. ``path_of``: where in the mount the file with an ident is."""
+    """Renames of one mount. ``path_of``: path in the mount of the file with an ident."""
 
     def __init__(self, views: Mapping[str, View], staging: StagingArea, path_of: Callable[[str], str]) -> None:
         self._views = views
@@ -22,7 +22,7 @@ class Moves:
         self._path_of = path_of
 
     def follow(self, old: Prefix, new: Prefix) -> list[MovedEntry]:
-        """Everything below ``old`` lies below ``new`` now: let every view know, and say which entries have another name by that."""
+        """Apply a rename of the prefix ``old`` to ``new`` in every view; return the entries that it renames."""
         self._staging.follow()
         moved = []
         for name, view in self._views.items():
@@ -36,7 +36,7 @@ class Moves:
         return moved
 
     def lost(self, place: Prefix) -> list[ChangedEntry]:
-        """The node whose folder this was is gone: the entries whose names are nobody's, or another's, by that."""
+        """End the node whose folder ``place`` was; return the entries whose names become free, or another file's."""
         gone = []
         for name, view in self._views.items():
             for names, is_folder in view.lost(place):
@@ -46,7 +46,7 @@ class Moves:
         return gone
 
     def _is_free(self, ident: str, is_folder: bool) -> bool:
-        """Whether nobody goes on under this name: who replaces an array keeps that of its file."""
+        """Return True if no file continues under this name: an array that is replaced by its writer keeps its file."""
         return is_folder or self._staging.get(ident) is None
 
     @staticmethod

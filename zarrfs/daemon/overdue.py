@@ -1,8 +1,7 @@
-"""An end to everything that the end of a mount waits for.
+"""Bound for all that the end of a mount waits for.
 
-What is being stored goes on for as long as it goes on. What makes no progress is waited for so many seconds, and then the process ends:
-a lock that is never let go of, a thread in a system call that never returns, a defect. The watch is a thread of its own, since what it
-waits for may be the event loop.
+Storing continues as long as it makes progress. Without progress the process ends after a time: a lock that is never released, a thread in
+a system call that never returns, a defect. The watchdog is a separate thread, since the event loop may be what blocks.
 """
 
 from __future__ import annotations
@@ -24,8 +23,11 @@ _PATIENCE_WITH_THE_BUSY = 10
 
 
 class Overdue:
-    """``progress()`` is another value whenever there was any. ``give_up(seconds)`` is called, in another thread, when there was none for
-    ``seconds``, or ten times as long while the process computes. Both are asked from `begin` to `over`, or as soon as ``is_due()``."""
+    """Watchdog of the end of a mount.
+
+    ``progress()`` returns another value whenever there was progress. ``give_up(seconds)`` is called, in another thread, after ``seconds``
+    without any, or ten times as long while the process computes. Active from `begin`, or once ``is_due()`` returns True, to `over`.
+    """
 
     def __init__(
         self, seconds: float, *, progress: Callable[[], object], is_due: Callable[[], bool], give_up: Callable[[float], None]
@@ -40,20 +42,20 @@ class Overdue:
         self._thread = threading.Thread(target=self._run, name="zarrfs-overdue", daemon=True)
 
     def start(self) -> None:
-        """Begin to look whether it is due. Called from the event loop."""
+        """Start to check ``is_due()``. Called from the event loop."""
         self._root = trio.lowlevel.current_root_task()
         self._thread.start()
 
     def begin(self) -> None:
-        """It is due."""
+        """Start to check for progress."""
         self._begun.set()
 
     def over(self) -> None:
-        """Nothing is waited for any more."""
+        """Stop: nothing is waited for any more."""
         self._over.set()
 
     def waits(self) -> list[str]:
-        """Each task of the event loop and each other thread, and where it is."""
+        """Return each task of the event loop and each other thread, with its position in the code."""
         found = [f"task {task}" for task in waiting_for.tasks(self._root)] if self._root is not None else []
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():
@@ -81,5 +83,5 @@ class Overdue:
         try:
             return self._progress()
         except RuntimeError:
-            # What is counted changed meanwhile: the event loop is at work.
+            # A counted collection changed meanwhile: the event loop is running.
             return object()

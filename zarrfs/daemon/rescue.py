@@ -1,8 +1,8 @@
-"""What was accepted and can no longer be stored where it belongs, saved in a folder of this machine (docs/design/023-rescued.md).
+"""Rescue of accepted data that can no longer be stored at its place, in a folder of this machine (docs/design/023-rescued.md).
 
-rescued/20261123T021500Z-3f9c0a1b/    one folder for each array or file that something was lost of
-    lost.jsonl                        a line for each thing: when, of which store, its key, why, which chunks
-    store/                            a Zarr store: the array as it was, with those chunks that were written, and no others
+rescued/20261123T021500Z-3f9c0a1b/    one folder for each array or file with a loss
+    lost.jsonl                        a line for each loss: time, store, key, reason, chunks
+    store/                            a Zarr store: the array as it was, with the written chunks only
     files/chunks/a/0                  or the bytes of a file, under its path in the mount
 """
 
@@ -42,7 +42,7 @@ _PIECE_NBYTES = 1 << 20
 
 
 class Rescue:
-    """Saves below ``directory`` (None: the system's folder for temporary files) what was written to ``store``, a URL without secrets."""
+    """Saves data written to ``store``, a URL without secrets, below ``directory`` (None: the system's temporary folder)."""
 
     def __init__(self, directory: str | None, store: str) -> None:
         self._directory = directory if directory is not None else tempfile.gettempdir()
@@ -50,7 +50,7 @@ class Rescue:
         self._folders: dict[object, str] = {}
 
     async def shard(self, shard: QueuedShard, why: Exception) -> str:
-        """Save the chunks that wait for a shard. Returns the folder. Raises `OSError` and `ZarrfsError`."""
+        """Save the chunks queued for a shard; return the folder. Raises `OSError` and `ZarrfsError`."""
         folder = await threads.io(self._folder, shard.node)
         chunks = {coords: written.data for coords, written in shard.all().items()}
         saved = {coords: data for coords, data in chunks.items() if data is not None}
@@ -63,7 +63,7 @@ class Rescue:
         return folder
 
     async def file(self, staged: Staged, why: Exception) -> str:
-        """Save what is staged of a file. Returns the folder. Raises `OSError` and `ZarrfsError`."""
+        """Save the staged data of a file; return the folder. Raises `OSError` and `ZarrfsError`."""
         ident, stage = staged.content.ident, staged.stage
         assert stage is not None
         folder = await threads.io(self._folder, staged)
@@ -77,7 +77,7 @@ class Rescue:
         return folder
 
     async def value(self, content: Content, why: Exception) -> str:
-        """Save the value of a file. Returns the folder. Raises `OSError` and `ZarrfsError`."""
+        """Save the value of a file; return the folder. Raises `OSError` and `ZarrfsError`."""
         snapshot = await content.snapshot()
         if snapshot is None:
             raise no_such_entry(content.ident)
@@ -90,13 +90,13 @@ class Rescue:
         return folder
 
     def _folder(self, of: object) -> str:
-        """The folder for what is lost of one thing, made where there is none yet."""
+        """Return the folder for losses of one object, created at the first."""
         if of not in self._folders:
             rescued = os.path.join(self._directory, FOLDER)
             own_files.make_folder(rescued, 0o700)
             stat = os.stat(rescued)
             if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
-                # Others could read it, or put links there.
+                # Other users could read it, or put links there.
                 rescued = tempfile.mkdtemp(prefix=f"{FOLDER}-", dir=self._directory)
             name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
             folder = os.path.join(rescued, name)
@@ -113,7 +113,7 @@ class Rescue:
 
 
 class _Place:
-    """The store in a folder of what was rescued, for an ``async with`` block."""
+    """The store in a folder of rescued data, for an ``async with`` block."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "store")
@@ -130,7 +130,7 @@ class _Place:
         await self._opened.aclose()
 
     async def array(self, node: ArrayNode) -> Array:
-        """The array that ``node`` was, under its path, with what was saved of it before."""
+        """Return the array described by ``node``, under its path, with the chunks saved before."""
         store = self._opened
         assert store is not None
         layout = next(dialect for dialect in dialects() if dialect.name == node.dialect).create(Prefix(""))
@@ -142,12 +142,12 @@ class _Place:
         return array
 
     async def store(self, node: ArrayNode, chunks: Mapping[Coords, Buffer]) -> None:
-        """Store encoded chunks of the array that ``node`` was."""
+        """Store encoded chunks of the array described by ``node``."""
         await (await self.array(node)).chunks.update(chunks)
 
 
 async def _save(folder: str, ident: str, nbytes: int, read: Callable[[int, int], Awaitable[Buffer]]) -> None:
-    """Save the bytes that ``read`` gives, by offset and size, of a file of the mount."""
+    """Save the bytes of a file of the mount; ``read``: by offset and size."""
     with os.fdopen(await threads.io(_created, os.path.join(folder, "files"), ident), "wb") as file:
         for offset in range(0, nbytes, _PIECE_NBYTES):
             await threads.io(file.write, await read(offset, _PIECE_NBYTES))
@@ -156,7 +156,7 @@ async def _save(folder: str, ident: str, nbytes: int, read: Callable[[int, int],
 
 
 def _created(folder: str, ident: str) -> int:
-    """A new file below ``folder`` that is called as a file of the mount is."""
+    """Create a file below ``folder`` with the path of a file of the mount; return its descriptor."""
     *above, name = [part for part in ident.split("/") if part not in ("", ".", "..")]
     path = os.path.join(folder, *above)
     os.makedirs(path, 0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The daemon: opens a store, mounts it, serves the kernel until it is unmounted, and leaves nothing unpublished behind."""
+"""The daemon: opens a store, mounts it, serves the kernel until unmounted, and publishes everything before it ends."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ from zarrfs.transformers.unsharded import UnshardedStore
 
 log = logging.getLogger(__name__)
 
-# The kernel's readahead for this mount: two requests of the largest size that the kernel sends, so that one is answered while the
-# other is read. Three times the speed of its default for sequential reads; more is not better.
+# The kernel's readahead for this mount: two requests of the kernel's maximum size, so that one is answered while the other is
+# read. Triples sequential reads compared to the default; more does not help.
 READ_AHEAD_KB = 2048
-# Seconds after which a thread that computes in Python gives way to the one that answers the kernel; ten times sooner than by default.
+# Seconds after which a thread computing in Python yields to the one that answers the kernel; a tenth of the default.
 SWITCH_INTERVAL = 0.0005
 _NAMED = 20
-_REFUSED = "refused, as the programs that wrote it were told"
+_REFUSED = "refused, with an error to the writing program"
 _WAITED = "chunks without an array"
-# In one READ several chunks may be got one after the other, each within the deadline of a store operation.
+# One READ may fetch several chunks in sequence, each within the deadline of a store operation.
 _READ_DEADLINES = 2
-# Seconds for what is nearly done, when a signal ends the mount.
+# Seconds allowed for requests in progress when a signal ends the mount.
 _MOMENT = 1.0
 
 
@@ -68,11 +68,11 @@ async def serve(
     every: float = EVERY,
     manager: ServiceManager = NOBODY,
 ) -> int:
-    """Mount ``config.store`` and serve it until it is unmounted, or SIGTERM or SIGINT comes; then publish what is staged.
+    """Mount ``config.store`` and serve it until unmounted, or SIGTERM or SIGINT; then publish staged data.
 
-    ``ready()`` is called once the kernel gets answers, and ``say`` every so many seconds while the end takes long; ``manager`` is told of
-    both. Raises what prevents mounting (`StoreNotFound`, `MountpointUnusable`, `FuseUnavailable`, `UsageError`, ...), and at the end
-    `NotPublished` when something could not be stored; else gives 0.
+    ``ready()`` is called once the kernel gets answers, and ``say`` every ``every`` seconds while the end takes long; ``manager`` is
+    notified of both. Raises what prevents mounting (`StoreNotFound`, `MountpointUnusable`, `FuseUnavailable`, `UsageError`, ...), and at
+    the end `NotPublished` if data could not be stored; else returns 0.
     """
     keep_freed_memory()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -85,13 +85,13 @@ async def serve(
         async with trio.open_nursery() as background:
             Tasks(background).keep(_tell_left_out)
             tree = await _tree(config, store, background)
-            # Codec libraries are loaded by now, rather than by the first reader.
+            # Load codec libraries now, not at the first read.
             registry.plugins("zarrfs.codecs")
             collect_in_portions()
             ending = await _mounted(config, tree, background, ready, say, every, manager)
-            ending.doing = "what goes on in the background"
+            ending.doing = "background tasks"
             background.cancel_scope.cancel()
-        ending.doing = "the store to be closed"
+        ending.doing = "the close of the store"
     finally:
         await store.aclose()
     ending.is_over()
@@ -103,19 +103,19 @@ async def serve(
 
 
 async def _tree(config: MountConfig, store: Store, background: trio.Nursery) -> MountTree:
-    """The tree, when what a kill has left is cleared up; read-only where only a later zarrfs could."""
+    """Return the tree, after recovery of interrupted operations; read-only if only a later zarrfs can recover them."""
     try:
         if store.capabilities.write and not config.read_only:
             await demand_known(Intents(store))
     except IntentTooNew as error:
-        log.warning("%s is mounted read-only: a later zarrfs has left an operation half done: %s", store.url, error)
+        log.warning("%s: mounted read-only, interrupted operation of a later zarrfs: %s", store.url, error)
         config = dataclasses.replace(config, read_only=True)
     tree = MountTree(config, store, background)
     if tree.store.capabilities.write:
         try:
             await tree.recover()
         except ZarrfsError as error:
-            log.warning("%s: what an earlier mount may have left half done could not be looked at: %s", store.url, error)
+            log.warning("%s: recovery of interrupted operations failed: %s", store.url, error)
     return tree
 
 
@@ -132,7 +132,7 @@ async def _mounted(
     try:
         words = exit_report.begin()
     except OSError as error:
-        log.warning("umount will not learn how this mount ended: %s", error)
+        log.warning("no exit report for umount: %s", error)
         words = None
 
     def about() -> dict[str, object]:
@@ -177,9 +177,9 @@ async def _mounted(
     tree.on_affected, tree.on_forgotten = session.kernel_cache.changed, session.kernel_cache.forgotten
     tree.on_moved = session.kernel_cache.moved
     tree.slices.room = notifier.room
-    # Before it is mounted: afterwards whoever looks at the mountpoint asks this very thread.
+    # Before the mount: afterwards a look at the mountpoint is a request to this very thread.
     place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
-    # Before, too: a signal that nobody waits for would leave a dead mount.
+    # Also before: an unhandled signal would leave a dead mount.
     ending = Shutdown(
         tree,
         config.mountpoint,
@@ -193,7 +193,7 @@ async def _mounted(
     serving = trio.CancelScope()
 
     def finish() -> None:
-        """Take no more requests, and give those that are being answered a moment."""
+        """Take no more requests, and allow those in progress a moment."""
         if ending.is_serving:
             serving.deadline = min(serving.deadline, trio.current_time() + _MOMENT)
             kernel.stop()
@@ -214,7 +214,7 @@ async def _mounted(
     ending.is_bounded(lambda: ending.has_begun or (connection is not None and connection.is_gone))
 
     def ended() -> None:
-        """Serve no longer: nobody waits for the answers that are still being made."""
+        """Stop serving: nobody waits for the answers in progress."""
         session.reads.end()
         serving.cancel()
 
@@ -234,21 +234,21 @@ async def _mounted(
             await kernel.serve(lambda: connection is not None and connection.is_gone)
     finally:
         with trio.CancelScope(shield=True):
-            # From here on nobody is told, and nobody waits for an answer.
+            # From here on no notices are sent, and nobody waits for an answer.
             notifier.stop()
             tree.ended()
             await ending.begun()
             failures = await tree.publish_all()
-            ending.doing = "what could not be stored to be taken back"
+            ending.doing = "the release of staged data"
             await tree.staging.give_up()
             await ending.ended(redact(_listed(failures), config.store) if failures else "")
-            ending.doing = "the kernel to let go of the mount"
+            ending.doing = "the kernel to release the mount"
             if connection is not None:
                 connection.close()
             await _let_go(notifier, watcher)
-            # After a lazy umount something else may be mounted there by now.
+            # After a lazy umount another mount may be there.
             mounted = ours if ours is not None and mount_at(place) == ours else None
-            # Root did not mount on a name that is still good (`mountpoint.held`).
+            # Root did not mount on a name that is still valid (`mountpoint.held`).
             kernel.close(unmount=mounted is not None and os.geteuid() != 0)
             if mounted is not None and os.geteuid() == 0:
                 await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
@@ -270,32 +270,33 @@ async def _ended_by(event: Callable[[], Awaitable[None]], ended: Callable[[], No
 
 
 async def _let_go(notifier: Notifier, watcher: Watcher | None) -> None:
-    """A thread that waits in the kernel for an answer of ours keeps the connection, and this process beyond SIGKILL."""
+    """Abort the connection if a thread waits in the kernel for an answer, which would keep this process beyond SIGKILL."""
     if not notifier.has_stopped(0) and not await threads.io(notifier.has_stopped, _MOMENT) and watcher is not None:
-        log.warning("the kernel does not take a change notice: the connection is aborted")
+        log.warning("the kernel does not take a change notice: aborting the connection")
         watcher.abort()
 
 
 def _mount(operations: Operations, config: MountConfig, place: str, writable: bool) -> Connection | None:
-    # Whoever lists mounts sees it as it is; the kernel escapes white space and backslashes alone.
+    # Escaped for lists of mounts: the kernel escapes white space and backslashes only.
     options = {"fsname": printable(public_url(config.source or config.store)), "subtype": "zarrfs"}
     asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
     flags = ["nosuid", "nodev", "noatime", "default_permissions", *(flag for flag, so in asked.items() if so)]
     try:
         return kernel.mount(operations, place, options, flags)
     except FuseUnavailable as error:
-        # What can be foreseen was checked by `zarrfs.lifecycle.mountpoint`; libfuse tells the rest on stderr, which the parent relays.
-        raise FuseUnavailable(f"{config.mountpoint} could not be mounted: {error}") from error
+        # Foreseeable errors were checked by `zarrfs.lifecycle.mountpoint`; libfuse prints others on stderr, which the parent relays.
+        raise FuseUnavailable(f"{config.mountpoint}: mount failed: {error}") from error
 
 
 def _notes(losses: Losses) -> str:
-    """One line for what was not stored and is no failure; empty where there is none."""
+    """Return one line about unstored data that is no failure; empty if there is none."""
     listed = (losses.refused, _REFUSED), (losses.waited, _WAITED)
     return "; ".join(_listed(those, what) for those, what in listed if those)
 
 
 def _listed(failures: list[tuple[str, str]], what: str = "not stored") -> str:
-    """One line that names what was not stored, and why."""
+    """Return one line with names and reasons of unstored data."""
+    # A file that failed several times is named once, with its last reason.
     # A file that failed several times is named once, with its last reason.
     last = dict(failures)
     listed = "; ".join(f"{ident}: {reason}" for ident, reason in list(last.items())[:_NAMED])
@@ -303,12 +304,12 @@ def _listed(failures: list[tuple[str, str]], what: str = "not stored") -> str:
 
 
 async def _announce(config: MountConfig, ready: Callable[[], None], manager: ServiceManager, ending: Shutdown) -> None:
-    """Ask the kernel, which asks us: when the answer comes the mount works."""
+    """Make a request to the mount: once it is answered the mount works, and is announced."""
     try:
         status = await threads.io(os.stat, config.mountpoint, abandon_on_cancel=True)
     except OSError:
         if ending.has_begun:
-            # There will be no answer, and whoever waits for one sees this process end.
+            # There will be no answer, and those waiting for one see this process end.
             return
         raise
     await threads.io(_set_read_ahead, status.st_dev)
@@ -317,7 +318,7 @@ async def _announce(config: MountConfig, ready: Callable[[], None], manager: Ser
 
 
 async def _tell_left_out() -> None:
-    """Tell which lines the log was spared, also while nothing else is logged."""
+    """Log periodically the numbers of suppressed log lines, also while nothing else is logged."""
     while True:
         await trio.sleep(log_lines.WINDOW)
         log_lines.log_dropped(over=log_lines.WINDOW)
@@ -329,4 +330,4 @@ def _set_read_ahead(device: int) -> None:
         with open(path, "w") as file:
             file.write(str(READ_AHEAD_KB))
     except OSError as error:
-        log.debug("%s cannot be set, sequential reads will be slower: %s", path, error)
+        log.debug("%s: not set, sequential reads are slower: %s", path, error)

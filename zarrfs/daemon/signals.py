@@ -1,7 +1,7 @@
-"""Which signals a daemon hears, and which it ignores: by default most of them would leave a dead mount and lose what is not stored.
+"""Signals that a daemon handles, and those it ignores: by default most of them would leave a dead mount and lose unstored data.
 
-What somebody else of this process has a handler for (a library, or the program that has zarrfs in it), and what whoever started it has it
-ignore, stays as it is.
+Signals with a handler of other code in this process (a library, or a program that embeds zarrfs), and those ignored since its start, are
+left unchanged.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import signal
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-# They end a process, or stop it, whatever it does; or tell of its own faults, which it cannot go on after; or do nothing by default.
+# They end or stop a process unconditionally; or report its own faults, after which it cannot continue; or do nothing by default.
 _LEFT_ALONE = frozenset(
     getattr(signal, f"SIG{name}") for name in "KILL STOP TSTP TTIN TTOU CONT CHLD WINCH URG ILL TRAP ABRT BUS FPE SEGV SYS".split()
 )
 
 
 def heard(in_background: bool) -> list[signal.Signals]:
-    """Return the signals that mean something to a daemon, as `zarrfs.daemon.shutdown.Shutdown.on_signal` says what.
+    """Return the signals that a daemon handles; for their effects see `zarrfs.daemon.shutdown.Shutdown.on_signal`.
 
-    Not those that it was started to ignore, as by nohup(1), or by a shell for what it runs in the background. In the background SIGHUP
-    ends nothing, and is heard whatever the terminal was.
+    Not those ignored since its start, as by nohup(1), or by a shell for background jobs. In the background SIGHUP does not end the
+    daemon, and is handled for any terminal.
     """
     found = [signal.SIGTERM]
     found += [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
@@ -33,7 +33,7 @@ def heard(in_background: bool) -> list[signal.Signals]:
 
 @contextmanager
 def others_ignored(heard: Collection[int]) -> Iterator[None]:
-    """Meanwhile no signal ends this process but those that are ``heard``, SIGKILL, and those that tell of a fault."""
+    """Ignore during the body all signals that would end this process, except ``heard``, SIGKILL and those of faults."""
     ignored = [
         number
         for number in signal.valid_signals() - _LEFT_ALONE - set(heard)

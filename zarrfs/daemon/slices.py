@@ -1,8 +1,8 @@
-"""Work that may be long, done on the event loop a little at a time, so that requests are answered meanwhile.
+"""Long work done on the event loop in slices, so that requests are answered in between.
 
-Work is an iterator that does something at each step. What is short is done at once, before `Slices.run` returns; what is left of longer
-work waits its turn, first come, first served. Work that says "look at this again" need not wait twice: given a name, it stands for all
-that comes under this name until it begins.
+Work is an iterator that does a part at each step. Short work is done at once, before `Slices.run` returns; the rest of longer work is
+queued, first come, first served. Work such as "check this again" need not be queued twice: with a name, it stands for all work of this
+name until it begins.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import trio
 log = logging.getLogger(__name__)
 
 SECONDS = 0.002
-"""Of computing, for one slice; some steps of the work may come on top of it."""
+"""Computing time of one slice; some steps may be added."""
 AT_ONCE = 64
-"""Steps that are done before `Slices.run` returns, however long they take."""
+"""Number of steps done before `Slices.run` returns, however long they take."""
 _BETWEEN_LOOKS = 8
 
 Work = Iterator[object]
@@ -30,7 +30,7 @@ async def _always() -> None:
 
 
 class Slices:
-    """``start_soon`` begins the task that does what is left. ``room``: awaited before each slice."""
+    """Queue of work. ``start_soon`` starts the task that does the rest. ``room``: awaited before each slice."""
 
     def __init__(self, start_soon: Callable[..., None]) -> None:
         self.room: Callable[[], Awaitable[None]] = _always
@@ -44,8 +44,7 @@ class Slices:
         self._ended = False
 
     def run(self, work: Work, *, in_turn: bool = False, name: object = None) -> None:
-        """Do ``work``: the first steps now, whatever is left of other work, or (``in_turn``) after that. ``name``: see the module's
-        text."""
+        """Do ``work``: the first steps now, before queued work, or (``in_turn``) after it. ``name``: see the module's text."""
         if self._ended or (name is not None and name in self._named):
             return
         waits = in_turn and self._running
@@ -60,13 +59,13 @@ class Slices:
             self._start_soon(self._go_on)
 
     async def done(self) -> None:
-        """Return when all work that was given so far is done."""
+        """Wait until all work given so far is done."""
         until = self._added
         while self._done < until and not self._ended:
             await self._progress.wait()
 
     def end(self) -> None:
-        """Nobody is left whom it is done for: what is left is given up, and what comes is not begun."""
+        """Drop queued work and refuse more: its results no longer matter."""
         self._ended = True
         self._left.clear()
         self._tell()
@@ -92,14 +91,14 @@ class Slices:
 
 
 def _is_over(work: Work, at_once: int = 0) -> bool:
-    """Go on with ``work`` for a slice, and at least for so many steps; whether that was all of it."""
-    # Computing, not waiting for a busy machine: what is short is told at once there, too.
+    """Do ``work`` for a slice, at least ``at_once`` steps; return True if it is complete."""
+    # Computing time, not time on a busy machine: short work is done at once there too.
     until = time.thread_time() + SECONDS
     try:
         for step, _ in enumerate(work, 1):
             if not step % _BETWEEN_LOOKS and step >= at_once and time.thread_time() >= until:
                 return False
     except Exception:
-        # As little of the loop's business as a subscriber's mistake is of the store's.
-        log.exception("telling of a change failed")
+        # A subscriber's mistake must stop neither the loop nor the store.
+        log.exception("notice of a change failed")
     return True

@@ -1,11 +1,11 @@
-"""What a service manager (systemd) is told of a mount, by the protocol of sd_notify(3): datagrams to the socket NOTIFY_SOCKET names.
+"""Notification of a service manager (systemd) by the protocol of sd_notify(3): datagrams to the socket in NOTIFY_SOCKET.
 
-``READY=1`` says that the mount answers, ``STOPPING=1`` that it ends, ``STATUS=`` what it does, in words for ``systemctl status``, and
-``EXTEND_TIMEOUT_USEC=`` that it needs more time than it was given. Nothing of it is needed for the mount itself: a service manager that
-is gone, or a socket that never was one, is a line in the log.
+``READY=1``: the mount answers; ``STOPPING=1``: it is ending; ``STATUS=``: its state, for ``systemctl status``;
+``EXTEND_TIMEOUT_USEC=``: it needs more time. The mount itself depends on none of it: a service manager that is gone, or an invalid
+socket, is a line in the log.
 
-Each message is sent from a thread, after the one before: the service manager may not be reading. It may even be waiting for this mount,
-as PID 1 does when it looks at a mountpoint; so no message is waited for longer than `_PATIENCE`.
+Each message is sent from a thread, after the previous one: the service manager may not be reading. It may even be waiting for this mount,
+as PID 1 does when it accesses a mountpoint; so no message is waited for longer than `_PATIENCE`.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _STATUS_LENGTH = 900
 
 
 class ServiceManager(Protocol):
-    """Who is told. The texts are for people, and hold no secrets; each of these returns when it was sent, or could not be."""
+    """Receiver of notifications. Texts are for people, without secrets; each method returns once it was sent, or failed."""
 
     async def ready(self, status: str) -> None:
-        """The mount answers. Once; nothing is said when it is ending already."""
+        """Report that the mount answers. Once; nothing is sent if it is already ending."""
 
     async def stopping(self, status: str, seconds: float) -> None:
-        """The mount is ending; the next sign of progress comes within so many ``seconds``. Said once."""
+        """Report that the mount is ending; the next progress comes within ``seconds``. Sent once."""
 
     async def progress(self, status: str, seconds: float) -> None:
-        """It is a step nearer to its end, and the next one comes within so many ``seconds``."""
+        """Report a step towards the end; the next one comes within ``seconds``."""
 
     async def status(self, status: str) -> None:
-        """What is to be known, and changes nothing."""
+        """Report a state without effect on the service."""
 
 
 class Nobody:
-    """No service manager waits for this process."""
+    """Receiver for processes without a service manager."""
 
     async def ready(self, status: str) -> None:
         pass
@@ -63,7 +63,7 @@ NOBODY = Nobody()
 
 
 class NotifySocket:
-    """The service manager behind NOTIFY_SOCKET, which is connected to now."""
+    """The service manager at NOTIFY_SOCKET, connected at creation."""
 
     def __init__(self) -> None:
         self._order = trio.Lock()
@@ -95,27 +95,27 @@ class NotifySocket:
         notifier = self._notifier
         if notifier is None:
             return
-        # First come, first served: messages keep their order.
+        # The lock is fair: messages keep their order.
         async with self._order:
             try:
-                # The library sends Latin-1, the protocol is UTF-8: this way the bytes are those.
+                # The library encodes Latin-1, the protocol UTF-8: in this way the bytes are right.
                 await threads.io(notifier.notify, "\n".join(said).encode(errors="replace").decode("latin-1"))
             except OSError as error:
                 self._unheard(error)
 
     def _unheard(self, error: OSError) -> None:
-        # Once: the mount goes on, and so would the complaints.
-        log.log(logging.DEBUG if self._failed else logging.WARNING, "the service manager (NOTIFY_SOCKET) is not told: %s", error)
+        # Once: the mount continues, and each further message would fail.
+        log.log(logging.DEBUG if self._failed else logging.WARNING, "service manager (NOTIFY_SOCKET) not notified: %s", error)
         self._failed = True
 
 
 def service_manager() -> ServiceManager:
-    """The one that started this process and waits for it, if there is one."""
+    """Return the service manager that started this process and waits for it, if there is one."""
     return NotifySocket() if os.environ.get("NOTIFY_SOCKET") else NOBODY
 
 
 def _status(text: str) -> str:
-    # On one line: what follows a line feed would be another assignment, and a path may hold one.
+    # On one line: text after a line feed would be another assignment, and a path may contain one.
     return f"STATUS={printable(text)[:_STATUS_LENGTH]}"
 
 

@@ -1,6 +1,6 @@
-"""What a mount is waiting for, in lines for its log: requests of the kernel, operations of the store, and tasks.
+"""Work in progress of a mount, in lines for its log: requests of the kernel, operations of the store, and tasks.
 
-A line is of bounded length, and so is the number of lines: names come from stores and programs, and there may be thousands of requests.
+Lines and their number are bounded: names come from stores and programs, and there may be thousands of requests.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from zarrfs.in_flight import InFlight
 from zarrfs.printable import counted, printable
 
 _LINES = 30
-"""Of each kind."""
+"""Maximum of lines of each kind."""
 _LENGTH = 200
 _ARGUMENT_LENGTH = 100
 
 
 def report(requests: Iterable[tuple[float, str]], operations: InFlight) -> list[str]:
-    """Return a line that counts, then one for each that is under way, the oldest first, with the seconds since it began, and one for
-    each kind of task. Called in the event loop."""
+    """Return a line of counts, then one for each request and operation, oldest first, with its age, and one for each kind of task.
+
+    Called in the event loop.
+    """
     asked = [f"request, {age:.1f} s: {what}" for age, what in requests]
     stored = [f"store operation, {age:.1f} s: {_call(what)}" for age, what in operations]
     root, here = trio.lowlevel.current_root_task(), trio.lowlevel.current_task()
     alike = Counter(tasks(root, but=here)) if root is not None else Counter[str]()
     named = [f"task: {task}" + (f" ({number} of them)" if number > 1 else "") for task, number in alike.most_common()]
     counts = (counted(len(asked), "request"), counted(len(stored), "store operation"), counted(alike.total(), "task"))
-    lines = [f"under way: {', '.join(counts)}", *_some(asked), *_some(stored), *_some(named)]
+    lines = [f"in progress: {', '.join(counts)}", *_some(asked), *_some(stored), *_some(named)]
     return [printable(line)[:_LENGTH] for line in lines]
 
 
@@ -37,7 +39,7 @@ def _some(lines: list[str]) -> list[str]:
 
 
 def _call(what: tuple[object, ...]) -> str:
-    """``set('a/0', 12 bytes)``: keys, never values."""
+    """Format an operation as ``set('a/0', 12 bytes)``: keys, never values."""
     name, *arguments = what
     return f"{name}({', '.join(map(_argument, arguments))})"
 
@@ -49,7 +51,7 @@ def _argument(value: object) -> str:
         case str() | int() | None:
             return _shortened(repr(value))
         case list() | tuple():
-            # Not repr: it may hold values.
+            # Not repr: it may contain values.
             first = _argument(value[0]) if value else ""
             return f"[{first}{', ...' if len(value) > 1 else ''}]"
         case _:
@@ -61,8 +63,10 @@ def _shortened(text: str) -> str:
 
 
 def tasks(root: trio.lowlevel.Task, but: trio.lowlevel.Task | None = None) -> Iterator[str]:
-    """Yield of every task below ``root``, without ``but``, its name and where in zarrfs it waits. May be called from any thread: a task
-    that goes on meanwhile is told by its name alone."""
+    """Yield the name of every task below ``root``, except ``but``, and where in zarrfs it waits.
+
+    Thread-safe: of a task that runs meanwhile only the name is given.
+    """
     waiting = [root]
     while waiting:
         task = waiting.pop()
