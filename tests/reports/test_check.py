@@ -118,7 +118,7 @@ def test_documents_of_another_layout_at_the_same_path_are_a_note_and_no_fault(
     store = v3(write(tmp_path, SMALL), "bytes", chunks={"0": b"abcd"})
     report = checked(store)
     assert [(finding.path, finding.reason) for finding in report.hidden.first] == [
-        ("/a", "the documents of v3 count, those of v2 do not")
+        ("/a", "documents of v3 are valid, those of v2 are ignored")
     ]
     assert report.chunks == 1
     assert main.run(["check", str(store)]) == 0
@@ -192,7 +192,7 @@ def test_a_node_alone_and_what_is_below_it(tmp_path: Path, capsys: pytest.Captur
     assert checked(store, "/x/a/").chunks == 5
     assert [finding.key for finding in checked(store, "/y").bad.first] == ["y/a/0.0"]
     assert main.run(["check", str(store), "none"]) == 1
-    assert "there is no node /none" in capsys.readouterr().err
+    assert "/none: no such node" in capsys.readouterr().err
 
 
 def test_a_grid_too_large_to_be_asked_for_whole_is_read_by_its_listing(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_exit_codes_and_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [line for line in lines if not line.startswith(" ")] == [
         "bad: 1",
         "could not be checked: 1",
-        "lies outside the grid, where nobody reads it: 1",
+        "outside the grid, where no program reads it: 1",
         f"{store}: 4 nodes, 4 chunks, 96 B stored, 96 B decoded: 1 bad, 1 could not be checked",
     ]
     assert lines[1].startswith("  a/0.0: ") and lines[3].startswith("  /odd: ") and lines[5].startswith("  a/9.9: ")

@@ -83,7 +83,7 @@ def in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_index_that_is_read_in_pages_is_told_by_how_many_are_bad(tmp_path: Path) -> None:
     others = {1: (10**6, 4), 2: (2**64 - 2, 4)}
     report = checked(store_with(tmp_path, {0: shard(4, CHUNKS, others=others), 1: shard(4, CHUNKS)}))
-    assert only(report).reason == "shard (0,): 2 of its chunks cannot be read"
+    assert only(report).reason == "shard (0,): 2 of its chunks unreadable"
     assert (report.chunks, report.shards) == (5, 2)
 
 
@@ -213,7 +213,7 @@ def test_where_nobody_can_tell_what_else_lies_there_the_rest_is_checked(tmp_path
     report = checked(store)
     told = {each.path: each.reason for each in report.bad.first}
     assert set(told) == {"/", "/a", "/z", "/bad"} and report.chunks == 5
-    assert "what else lies here cannot be told" in told["/a"] and "what else lies here" not in told["/bad"]
+    assert "other nodes here unknown" in told["/a"] and "other nodes here" not in told["/bad"]
 
 
 def test_a_store_that_cannot_list_is_asked_for_every_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,14 +86,14 @@ def test_chunks_that_an_index_misplaces_are_told_together(tmp_path: Path) -> Non
     finding = only(report)
     assert (finding.key, finding.shard, finding.coords) == ("a/c/3", (3,), None)
     # The first reaches over the second, of which neither can be right; the fourth lies in front of both.
-    assert finding.reason.startswith("shard (3,): 3 of its chunks cannot be read ((12,), (13,), (14,)): ")
+    assert finding.reason.startswith("shard (3,): 3 of its chunks unreadable ((12,), (13,), (14,)): ")
     assert (report.chunks, report.shards, report.shard_chunks, report.shard_chunks_possible) == (4, 2, 4, 8)
 
 
 def test_an_entry_of_which_one_number_says_empty_is_damage(tmp_path: Path) -> None:
     others = {1: (0, 2**64 - 1), 2: (2**64 - 1, 4)}
     report = checked(store_with(tmp_path, {3: shard(4, {0: b"abcd"}, others=others)}))
-    assert only(report).reason.startswith("shard (3,): 2 of its chunks cannot be read ((13,), (14,)): ")
+    assert only(report).reason.startswith("shard (3,): 2 of its chunks unreadable ((13,), (14,)): ")
     assert report.chunks == 1
 
 
@@ -101,7 +101,7 @@ def test_many_misplaced_chunks_are_not_all_named(tmp_path: Path) -> None:
     codecs = (sharding(1),)
     bad = shard(16, {15: b"z"}, others=dict.fromkeys(range(15), (2**64 - 2, 4)))
     finding = only(checked(store_with(tmp_path, {0: bad}, codecs=codecs)))
-    assert "15 of its chunks cannot be read ((0,), (1,), (2,), (3,), (4,), ...): " in finding.reason
+    assert "15 of its chunks unreadable ((0,), (1,), (2,), (3,), (4,), ...): " in finding.reason
 
 
 def test_a_chunk_that_does_not_decode_is_told_by_its_coordinates(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_lies_outside_the_grid_is_noted_once_a_shard(tmp_path: Path) -> Non
     report = checked(store_with(tmp_path, {1: shard(4, CHUNKS), 2: shard(4, CHUNKS), 7: b"anything"}, shape=18))
     assert report.bad.count == 0
     assert {(each.key, each.shard) for each in report.outside.first} == {("a/c/1", (1,)), ("a/c/2", (2,)), ("a/c/7", (7,))}
-    assert "2 of its chunks lie outside the grid" in next(each.reason for each in report.outside.first if each.shard == (1,))
+    assert "2 of its chunks outside the grid" in next(each.reason for each in report.outside.first if each.shard == (1,))
     assert (report.chunks, report.shards, report.shard_chunks_possible) == (1, 1, 1)
 
 
@@ -152,7 +152,7 @@ def test_a_shard_within_a_shard(tmp_path: Path) -> None:
     found = {(each.key, each.shard): each.reason for each in report.bad.first}
     # The pair that leads into another shard spoils both; none of their chunks is told of.
     assert set(found) == {("a/c/2", (2,))}
-    assert "2 of its shards cannot be read ((8,), (11,))" in found["a/c/2", (2,)]
+    assert "2 of its shards unreadable ((8,), (11,))" in found["a/c/2", (2,)]
     assert (report.chunks, report.shards) == (5, 5)
     assert (report.shard_chunks, report.shard_chunks_possible, report.shard_unused_nbytes) == (5, 16, 5 + len(torn))
 

@@ -83,15 +83,15 @@ def test_a_group_that_was_asked_for_shows_its_attributes_before_what_is_in_it() 
 
 def test_documents_that_do_not_count_are_told_of_wherever_they_are() -> None:
     lines = bare(printed(group("/", hidden_dialects=["v2"]), ARRAY | {"hidden_dialects": ["v1", "v0"]}))
-    assert lines[2] == "there are documents of v2 here, too, which do not count"
-    assert lines[4] == "there are documents of v1 and v0 here, too, which do not count"
+    assert lines[2] == "documents of v2 here are ignored"
+    assert lines[4] == "documents of v1 and v0 here are ignored"
 
 
 def test_what_keeps_a_listing_from_being_read_is_told() -> None:
     unread = {"chunks_stored": None, "stored_nbytes": None, "ratio": None, "error": "t: permission denied"}
     lines = bare(printed(group("/"), ARRAY | unread))
     assert lines[2].endswith("fill NaN  2 chunks, 960.0 KiB  1 attribute")
-    assert lines[3] == "how much is stored cannot be told: t: permission denied"
+    assert lines[3] == "stored amount unknown: t: permission denied"
 
 
 def test_numbers_that_are_too_large_to_be_told() -> None:
@@ -169,7 +169,7 @@ def test_indexes_that_were_read_are_summed_up() -> None:
     lines = printed(SHARDED | {"chunks_stored": 0, "indexes": indexes | {"bad": 1, "bad_chunks": 2, "fullness": None}})
     assert [line.strip(" └├─│") for line in lines[4:6]] == [
         "3 indexes read, 2.0 KiB unused",
-        "1 index cannot be read, 2 entries cannot be right: zarrfs check tells which",
+        "1 index unreadable, 2 entries invalid (see: zarrfs check)",
     ]
 
 

@@ -1,1 +1,1 @@
-"""What is told of a store without a mount: what is in it (info), and whether it is whole (check)."""
+"""Reports on a store without a mount: its content (info), and its integrity (check)."""

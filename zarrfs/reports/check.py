@@ -1,7 +1,7 @@
-"""What ``zarrfs check`` does: reads and decodes every chunk of a store, and tells which cannot be.
+"""Implementation of ``zarrfs check``: reads and decodes every chunk of a store, and reports failures.
 
-In two passes: the first lists, so that it is known how much there is to do; the second reads, several chunks at once. Memory holds
-as many chunks as `MountConfig.memory_limit` has room for and the lists of what was found, each of which ends at `findings.MOST` entries.
+In two passes: the first lists, to determine the total; the second reads, several chunks at once. Memory holds as many chunks as
+`MountConfig.memory_limit` allows, and the lists of findings, each of at most `findings.MOST` entries.
 """
 
 from __future__ import annotations
@@ -36,18 +36,17 @@ _BATCH = 4096
 async def check(
     config: MountConfig, path: str, told: Callable[[Report], None] = lambda report: None, *, repairs: bool = False
 ) -> Report:
-    """Read and decode every chunk of the arrays at and below ``path``; ``told`` is called whenever there is news. ``repairs``: end, or
-    undo, what a kill left half done before that, which needs a store that can be written to.
+    """Read and decode every chunk of the arrays at and below ``path``; ``told`` is called after every progress.
 
-    The first SIGINT ends it, with what was found until then. Raises `NoSuchEntry` when there is no such node, in the groups of its
-    nurseries, and whatever opening the store raises.
+    ``repairs``: first complete or undo interrupted operations, which needs a writable store. The first SIGINT ends it, with the findings
+    so far. Raises `NoSuchEntry` if there is no such node, in the groups of its nurseries, and any error of opening the store.
     """
     report = Report(public_url(config.store))
     if repairs:
         await check_steps.repair(config, report)
     async with opened(config) as whole, trio.open_nursery() as nursery:
         store = WithoutApart(whole)
-        # Before SIGINT is only noted: this imports plug-ins, which may never come back.
+        # Before SIGINT is handled: this imports plug-ins, which may hang.
         hierarchy = hierarchy_of(config, store)
         await nursery.start(_end_on_interrupt, nursery.cancel_scope)
         await check_steps.look(whole, report)
@@ -74,7 +73,7 @@ async def _end_on_interrupt(scope: trio.CancelScope, task_status: trio.TaskStatu
 
 
 async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path: str, report: Report) -> AsyncIterator[NodePath]:
-    """The arrays that can be checked; what the documents and the listings show goes to ``report``."""
+    """Yield the arrays that can be checked; findings from documents and listings go to ``report``."""
     async for node in walk(hierarchy, config, path):
         report.nodes += 1
         await _look_beside(hierarchy, node, report)
@@ -96,28 +95,28 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
 
 
 async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None:
-    """A note of documents of other layouts at the same path. One of several always counts (docs/design/010-layouts.md): no fault."""
+    """Report documents of other layouts at the same path. One of several is always valid (docs/design/010-layouts.md): no fault."""
     try:
         others = await hierarchy.others_at(node.path)
     except Exception as error:  # noqa: BLE001 - as above
-        if not isinstance(node, UnsupportedNode):  # else it is told already
-            report.bad.add(Finding(node.path, f"what else lies here cannot be told: {reason_of(node.path, error)}"))
+        if not isinstance(node, UnsupportedNode):  # else it is reported already
+            report.bad.add(Finding(node.path, f"other nodes here unknown: {reason_of(node.path, error)}"))
         return
     if others:
-        report.hidden.add(Finding(node.path, f"the documents of {node.dialect} count, those of {' and '.join(others)} do not"))
+        report.hidden.add(Finding(node.path, f"documents of {node.dialect} are valid, those of {' and '.join(others)} are ignored"))
 
 
 async def _look_below(hierarchy: Hierarchy, node: ArrayNode, report: Report) -> None:
-    """A note of nodes below an array, which no view shows."""
+    """Report nodes below an array, which no view shows."""
     try:
         for below in await below_array(hierarchy, node):
-            report.below.add(Finding(below, f"{node.path} is an array, and has no members"))
+            report.below.add(Finding(below, f"{node.path} is an array, without members"))
     except Exception as error:  # noqa: BLE001 - as above
-        report.bad.add(Finding(node.path, f"what lies below cannot be listed: {reason_of(node.path, error)}"))
+        report.bad.add(Finding(node.path, f"nodes below not listed: {reason_of(node.path, error)}"))
 
 
 async def _total(array: Array, store: Store, report: Report) -> int:
-    """How many chunks of ``array`` there are to be asked for."""
+    """Return the number of chunks of ``array`` to read."""
     if array.metadata.shards:
         return await check_shards.survey(array, store, report)
     listed = 0
@@ -136,7 +135,7 @@ async def _read(array: Array, store: Store, memory: int, report: Report, told: C
         await check_shards.read(array, store, memory, report, told)
         return
     metadata = array.metadata
-    # Encoded and decoded, each is there for a while; one that is larger than all memory allowed is read nevertheless.
+    # Encoded and decoded chunk coexist for a while; one larger than all memory allowed is read nevertheless.
     width = max(1, min(_WIDTH, memory // max(1, 2 * metadata.max_chunk_nbytes)))
 
     async def one(coords: Coords) -> None:
@@ -150,7 +149,7 @@ async def _read(array: Array, store: Store, memory: int, report: Report, told: C
         except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
             report.add_chunk_error(array.path, array.chunks.keys(coords)[0], coords, error)
         else:
-            # A chunk that is not stored is no fault: it reads as the fill value.
+            # A missing chunk is no fault: it reads as the fill value.
             if elements is not None and stat is not None:
                 report.chunks += 1
                 report.stored_nbytes += stat.size

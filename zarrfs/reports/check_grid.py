@@ -1,4 +1,4 @@
-"""Which places of a grid ``zarrfs check`` looks at, be they those of chunks or of shards."""
+"""Grid positions that ``zarrfs check`` reads, of chunks or of shards."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.stores.base import Store
 
-# Places that are all asked for, listed or not, where asking for one that is not there costs next to nothing.
+# Maximum of positions that are all read, listed or not, in a store where reading an absent key is nearly free.
 _ASKED = 100_000
 
 
 def whole_grid(grid_shape: Shape, store: Store) -> bool:
-    """Whether every place of a grid is asked for, rather than those that are listed.
+    """Return True if every position of a grid is read, instead of the listed ones.
 
-    Where nothing can be listed, always. Otherwise because a listing leaves out what is no value: a symbolic link in a folder, which
-    is an error to whoever reads it, and not a missing chunk.
+    Always in a store that cannot list. Otherwise because a listing omits entries that are no values: a symbolic link in a folder, which
+    is an error for its readers, not a missing chunk.
     """
     return not store.capabilities.list or (store.capabilities.hierarchical and math.prod(grid_shape) <= _ASKED)
 
 
 def coordinates(grid_shape: Shape) -> Iterator[Coords]:
-    """Every place of a grid, in C order. Not itertools.product, which would first make lists of grids that are as large as they say."""
+    """Yield every position of a grid, in C order. Not itertools.product, which would first build lists as long as the grid's sides."""
     for number in range(math.prod(grid_shape)):
         coords: list[int] = []
         for extent in reversed(grid_shape):

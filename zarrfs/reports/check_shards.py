@@ -1,6 +1,6 @@
-"""What ``zarrfs check`` does with sharded arrays: every index first, then every chunk that an index leads to.
+"""Check of sharded arrays: every index first, then every chunk that an index contains.
 
-What is wrong about a shard is told once, with its key, and not once for each chunk that is lost by it. Its chunks are got together.
+A fault of a shard is reported once, with its key, and not for each chunk lost by it. Chunks of a shard are fetched together.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from zarrfs.reports.findings import Finding, Report
 from zarrfs.stores.base import Store
 
 _WIDTH = 16
-# Outermost shards that are surveyed one after the other, and chunks that are collected before they are read.
+# Number of outermost shards surveyed in sequence, and of chunks collected before they are read.
 _BATCH = 4096
-# Chunks of a shard that are got together.
+# Number of chunks of a shard that are fetched together.
 _TOGETHER = 64
-# Chunks that a finding names.
+# Number of chunks named in a finding.
 _NAMED = 5
 
 
 async def survey(array: Array, store: Store, report: Report) -> int:
-    """How many chunks of ``array`` there are to be read; what its indexes show goes to ``report``."""
+    """Return the number of chunks of ``array`` to read; findings from indexes go to ``report``."""
     shards = ShardSurvey(array.chunks, array.metadata)
     total = 0
     async for batch in _batches(shards, store, array, report):
@@ -50,11 +50,11 @@ async def survey(array: Array, store: Store, report: Report) -> int:
 
 
 async def read(array: Array, store: Store, memory: int, report: Report, told: Callable[[Report], None]) -> None:
-    """Read and decode the chunks that `survey` counted."""
+    """Read and decode the chunks counted by `survey`."""
     nbytes = max(1, array.metadata.max_chunk_nbytes)
     width = max(1, min(_WIDTH, memory // (2 * nbytes)))
     if any(spec.codecs for spec in array.metadata.shards):
-        # Each shard is decoded whole, for all of its chunks: one after the other.
+        # Each shard is decoded as a whole, for all of its chunks: in sequence.
         width = 1
     together = max(1, min(_TOGETHER, memory // (2 * nbytes * width)))
     shards = ShardSurvey(array.chunks, array.metadata)
@@ -113,7 +113,7 @@ async def _read_group(array: Array, group: dict[Coords, int], report: Report) ->
 
 
 async def _read_one(array: Array, coords: Coords, stored_nbytes: int, report: Report) -> None:
-    """A chunk of elements without a fixed size: what it holds in bytes is known when it is read."""
+    """Read a chunk of elements without a fixed size, whose decoded size is known only afterwards."""
     try:
         elements = await array.read_chunk(coords)
     except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
@@ -126,7 +126,7 @@ async def _read_one(array: Array, coords: Coords, stored_nbytes: int, report: Re
 
 
 async def _batches(shards: ShardSurvey, store: Store, array: Array, report: Report | None) -> AsyncIterator[list[Coords]]:
-    """The outermost shards that are asked for. Those that are stored outside the grid go to ``report``."""
+    """Yield the outermost shards to read, in batches. Those stored outside the grid go to ``report``."""
     whole = whole_grid(shards.grid_shape, store)
     batch: list[Coords] = []
     if store.capabilities.list and (report is not None or not whole):
@@ -150,7 +150,7 @@ async def _batches(shards: ShardSurvey, store: Store, array: Array, report: Repo
 
 
 async def _look_behind(array: Array, shards: ShardSurvey, missing: list[Coords], report: Report) -> None:
-    """What is in the place of a shard and is no value, such as a symbolic link, is an error to whoever reads it."""
+    """Report an entry at the position of a shard that is no value, such as a symbolic link: an error for its readers."""
 
     async def one(coords: Coords) -> None:
         try:
@@ -169,10 +169,10 @@ def _tell(array: Array, shard: SurveyedShard, report: Report) -> None:
         wrong = list(itertools.islice(shard.reasons(), _NAMED))
         named = ", ".join(str(coords) for coords, _ in wrong) + (", ..." if shard.bad > _NAMED else "")
         what = "chunks" if shard.innermost else "shards"
-        reason = f"{which}: {shard.bad} of its {what} cannot be read"
+        reason = f"{which}: {shard.bad} of its {what} unreadable"
         if wrong:
             reason += f" ({named}): {wrong[0][1]}"
         report.bad.add(Finding(array.path, reason, shard.key, shard=shard.coords))
     if shard.outside:
-        reason = f"{which}: {shard.outside} of its chunks lie outside the grid, which has {shard.grid_shape}"
+        reason = f"{which}: {shard.outside} of its chunks outside the grid of {shard.grid_shape}"
         report.outside.add(Finding(array.path, reason, shard.key, shard=shard.coords))

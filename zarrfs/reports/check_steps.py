@@ -1,4 +1,4 @@
-"""What a kill left of operations in several steps (docs/SEMANTICS.md, "Operations in several steps"): listed, and repaired."""
+"""Interrupted operations (docs/SEMANTICS.md, "Operations in several steps"): list and repair."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from zarrfs.transformers.without_apart import WithoutApart
 
 
 async def repair(config: MountConfig, report: Report) -> None:
-    """End, or undo, what nobody works on. Raises `StoreReadOnly`, `IntentTooNew`, and whatever opening the store raises."""
+    """Complete or undo operations without a worker. Raises `StoreReadOnly`, `IntentTooNew`, and any error of opening the store."""
     async with opened(config, read_only=False) as store:
         if not store.capabilities.write:
-            raise StoreReadOnly(f"{public_url(config.store)} cannot be written to: nothing can be repaired")
+            raise StoreReadOnly(f"{public_url(config.store)}: repair impossible, store is read-only")
         intents, shown = Intents(store), WithoutApart(store)
         await demand_known(intents)
         for each in await recover(intents, hierarchy_of(config, shown), shown):
-            report.repaired.add(Finding(each.path, f"{each.operation}: {'ended' if each.is_done else 'undone'}"))
+            report.repaired.add(Finding(each.path, f"{each.operation}: {'completed' if each.is_done else 'undone'}"))
 
 
 async def look(store: Store, report: Report) -> None:
-    """Tell of each that is there; who works on it cannot be seen."""
+    """Report each operation present; whether it has a worker is not visible."""
     for intent in await Intents(store).there():
         try:
             record = await intent.record()
@@ -33,7 +33,7 @@ async def look(store: Store, report: Report) -> None:
             report.steps.add(Finding("/", f"{intent.prefix}: {error}"))
             continue
         if record is None:
-            # Nothing that was there has been touched.
-            report.making.add(Finding("/", f"{intent.prefix} is in the making, or was left behind"))
+            # No existing content has been touched.
+            report.making.add(Finding("/", f"{intent.prefix}: in progress, or left behind"))
         else:
             report.steps.add(Finding(record.path, f"{record.operation} ({intent.prefix})"))

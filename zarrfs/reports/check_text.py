@@ -1,6 +1,6 @@
-"""What ``zarrfs check`` prints for people: a bar while it works, then what is bad, then one line about the whole.
+"""Text output of ``zarrfs check``: a progress bar, then the findings, then one line of summary.
 
-Names and reasons come from the store: they go through `zarrfs.printable.printable`, and rich gets them as `Text`, never as markup.
+Names and reasons come from the store: they pass through `zarrfs.printable.printable`, and rich gets them as `Text`, never as markup.
 """
 
 from __future__ import annotations
@@ -13,27 +13,31 @@ from zarrfs.reports.findings import Finding, Findings, Report
 
 
 def render(report: Report) -> Text:
-    """The text to print, without the last line's end."""
+    """Return the text to print, without the last line end."""
     text = Text()
     for title, findings, style in (
         ("bad", report.bad, "red"),
         ("could not be checked", report.unchecked, "yellow"),
-        ("half done, or under way in a mount (--repair ends or undoes what nobody works on)", report.steps, "yellow"),
-        ("not yet in their places", report.making, "dim"),
+        (
+            "incomplete, or in progress in a mount (--repair completes or undoes operations without a worker)",
+            report.steps,
+            "yellow",
+        ),
+        ("not yet in place", report.making, "dim"),
         ("repaired", report.repaired, "green"),
-        ("lies outside the grid, where nobody reads it", report.outside, "dim"),
+        ("outside the grid, where no program reads it", report.outside, "dim"),
         ("hides documents of other layouts, which were not checked", report.hidden, "dim"),
-        ("lies below an array, where no view shows it, and was not checked", report.below, "yellow"),
+        ("below an array, where no view shows it, not checked", report.below, "yellow"),
     ):
         _append(text, title, findings, style)
     return text.append_text(_summary(report))
 
 
 class Bar(progress.Bar):
-    """The progress bar."""
+    """Progress bar of the check."""
 
     def update(self, report: Report) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         found = f", {report.bad.count} bad" if report.bad.count else ""
         self.show(f"chunks{found}", report.done, report.total)
 
@@ -49,7 +53,7 @@ def _append(text: Text, title: str, findings: Findings, style: str) -> None:
 
 
 def _line(finding: Finding) -> str:
-    # A chunk's key, which is what can be looked at or erased; most reasons name its coordinates and its array.
+    # The chunk's key, which can be inspected or erased; most reasons name its coordinates and its array.
     return f"{finding.path if finding.key is None else finding.key}: {finding.reason}"
 
 
@@ -62,7 +66,7 @@ def _summary(report: Report) -> Text:
     if report.unchecked.count:
         faults.append(f"{report.unchecked.count} could not be checked")
     if report.steps.count:
-        faults.append(f"{counted(report.steps.count, 'operation')} half done")
+        faults.append(f"{counted(report.steps.count, 'operation')} incomplete")
     if not report.complete:
         faults.append(f"interrupted after {report.done} of {report.total} chunks")
     return Text(line + (", ".join(faults) or "all is well"), "bold")

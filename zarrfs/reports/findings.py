@@ -1,4 +1,4 @@
-"""What ``zarrfs check`` finds, as it is told while it works and at the end."""
+"""Findings of ``zarrfs check``, reported during its work and at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about the node at ``path``: about its documents or, with ``key``, about the chunk ``coords`` or the shard ``shard``."""
+    """A finding on the node at ``path``: on its documents or, with ``key``, on the chunk ``coords`` or the shard ``shard``."""
 
     path: str
     reason: str
@@ -22,7 +22,7 @@ class Finding:
     shard: Coords | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values only."""
+        """Return JSON values only."""
         said: dict[str, Any] = {"path": self.path, "reason": self.reason}
         if self.key is not None:
             said["key"] = self.key
@@ -34,13 +34,13 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """The first `MOST` that were found, and how many there are."""
+    """The first `MOST` findings, and the number of all."""
 
     first: list[Finding] = field(default_factory=list)
     count: int = 0
 
     def add(self, finding: Finding) -> None:
-        """One more."""
+        """Add one finding."""
         self.count += 1
         if self.count <= MOST:
             self.first.append(finding)
@@ -48,18 +48,17 @@ class Findings:
 
 @dataclass(slots=True)
 class Report:
-    """What was found, and how far it is.
+    """Findings and progress of a check.
 
-    ``chunks``: decoded; ``stored_nbytes`` and ``decoded_nbytes``: theirs. ``done`` of ``total`` chunks were asked for, stored or not.
-    ``bad``: nodes and chunks that are not what they have to be, or cannot be read. ``unchecked``: nodes that may be sound and ask for
-    what zarrfs cannot do. ``outside``: what is stored as a chunk where the grid has none, which nobody reads and no text forbids.
-    ``hidden``: nodes at whose path there are documents of other layouts, too, which count for nothing and are not checked; ``below``:
-    nodes below an array, which no view shows and which are not checked either.
-    ``steps``: operations in several steps that somebody works on, or that a kill left half done; ``making``: those of which nothing is in
-    its place yet; ``repaired``: those that were ended or undone. ``complete`` is False until the end is reached.
+    ``chunks``: number decoded, of ``stored_nbytes`` and ``decoded_nbytes``. ``done`` of ``total`` chunks were read, stored or not.
+    ``bad``: invalid or unreadable nodes and chunks. ``unchecked``: possibly valid nodes with features that zarrfs does not support.
+    ``outside``: keys of chunks outside of the grid, which no program reads and no specification forbids. ``hidden``: nodes at whose path
+    there are also documents of other layouts, which are ignored and not checked; ``below``: nodes below an array, which no view shows and
+    which are not checked either. ``steps``: operations in several steps, in progress or interrupted; ``making``: those with nothing in
+    place yet; ``repaired``: those completed or undone. ``complete`` is False until the end is reached.
 
-    ``shards``: whose index was read, those within others included. ``shard_chunks`` of ``shard_chunks_possible`` chunks are in them;
-    ``shard_unused_nbytes`` of theirs belong to no chunk.
+    ``shards``: number of indexes read, including nested ones. ``shard_chunks`` of ``shard_chunks_possible`` chunks are in them;
+    ``shard_unused_nbytes`` of their bytes belong to no chunk.
     """
 
     store: str
@@ -84,7 +83,7 @@ class Report:
     complete: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values only."""
+        """Return JSON values only."""
         names = (
             "store complete nodes chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
         )
@@ -96,5 +95,5 @@ class Report:
         return said
 
     def add_chunk_error(self, path: str, key: str, coords: Coords, error: Exception) -> None:
-        """A chunk that cannot be read, for a reason that was foreseen or not."""
+        """Add an unreadable chunk, for a foreseen or unforeseen reason."""
         self.bad.add(Finding(path, reason_of(f"chunk {coords} of {path}", error), key, coords))

@@ -1,7 +1,7 @@
-"""What ``zarrfs info`` tells of a store: its nodes, their metadata, and how much of them is stored.
+"""Implementation of ``zarrfs info``: nodes of a store, their metadata, and stored amounts.
 
-Documents and listings are all that is read. How many chunks a shard holds is in its index, one read for each shard: that is for the
-array that was asked for by its name. Whatever a store holds, it is told: what cannot be read is a reason in its place.
+Only documents and listings are read. The number of chunks in a shard is in its index, one read for each shard: only for an array given by
+name. Every node is reported: if it is unreadable, with the reason.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from zarrfs.transformers.without_apart import WithoutApart
 async def describe(
     config: MountConfig, path: str, *, indexes: bool = False, told: Told = lambda what, done, total: None
 ) -> dict[str, Any]:
-    """The node at ``path`` of ``config.store`` and everything below it: ``{"store": url, "nodes": [...]}``, JSON values only.
+    """Return the node at ``path`` of ``config.store`` and all below it: ``{"store": url, "nodes": [...]}``, JSON values only.
 
-    Every node has ``path``, ``kind`` (array, group, unsupported), ``dialect``, and ``hidden_dialects``: those of documents at the same
-    path that count for nothing (docs/design/010-layouts.md). An array has ``nodes_below``: paths of nodes that no view shows. None (null)
-    is what is not known: how much is stored where a store cannot list, the chunks of shards whose indexes were not read, the bytes of
-    elements that have no fixed size.
+    Every node has ``path``, ``kind`` (array, group, unsupported), ``dialect``, and ``hidden_dialects``: those of ignored documents at the
+    same path (docs/design/010-layouts.md). An array has ``nodes_below``: paths of nodes that no view shows. None (null) is unknown:
+    stored amounts in a store that cannot list, chunks of shards whose indexes were not read, bytes of elements without a fixed size.
 
-    ``indexes``: where the node itself is a sharded array, read the index of every shard. Raises `NoSuchEntry` when there is no such
-    node, and whatever opening the store raises.
+    ``indexes``: if the node itself is a sharded array, read the index of every shard. Raises `NoSuchEntry` if there is no such node, and
+    any error of opening the store.
     """
     nodes: list[dict[str, Any]] = []
     async with opened(config) as store:
@@ -40,10 +39,10 @@ async def describe(
         async for node in walk(hierarchy, config, path):
             try:
                 if not isinstance(node, UnsupportedNode):
-                    # With its attributes.
+                    # Read again, with its attributes.
                     node = await hierarchy.node(node.path) or node
                 said = await _described(hierarchy, node, told, indexes=indexes and not nodes)
-            except Exception as error:  # noqa: BLE001 - whatever it is about one node, the others are told
+            except Exception as error:  # noqa: BLE001 - a failure of one node must not hide the others
                 said = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
             if said is not None:
                 nodes.append(said)
@@ -66,7 +65,7 @@ async def _described(hierarchy: Hierarchy, node: Node, told: Told, *, indexes: b
                 kind, said = "unsupported", {"reason": str(error)}
             else:
                 if found is None:
-                    # It went while it was looked at.
+                    # It was erased meanwhile.
                     return None
                 kind, said = "array", _of_array(node, await amounts_of(found.array, told, indexes=indexes))
                 said["nodes_below"] = await _below(hierarchy, node)

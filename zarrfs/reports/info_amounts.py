@@ -1,6 +1,6 @@
-"""How much of an array is stored, for ``zarrfs info``: chunks, shards and bytes, by listing; what indexes of shards say, by reading them.
+"""Stored amounts of an array, for ``zarrfs info``: chunks, shards and bytes, by listing; content of shard indexes, by reading them.
 
-Nothing goes over a grid: what is listed is what there is, and a grid may have more chunks than anybody can count.
+Nothing iterates over a grid, which may have more chunks than can be counted: only listed keys are counted.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords, in_grid
 
 Told = Callable[[str, int, int | None], None]
-"""Called with what is being gone through, how many were, and of how many, where that is known."""
+"""Called with the kind of things processed, the number so far, and the total, if known."""
 
-# Shards whose coordinates are held at once.
+# Number of shards whose coordinates are held at once.
 _BATCH = 4096
-# Whoever is told of every single one has no time for anything else.
+# Progress is reported for every so many items, since each report takes time.
 _TOLD = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What is stored; None for what is not known. ``error``: why it is not, where something went wrong."""
+    """Stored amounts; None if unknown. ``error``: the reason, after a failure."""
 
     chunks: int | None = None
     nbytes: int | None = None
@@ -36,13 +36,13 @@ class Amounts:
 
 
 async def amounts_of(array: Array, told: Told, *, indexes: bool) -> Amounts:
-    """What is stored of ``array``. How many chunks are in shards is in their indexes, which are read when ``indexes`` says so."""
+    """Return what is stored of ``array``. With ``indexes``, shard indexes are read for the number of their chunks."""
     try:
         return await (_of_shards(array, told, indexes) if array.metadata.shards else _of_chunks(array, told))
     except StoreUnsupported:
-        # A store that cannot list. It can be read: nothing is wrong.
+        # A store that cannot list: readable, so no failure.
         return Amounts()
-    except Exception as error:  # noqa: BLE001 - what else is known of the array is told
+    except Exception as error:  # noqa: BLE001 - the rest of the array is still reported
         return Amounts(error=reason_of(array.path, error))
 
 
@@ -93,10 +93,10 @@ async def _of_shards(array: Array, told: Told, read_indexes: bool) -> Amounts:
 
 @dataclass(slots=True)
 class _Indexes:
-    """What the indexes of an array's shards say, those within others included.
+    """Content of the indexes of an array's shards, including nested ones.
 
-    ``read``: that could be; ``bad``: that could not. ``bad_chunks``: of which they say what cannot be right. ``chunks_possible``: in the
-    outermost shards whose index could be read. ``unused_nbytes``: of shards, that belong to no chunk.
+    ``read``: number read; ``bad``: unreadable. ``bad_chunks``: entries that cannot be right. ``chunks_possible``: in the outermost shards
+    with a readable index. ``unused_nbytes``: bytes of shards that belong to no chunk.
     """
 
     read: int = 0
@@ -106,7 +106,7 @@ class _Indexes:
     unused_nbytes: int = 0
 
     def to_json(self, chunks: int) -> dict[str, Any]:
-        """With the part of these chunks that is stored."""
+        """Return JSON values, with the fraction of the chunks that is stored."""
         said: dict[str, Any] = {
             name: getattr(self, name) for name in ("read", "bad", "bad_chunks", "chunks_possible", "unused_nbytes")
         }

@@ -1,9 +1,9 @@
-"""What ``zarrfs info`` prints for people: the hierarchy as a tree, one line a node; of one node more, its attributes and quirks.
+"""Text output of ``zarrfs info``: the hierarchy as a tree, one line for each node; for one node also attributes and quirks.
 
-The description is `zarrfs.reports.info.describe`'s: ``{"store": url, "nodes": [...]}``, a node being a dict with ``path`` and ``kind``
-(array, group, unsupported) and what else its kind has. How much is stored is None where the store cannot list; how many chunks are,
-also where that is in indexes of shards that were not read. Names and attributes come from the store: neither may reach the terminal
-as control sequences, nor rich as markup.
+The description is that of `zarrfs.reports.info.describe`: ``{"store": url, "nodes": [...]}``, a node being a dict with ``path``, ``kind``
+(array, group, unsupported) and further members of its kind. Stored amounts are None if the store cannot list; so is the number of chunks
+in shards whose indexes were not read. Names and attributes come from the store: they must reach neither the terminal as control
+sequences, nor rich as markup.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from rich.tree import Tree
 
 from zarrfs.printable import counted, printable, size
 
-# Characters of one thing in a line: a type may have a thousand fields.
+# Maximum of characters of one item in a line: a type may have a thousand fields.
 _LONG = 120
 _VALUE = 40
 _NAMED = 5
-# What is of little use to whoever reads it: how objects are written down, defaults, and what the data type has said.
+# Omitted as of little use: how objects are encoded, defaults, and properties of the data type.
 _BARE = {"json2", "msgpack2"}
 _DROPPED = {("endian", "little"), ("blocksize", "0"), ("scale_factor", "1")}
 
 
 def render(description: Mapping[str, Any], *, whole: bool = False) -> Tree:
-    """The tree to print. ``whole``: with attributes and quirks of the first node, which is the one that was asked for."""
+    """Return the tree to print. ``whole``: with attributes and quirks of the first node, the one requested."""
     nodes = description["nodes"]
     tree = Tree(_text(description["store"], "bold"), guide_style="dim")
     branches: dict[str, Tree] = {}
@@ -54,9 +54,9 @@ def render(description: Mapping[str, Any], *, whole: bool = False) -> Tree:
 
 
 def _line(node: Mapping[str, Any], name: str, more: bool) -> Text:
-    # A text's own style would be that of all that is appended.
+    # The style of a Text would apply to all that is appended.
     line = Text().append_text(_text(name, "bold cyan" if node["kind"] == "array" else "bold")).append("  ")
-    # Said in full further down, or counted here.
+    # Shown in full below, or counted here.
     counts = [counted(len(node[what]), what[:-1]) for what in ("quirks", "attributes") if node.get(what) and not more]
     match node["kind"]:
         case "array":
@@ -90,7 +90,7 @@ def _array(node: Mapping[str, Any]) -> list[str]:
         what, possible = "shards", _number(node["shards_possible"])
         if node["shards_stored"] is not None:
             amounts.append(f"{node['shards_stored']} of {possible} shards")
-    # What elements of no fixed size take is not known before they are decoded.
+    # The decoded size of elements without a fixed size is not known before they are read.
     raw = "" if node["nbytes"] is None else size(node["nbytes"])
     if amounts:
         ratio = "" if node["ratio"] is None else f" ({_ratio(node['ratio'])} : 1)"
@@ -102,18 +102,18 @@ def _array(node: Mapping[str, Any]) -> list[str]:
 
 
 def _warnings(node: Mapping[str, Any]) -> Iterator[str]:
-    """What is said of a node wherever it stands."""
+    """Yield warnings on a node, shown in any case."""
     if node["hidden_dialects"]:
-        yield f"there are documents of {' and '.join(node['hidden_dialects'])} here, too, which do not count"
+        yield f"documents of {' and '.join(node['hidden_dialects'])} here are ignored"
     if below := node.get("nodes_below"):
         more = ", ..." if below[_NAMED:] else ""
-        yield f"below it lie nodes that no view shows, since it is an array: {', '.join(below[:_NAMED])}{more}"
+        yield f"nodes below this array, which no view shows: {', '.join(below[:_NAMED])}{more}"
     if node.get("error") is not None:
-        yield f"how much is stored cannot be told: {node['error']}"
+        yield f"stored amount unknown: {node['error']}"
 
 
 def _shards(node: Mapping[str, Any]) -> Iterator[str]:
-    """Lines about the shards of an array, if it has some: how they are made and, where the indexes were read, how full they are."""
+    """Yield lines on the shards of an array: their layout and, if the indexes were read, their content."""
     levels = node["shards"]
     for each, inner in zip(levels, [*(["shards"] * (len(levels) - 1)), "chunks"], strict=False):
         checksum = "with a checksum" if each["checksum"] else "without a checksum"
@@ -124,15 +124,15 @@ def _shards(node: Mapping[str, Any]) -> Iterator[str]:
     if indexes is not None:
         full = "" if indexes["fullness"] is None else f", {100 * indexes['fullness']:.0f} % of their chunks stored"
         yield f"{counted(indexes['read'], 'index', 'indexes')} read{full}, {size(indexes['unused_nbytes'])} unused"
-        faults = [f"{counted(indexes['bad'], 'index', 'indexes')} cannot be read"] if indexes["bad"] else []
+        faults = [f"{counted(indexes['bad'], 'index', 'indexes')} unreadable"] if indexes["bad"] else []
         if indexes["bad_chunks"]:
-            faults.append(f"{counted(indexes['bad_chunks'], 'entry', 'entries')} cannot be right")
+            faults.append(f"{counted(indexes['bad_chunks'], 'entry', 'entries')} invalid")
         if faults:
-            yield f"{', '.join(faults)}: zarrfs check tells which"
+            yield f"{', '.join(faults)} (see: zarrfs check)"
 
 
 def _codecs(codecs: Sequence[Mapping[str, Any]], dialect: str) -> str:
-    """A chain on one line. Only the final v3 has prefixes in names of codecs."""
+    """Return a codec chain as one line. Only the final v3 has prefixes in names of codecs."""
     names = [each["name"] if dialect == "v3" else each["name"].removeprefix("numcodecs.") for each in codecs]
     return " + ".join(
         name if name in _BARE else name + _configuration(each["configuration"]) for name, each in zip(names, codecs, strict=True)
@@ -143,14 +143,14 @@ def _configuration(configuration: Mapping[str, Any]) -> str:
     said = []
     for name, value in configuration.items():
         told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        # A type's size goes without saying, and so does what is not asked for.
+        # A type's size is obvious, and so are options that are off.
         if name != "typesize" and value not in (None, "", [], {}) and value is not False and (name, told) not in _DROPPED:
             said.append(f"{name} {_short(told, _VALUE)}")
     return f"({', '.join(said)})" if said else ""
 
 
 def _data_type(data_type: str | Mapping[str, Any]) -> str:
-    """``int32``, ``numpy.datetime64(unit ns)``, ``structured(a: int32, b: float64)``."""
+    """Return a type as ``int32``, ``numpy.datetime64(unit ns)`` or ``structured(a: int32, b: float64)``."""
     if isinstance(data_type, str):
         return data_type
     fields = data_type["configuration"].get("fields")

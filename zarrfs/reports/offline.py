@@ -1,4 +1,4 @@
-"""A hierarchy without a mount: what the commands that only look at a store (info, check) work on."""
+"""A hierarchy without a mount: the base of commands that only read a store (info, check)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from zarrfs.stores.urls import parse
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.unsharded import UnshardedStore
 
-# Deeper hierarchies are some program's mistake, or somebody's trap.
+# Deeper hierarchies are mistakes, or traps.
 _MAX_DEPTH = 64
-# What lies below a node that cannot be read may be an array's chunks, in a folder each; of more than these nobody looks for nodes.
+# Children of an unreadable node may be an array's chunks, in a folder each; beyond this number no nodes are searched there.
 _FEW = 1000
 
 
 @asynccontextmanager
 async def opened(config: MountConfig, *, read_only: bool = True) -> AsyncIterator[Store]:
-    """``config.store``. Raises whatever opening the store raises."""
+    """Open ``config.store`` for the body. Raises any error of opening the store."""
     store = await open_store(config.store, read_only=read_only)
     try:
         if parse(config.store).unsharded:
@@ -50,7 +50,7 @@ async def opened(config: MountConfig, *, read_only: bool = True) -> AsyncIterato
 
 
 def hierarchy_of(config: MountConfig, store: Store) -> Hierarchy:
-    """The hierarchy of ``store``, of which nothing is learnt twice."""
+    """Return the hierarchy of ``store``, with an unlimited cache time."""
     counters = HierarchyCounters()
     readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
     layers = ShardLayers(counters, MemoryBudget(config.memory_limit))
@@ -58,11 +58,10 @@ def hierarchy_of(config: MountConfig, store: Store) -> Hierarchy:
 
 
 async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIterator[Node]:
-    """The node that ``path`` names (`NodePath.normalized`) and everything below it, parents first, by name. A backslash may be
-    part of a name, too (final v3).
+    """Yield the node at ``path`` (`NodePath.normalized`) and all below it, parents first, by name.
 
-    What cannot be read is an `UnsupportedNode`, and hides nothing that lies below it, as far as documents tell of that. Raises
-    `NoSuchEntry` when there is no node at ``path``, and the store's error when that cannot be told.
+    A backslash may be part of a name, too (final v3). An unreadable node is an `UnsupportedNode`, and nodes with documents below it are
+    still yielded. Raises `NoSuchEntry` if there is no node at ``path``, and the store's error if that is unknown.
     """
     start = NodePath.normalized(path)
     try:
@@ -72,16 +71,16 @@ async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIte
             start, node = literal, await hierarchy.node(literal)
     except ZarrfsError:
         raise
-    except Exception as error:  # noqa: BLE001 - what lies below may be sound
+    except Exception as error:  # noqa: BLE001 - nodes below may be valid
         node = unusable(start, "", error)
     if node is None:
-        raise NoSuchEntry(f"there is no node {start} in {public_url(config.store)}", key=start)
+        raise NoSuchEntry(f"{start}: no such node in {public_url(config.store)}", key=start)
     async for each in _below(hierarchy, node, 0, False):
         yield each
 
 
 async def below_array(hierarchy: Hierarchy, node: ArrayNode) -> list[NodePath]:
-    """Nodes with documents that lie below an array, where no view shows them: an array has no members. Not all where they are many."""
+    """Return nodes with documents below an array, which has no members, so that no view shows them. Not all if there are many."""
     keys = node.metadata.chunk_key_encoding
     names = sorted(name for name in await hierarchy.child_names(node.path) if not keys.may_begin(name))
     found: list[NodePath] = []
@@ -93,7 +92,7 @@ async def below_array(hierarchy: Hierarchy, node: ArrayNode) -> list[NodePath]:
 
 
 async def _below(hierarchy: Hierarchy, node: Node, depth: int, below_bad: bool) -> AsyncIterator[Node]:
-    """``node`` and everything below it. Of what is still to come nothing is held."""
+    """Yield ``node`` and all below it. Nodes still to come are not held."""
     is_bad = isinstance(node, UnsupportedNode)
     if not (below_bad and isinstance(node, GroupNode) and not node.explicit):
         yield node
@@ -101,7 +100,7 @@ async def _below(hierarchy: Hierarchy, node: Node, depth: int, below_bad: bool) 
     if isinstance(node, ArrayNode):
         return
     if depth == _MAX_DEPTH:
-        reason = f"what lies below is more than {_MAX_DEPTH} groups deep: zarrfs does not go there"
+        reason = f"nodes below are more than {_MAX_DEPTH} groups deep: not read"
         yield UnsupportedNode(path=path, dialect=dialect, reason=reason)
         return
     try:
@@ -111,7 +110,7 @@ async def _below(hierarchy: Hierarchy, node: Node, depth: int, below_bad: bool) 
             async for _, child in children:
                 async for each in _below(hierarchy, child, depth + 1, is_bad or below_bad):
                     yield each
-    except Exception as error:  # noqa: BLE001 - nothing that is wrong here keeps the rest from being told
+    except Exception as error:  # noqa: BLE001 - a failure here must not hide the rest
         if not is_bad:
-            reason = f"what lies below cannot be listed: {reason_of(path, error)}"
+            reason = f"nodes below not listed: {reason_of(path, error)}"
             yield UnsupportedNode(path=path, dialect=dialect, reason=reason, bad=True)

@@ -1,4 +1,4 @@
-"""A bar on stderr that shows how far a command is; nothing where stderr is no terminal."""
+"""Progress bar on stderr; nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zarrfs.printable import printable
 
 
 class Bar:
-    """Child for as long as the ``with`` block lasts."""
+    """Bar shown during the ``with`` block."""
 
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(stderr=True)
@@ -28,7 +28,7 @@ class Bar:
         self._progress.stop()
 
     def show(self, what: str, done: int, total: int | None) -> None:
-        """``done`` of ``total`` of ``what``, which may have names of a store in it; None where nobody knows how many there are."""
-        # An update without a total keeps the one before.
+        """Show ``done`` of ``total`` of ``what``, which may contain names from a store; ``total`` is None if unknown."""
+        # An update without a total would keep the previous one.
         self._progress.tasks[0].total = total
         self._progress.update(self._task, description=printable(what), completed=done)
