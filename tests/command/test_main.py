@@ -113,15 +113,15 @@ def test_an_unexpected_error_is_one_line_too() -> None:
         (["mount", "x"], 2, ["MOUNTPOINT", "zarrfs mount --help"]),
         (["mount", "--foo", "x", "y"], 2, ["--foo", "zarrfs mount --help"]),
         (["mount", "{tmp}", "/m", "-o", "metadata_tll=1"], 2, ["metadata_tll", "metadata_ttl"]),
-        (["mount", "{tmp}", "{tmp}/none"], 5, ["{tmp}/none does not exist", "mkdir"]),
-        (["mount", "{tmp}/none", "{tmp}/file"], 5, ["{tmp}/file is not a folder"]),
+        (["mount", "{tmp}", "{tmp}/none"], 5, ["{tmp}/none: does not exist", "mkdir"]),
+        (["mount", "{tmp}/none", "{tmp}/file"], 5, ["{tmp}/file: not a folder"]),
         (["mount", "{tmp}", "{tmp}/empty"], 5, ["inside the store"]),
         (["mount", "file://{tmp}", "{tmp}/empty"], 5, ["inside the store"]),
         (["mount", "s3://key:canary@b/x?token=canary", "{tmp}/none"], 5, ["does not exist"]),
         (["mount", "s3://key:canary@b/x", "/m", "-o", "x=s3://key:canary@b/x"], 2, ["-o x"]),
         (["install"], 2, ["mount-helper", "zarrfs install --help"]),
         (["install", "something"], 2, ["something", "mount-helper", "zarrfs install --help"]),
-        (["umount", "{tmp}"], 5, ["{tmp} is not a zarrfs mount"]),
+        (["umount", "{tmp}"], 5, ["{tmp}: not mounted"]),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(

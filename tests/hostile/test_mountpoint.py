@@ -24,7 +24,7 @@ def test_the_folder_that_was_looked_at_is_the_one_that_is_mounted_on() -> None:
         with mountpoint.held(str(eve / "m")) as name:
             act(EVE, 'mv "$1/m" "$1/gone"; ln -s "$2" "$1/m"', eve, victim)
             assert os.path.samestat(os.stat(name), os.stat(eve / "gone"))
-        with pytest.raises(MountpointUnusable, match="cannot be mounted on"), mountpoint.held(str(eve / "m")):
+        with pytest.raises(MountpointUnusable, match="not usable"), mountpoint.held(str(eve / "m")):
             pass
         act(EVE, 'ln -s "$2" "$1/way"', eve, victim.parent)
         with (
@@ -37,7 +37,7 @@ def test_the_folder_that_was_looked_at_is_the_one_that_is_mounted_on() -> None:
 @needs_root
 def test_a_folder_that_is_filled_at_the_last_moment_is_not_mounted_on(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(MountpointUnusable, match="is not empty"), mountpoint.held(str(tmp_path)):
+    with pytest.raises(MountpointUnusable, match="not empty"), mountpoint.held(str(tmp_path)):
         pass
 
 

@@ -56,7 +56,7 @@ def test_documents_that_no_daemon_writes_say_nothing(document: bytes) -> None:
 
 @pytest.mark.parametrize("pid", [-1, 0, 1, 2**22 + 1, 2**31, 2**63, 10**400, 2.0, True, "2", None])
 def test_numbers_that_no_daemon_has(pid: object) -> None:
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match="integer"):
         About.of(json.dumps({"pid": pid, "result": None}).encode())
 
 
@@ -132,7 +132,7 @@ def _short(said: str) -> list[str]:
     return [line[line.index("/w/65534") :].replace("/w/65534", "A", 1) if "/w/65534" in line else line for line in lines]
 
 
-NOT_ASKED = "A/m is unmounted, but its daemon could not be asked when everything is stored"
+NOT_ASKED = "A/m: unmounted, but its daemon gives no information on when everything is stored"
 
 
 @pytest.mark.fuse
@@ -193,8 +193,7 @@ def test_a_daemon_that_does_not_end_is_waited_for_for_some_time() -> None:
     assert said[0] == "A/m: 3 files, 12.0 MiB left"
     *_, last, code = said
     assert (
-        "is unmounted, but its daemon (pid " in last
-        and "has made no progress for 1 s: 3 files, 12.0 MiB left; `tail --pid=" in last
+        ": unmounted, but its daemon (pid " in last and "has made no progress for 1 s: 3 files, 12.0 MiB left; `tail --pid=" in last
     )
     assert "-f /dev/null` waits for its end, `kill -9 " in last
     assert code == "code 0"  # of the script
@@ -221,7 +220,7 @@ def test_pages_that_a_daemon_never_takes_do_not_hold_root() -> None:
     until [ -s "$A/written" ]; do :; done
     code zarrfs umount "$A/m" """
     said = umounted({"config": "{}", "hangs": ["write"]}, more=more, umount="zarrfs umount --lazy")
-    assert said[0].startswith("A/m is in use by python") and said[1] == "code 1"
+    assert said[0].startswith("A/m: in use by python") and said[1] == "code 1"
     assert said[2:] == [NOT_ASKED, "code 0"]
 
 
@@ -231,11 +230,11 @@ def test_pages_that_a_daemon_never_takes_do_not_hold_root() -> None:
 def test_a_mount_that_does_not_answer_is_detached_if_not_unmounted(hangs: str) -> None:
     more = 'code zarrfs umount "$A/m"'
     said = umounted({"config": '{"pid": PID, "result": null}', "hangs": [hangs]}, more=more, umount="zarrfs umount --lazy")
-    waits = "A/m is in use, at least by what waits for its daemon, which does not answer: end that, or use --lazy"
-    unmounted = "A/m is unmounted, but its daemon did not answer: what it has not stored is lost if it is killed"
+    waits = "A/m: in use, at least by programs that wait for its daemon, which does not answer: end them, or use --lazy"
+    unmounted = "A/m: unmounted, but its daemon did not answer: its unstored data is lost if it is killed"
     said = [line.split("; `echo 1 > /sys/fs/fuse/connections/")[0] for line in said]
     # What waits for a page can be ended.
-    nothing = "A/m is not a zarrfs mount: nothing is mounted there; `findmnt -t fuse.zarrfs` lists those"
+    nothing = "A/m: not mounted (see: findmnt -t fuse.zarrfs)"
     assert said == ([unmounted, "code 1", nothing, "code 5"] if hangs == "read" else [waits, "code 1", unmounted, "code 0"])
 
 

@@ -7,7 +7,7 @@ import pytest
 from zarrfs.lifecycle.watcher import Watcher, how_to_abort
 
 
-@pytest.mark.logs("the connection to the kernel")
+@pytest.mark.logs("connection to the kernel")
 def test_where_a_connection_cannot_be_aborted_the_log_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     watcher = Watcher("0:999999999")
     assert watcher.pid is None

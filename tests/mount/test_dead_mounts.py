@@ -83,8 +83,8 @@ def test_the_next_mount_takes_the_place_of_a_dead_one_though_somebody_stands_in_
             done = again(mount)
             assert done.returncode == 0, done.stderr
             assert done.stderr.count("\n") == 1
-            assert f"zarrfs: {mount.path} holds a mount of zarrfs whose daemon died: it is replaced" in done.stderr
-            assert "took off 1 mount(s) of zarrfs whose daemon had died" in mount.log()
+            assert f"zarrfs: {mount.path}: replacing a zarrfs mount whose daemon died" in done.stderr
+            assert "removed 1 zarrfs mount(s) whose daemon had died" in mount.log()
             assert (mount.path / "raw/zarr.json").read_bytes() == (store / "zarr.json").read_bytes()
             with pytest.raises(OSError, match=NOT_CONNECTED):
                 os.stat(f"/proc/{stands_in_it.pid}/cwd/zarr.json")
@@ -100,7 +100,7 @@ def test_a_stack_of_dead_mounts_is_cleared(store: Path) -> None:
             kill(other)
         assert number_of_mounts(mount.path) == 2
         assert again(mount).returncode == 0
-        assert "took off 2 mount(s)" in mount.log()
+        assert "removed 2 zarrfs mount(s)" in mount.log()
         assert number_of_mounts(mount.path) == 1
         assert mount.umount().returncode == 0
 
@@ -112,9 +112,9 @@ def test_in_the_foreground_too_as_a_service_that_is_started_again(store: Path) -
         command = [sys.executable, "-P", "-m", "zarrfs", "mount", "-f", "--", str(store), str(mount.path)]
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as daemon:
             assert daemon.stderr is not None
-            assert "whose daemon died: it is replaced" in daemon.stderr.readline()
+            assert "replacing a zarrfs mount whose daemon died" in daemon.stderr.readline()
             # Its log is on stderr, too: once it says more it is at work, and ends well when it is told to.
-            assert "took off 1 mount(s)" in daemon.stderr.readline()
+            assert "removed 1 zarrfs mount(s)" in daemon.stderr.readline()
             daemon.terminate()
             assert daemon.wait(60) == 0
         assert number_of_mounts(mount.path) == 0
@@ -136,14 +136,14 @@ def test_a_living_mount_is_never_replaced_nor_one_that_hangs(store: Path) -> Non
     with mounted(store) as mount:
         done = again(mount)
         assert done.returncode == 5
-        assert "is already mounted by zarrfs: `zarrfs umount" in done.stderr
+        assert "already mounted by zarrfs: `zarrfs umount" in done.stderr
         os.kill(mount.pid, signal.SIGSTOP)
         try:
             done = again(mount)
         finally:
             os.kill(mount.pid, signal.SIGCONT)
         assert done.returncode == 5
-        assert "already mounted by zarrfs, whose daemon does not answer" in done.stderr
+        assert "already mounted by zarrfs, daemon does not answer" in done.stderr
         assert number_of_mounts(mount.path) == 1
         assert (mount.path / "raw/zarr.json").read_bytes() == (store / "zarr.json").read_bytes()
 
@@ -155,7 +155,7 @@ def test_a_living_mount_under_a_dead_one_stays(store: Path) -> None:
             kill(other)
         done = again(mount)
         assert done.returncode == 5
-        assert "is already mounted by zarrfs" in done.stderr
+        assert "already mounted by zarrfs" in done.stderr
         assert (mount.path / "raw/zarr.json").read_bytes() == (store / "zarr.json").read_bytes()
         assert mount.umount().returncode == 0
 
@@ -184,7 +184,7 @@ def test_umount_of_a_dead_mount_whose_attributes_the_kernel_remembers(store: Pat
         kill(mount.pid)
         done = mount.umount()
         assert (done.returncode, number_of_mounts(mount.path)) == (0, 0)
-        assert "had died before: what it had not stored by then is lost" in done.stderr
+        assert "had died before: its unstored data is lost" in done.stderr
 
 
 @pytest.mark.full_length
@@ -234,5 +234,5 @@ def test_what_is_hidden_under_another_mount_is_not_there() -> None:
     done = run_in_namespace(script, env={"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stdout) == (0, "code 5\nx\n"), done.stderr
     first, *others = done.stderr.splitlines()
-    assert "nothing is mounted there" in first
+    assert "not mounted" in first
     assert len(others) == 1 and "had died before" in others[0]

@@ -300,7 +300,7 @@ def test_a_daemon_that_is_killed_at_its_end_leaves_the_names_of_what_is_lost(sto
 
         outcome = unmounting.unmount(str(mount.path), say=say, every=EVERY)
         assert outcome.exit_code == 7
-        assert "the daemon died" in outcome.message and "1 file, 2.9 KiB left (raw/k)" in outcome.message
+        assert "daemon died" in outcome.message and "1 file, 2.9 KiB left (raw/k)" in outcome.message
     assert (store / "k").read_bytes() == OLD
 
 
@@ -319,9 +319,9 @@ def test_a_daemon_that_makes_no_progress_is_waited_for_for_some_time(store: Path
         mount.signal(signal.SIGCONT)
         assert outcome.exit_code == 1
         assert outcome.message.startswith(
-            f"{mount.path} is unmounted, but its daemon (pid {pid}) has made no progress for 1.5 s: 1 file, 2.9 KiB left; "
+            f"{mount.path}: unmounted, but its daemon (pid {pid}) has made no progress for 1.5 s: 1 file, 2.9 KiB left; "
         )
-        assert f"`tail --pid={pid} -f /dev/null` waits for its end, `kill -9 {pid}` gives up" in outcome.message
+        assert f"`tail --pid={pid} -f /dev/null` waits for its end, `kill -9 {pid}` drops its unstored data" in outcome.message
 
 
 # --- what cannot be stored -----------------------------------------------------------------------------------------------------

@@ -39,10 +39,10 @@ def test_a_user_mounts_reads_writes_and_unmounts() -> None:
         *("README.txt", "chunks", "npy", "raw", "zarr3"),
         *("nobody 644", "hello"),
         *("nobody nogroup 644", "nobody nogroup 755"),
-        "zarrfs: mountpoint W/65534/m is already mounted by zarrfs: `zarrfs umount W/65534/m` first, or choose another",
+        "zarrfs: mountpoint W/65534/m: already mounted by zarrfs: `zarrfs umount W/65534/m` first, or choose another",
         "code 5",
         "code 0",
-        "zarrfs: W/65534/m is not a zarrfs mount: nothing is mounted there; `findmnt -t fuse.zarrfs` lists those",
+        "zarrfs: W/65534/m: not mounted (see: findmnt -t fuse.zarrfs)",
         "code 5",
     ]
 
@@ -107,10 +107,10 @@ def test_two_users_at_once() -> None:
         *("code 0", "code 0", "mine", "theirs"),
         *("ls: cannot access 'W/65534/m': Permission denied", "code 2"),
         *(
-            "zarrfs: mountpoint W/65534/m is already mounted by zarrfs: `zarrfs umount W/65534/m` first, or choose another",
+            "zarrfs: mountpoint W/65534/m: already mounted by zarrfs: `zarrfs umount W/65534/m` first, or choose another",
             "code 5",
         ),
-        *("zarrfs: W/65534/m was mounted by nobody: only they and root may unmount it", "code 1") * 2,
+        *("zarrfs: W/65534/m: mounted by nobody: only they and root may unmount it", "code 1") * 2,
         *("code 0", "mine", "code 0"),
     ]
 
@@ -126,10 +126,10 @@ def test_mountpoints_that_are_not_the_users() -> None:
     code zarrfs umount "$W/ro"; umount "$W/ro"
     """)
     assert said == [
-        *("zarrfs: mountpoint W/65534/m is not writable for you: choose a folder of your own", "code 5"),
-        *("zarrfs: mountpoint W/sticky is a sticky folder of somebody else's: choose a folder of your own", "code 5"),
-        *("zarrfs: mountpoint W/65534/m cannot be looked at (permission denied): choose a folder of your own", "code 5"),
-        *("zarrfs: mountpoint W/list cannot be looked at (permission denied): choose a folder of your own", "code 5"),
+        *("zarrfs: mountpoint W/65534/m: not writable: choose a folder of your own", "code 5"),
+        *("zarrfs: mountpoint W/sticky: sticky folder of another user: choose a folder of your own", "code 5"),
+        *("zarrfs: mountpoint W/65534/m: not accessible (permission denied): choose a folder of your own", "code 5"),
+        *("zarrfs: mountpoint W/list: not accessible (permission denied): choose a folder of your own", "code 5"),
         *("code 0", "code 0"),
     ]
 
@@ -148,9 +148,9 @@ def test_without_fuse() -> None:
     umount "$fusermount3"
     code as 65534 env -u PATH "$SCRIPTS/zarrfs" umount "$A/m"
     """)
-    missing = "zarrfs: fusermount3 is not installed: install fuse3"
+    missing = "zarrfs: fusermount3 not found: install fuse3"
     assert said == [
-        "zarrfs: /dev/fuse may not be used (permission denied): run as root, or `chmod 0666` it; "
+        "zarrfs: /dev/fuse: not accessible (permission denied): run as root, or `chmod 0666` it; "
         "a container needs `--device /dev/fuse --cap-add SYS_ADMIN`",
         "code 6",
         *("code 0", "README.txt", "code 0"),
@@ -177,7 +177,7 @@ def test_allow_other_of_a_user_is_roots_choice() -> None:
     umount /etc/fuse.conf
     """)
     assert said == [
-        *("zarrfs: allow_other is root's choice: have `user_allow_other` put on a line of its own in /etc/fuse.conf", "code 6"),
+        *("zarrfs: allow_other: not permitted: root must add a line `user_allow_other` to /etc/fuse.conf", "code 6"),
         *("code 0", "{", "Permission denied", "code 1", "{", "code 0"),
         *("code 0", "Permission denied", "code 2", "code 0"),
     ]
@@ -210,7 +210,7 @@ def test_a_user_whose_own_modes_keep_them_out() -> None:
     """)
     assert said == [
         *("code 0", "Permission denied", "code 2"),
-        *("zarrfs: W/65534/m is unmounted, but its daemon could not be asked when everything is stored", "code 0"),
+        *("zarrfs: W/65534/m: unmounted, but its daemon gives no information on when everything is stored", "code 0"),
     ]
 
 
@@ -233,8 +233,8 @@ def test_root_unmounts_what_a_user_has_mounted_and_waits_for_the_daemon() -> Non
     assert said == [
         *("code 0", "Permission denied", "code 0", "it has ended"),
         "code 0",
-        *("zarrfs: W/65534/m is in use by sleep (PID: raw): close it there, or use --lazy", "code 1"),
-        *("zarrfs: W/65534/m is detached; its daemon (PID) goes on until it is closed by sleep (PID: raw)", "code 0"),
+        *("zarrfs: W/65534/m: in use by sleep (PID: raw): close it there, or use --lazy", "code 1"),
+        *("zarrfs: W/65534/m: detached; its daemon (PID) continues until it is closed by sleep (PID: raw)", "code 0"),
     ]
 
 
@@ -259,18 +259,17 @@ def test_dead_mounts_are_replaced_by_who_made_them_and_by_root() -> None:
     code zarrfs umount "$A/m" | sed 's/: what .*//'
     grep -c "$A/m" /proc/self/mountinfo || true
     """)
-    dead = "zarrfs: W/65534/m holds a mount of zarrfs whose daemon died: it is replaced"
+    dead = "zarrfs: W/65534/m: replacing a zarrfs mount whose daemon died"
     assert said[:2] == [dead, "code 0"]
     assert said[2].startswith("zarrfs: mountpoint")
     assert said[3:] == [
-        *("zarrfs: W/65534/m was mounted by nobody: only they and root may unmount it", "code 1"),
+        *("zarrfs: W/65534/m: mounted by nobody: only they and root may unmount it", "code 1"),
         *(dead, "code 0"),
-        "zarrfs: mountpoint W/65534/m holds a mount by root whose daemon died: "
-        "they or root may remove it with `zarrfs umount W/65534/m`",
+        "zarrfs: mountpoint W/65534/m: mount by root whose daemon died: they or root may remove it with `zarrfs umount W/65534/m`",
         "code 5",
-        *("zarrfs: W/65534/m was mounted by root: only they and root may unmount it", "code 1"),
+        *("zarrfs: W/65534/m: mounted by root: only they and root may unmount it", "code 1"),
         *(dead, "code 0", "code 0"),
-        *("zarrfs: W/65534/m is unmounted, but its daemon had died before", "code 0", "0"),
+        *("zarrfs: W/65534/m: unmounted, but its daemon had died before", "code 0", "0"),
     ]
 
 

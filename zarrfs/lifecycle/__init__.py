@@ -1,1 +1,1 @@
-"""The life of a mount as those see it who are not its daemon: before, how it begins, how it ends, and when it is dead."""
+"""Life of a mount seen from outside of its daemon: before, start, end, and dead mounts."""

@@ -1,11 +1,11 @@
-"""Asking in the name of who has mounted: without ``allow_other`` nobody else may look into a FUSE mount, not even root.
+"""Access to a mount in its owner's name: without ``allow_other`` no other user may look into a FUSE mount, not even root.
 
-So root has another process ask, which is that user's: nothing that the user says, of a mount or of files, gets root's permissions. And
-since a daemon that hangs does not answer, and a request that it has read cannot be given up, that process is left behind if it has to be.
+So root uses a separate process of that user: names and contents chosen by the user are never accessed with root's permissions. And since
+a daemon that hangs does not answer, and a request that it has read cannot be cancelled, that process is abandoned if necessary.
 
-A process of theirs is theirs: they may stop it, trace it, and make it do what they like (ptrace(2)). So it gets nothing of root's. It
-runs in a session of its own, else it could type into root's terminal (TIOCSTI); it has no descriptors but its pipes, no environment, and
-no limits that are wider than a user's. What it says is read as it comes, up to a size and until a time, and not to its end: another
+A process of a user is under the user's control, who may stop it, trace it, and make it do anything (ptrace(2)). So it gets nothing of
+root's. It runs in a session of its own, else it could type into root's terminal (TIOCSTI); it has no descriptors but its pipes, no
+environment, and no limits wider than a user's. Its output is read as it comes, up to a size and a deadline, and not to its end: another
 process may hold the pipe open.
 """
 
@@ -26,20 +26,20 @@ from zarrfs.lifecycle.mount_table import Mount
 
 _LIMIT = 64 << 10
 _PORTION = 16 << 10
-# <linux/prctl.h>. Looked up before there is a new process, which may wait for no lock.
+# <linux/prctl.h>. Resolved before a fork, after which no lock may be waited for.
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl
 
 
 def is_somebody_else(mount: Mount) -> bool:
-    """Whether this process may look into ``mount`` in its owner's name, and only so."""
+    """Return True if this process must, and may, access ``mount`` in its owner's name."""
     return os.geteuid() == 0 and mount.owner is not None and mount.owner.uid != 0
 
 
 def run(mount: Mount, program: str, *arguments: str, patience: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a program as who made ``mount`` where that is for this process to choose, else as this user.
+    """Run a program as the owner of ``mount`` if this process may choose, else as this user.
 
-    Raises OSError when that is not possible or it says more than 64 KiB, TimeoutError after ``patience`` seconds.
+    Raises OSError if that is impossible or the output exceeds 64 KiB, TimeoutError after ``patience`` seconds.
     """
     path = programs.find(program)
     if path is None:
@@ -48,7 +48,7 @@ def run(mount: Mount, program: str, *arguments: str, patience: float) -> subproc
     if is_somebody_else(mount):
         assert mount.owner is not None
         whose = {"user": mount.owner.uid, "group": mount.owner.gid, "extra_groups": (), "umask": 0o077}
-        # Our own stay in our process group: automount(8) lets none but that come to the mountpoint (`Parent.ready`).
+        # A child of the same user stays in the process group: automount(8) lets only that access the mountpoint (`Parent.ready`).
         whose |= {"start_new_session": True, "preexec_fn": lambda: _limit(patience)}
     try:
         asking = subprocess.Popen(
@@ -74,7 +74,7 @@ def run(mount: Mount, program: str, *arguments: str, patience: float) -> subproc
 
 
 def read(mount: Mount, path: str, patience: float) -> bytes:
-    """Return the first 64 KiB of a file, read as by `run`. Raises OSError."""
+    """Return the first 64 KiB of a file, read by `run`. Raises OSError."""
     done = run(mount, "head", "-c", str(_LIMIT), "--", path, patience=patience)
     if done.returncode != 0:
         raise OSError(done.stderr.decode(errors="replace").strip())
@@ -82,12 +82,12 @@ def read(mount: Mount, path: str, patience: float) -> bytes:
 
 
 def _end_with_us() -> None:
-    """In the new process: whoever asks may be ended by any signal, and the answer then is nobody's."""
+    """In the child: end with the parent, which any signal may end, after which the result is useless."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _limit(patience: float) -> None:
-    """The same, and, while nobody may trace it as it is no other program yet: take back what root may and a user may not."""
+    """In the child: end with the parent, and drop limits beyond a user's, while it is not traceable, before exec."""
     _end_with_us()
     for limit, most in (
         (resource.RLIMIT_CPU, int(patience) + 1),
@@ -102,7 +102,7 @@ def _limit(patience: float) -> None:
 
 
 def _said(asking: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes], end: float) -> tuple[bytes, bytes]:
-    """What a process has written to both by its own end, which is before ``end``. Raises TimeoutError, and OSError for too much."""
+    """Return the output of a process up to its end, which must come before ``end``. Raises TimeoutError, OSError for too much."""
     said = {pipe.fileno(): bytearray() for pipe in (stdout, stderr)}
     pidfd = os.pidfd_open(asking.pid)
     try:
@@ -117,7 +117,7 @@ def _said(asking: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes],
             if not ready:
                 raise TimeoutError
             has_ended = pidfd in ready
-            # What it said last is in the pipes; who else holds them is not waited for.
+            # The last output is in the pipes; other holders of them are not waited for.
             for pipe in said if has_ended else ready:
                 if not _take(pipe, said[pipe]) and not has_ended:
                     poll.unregister(pipe)
@@ -127,7 +127,7 @@ def _said(asking: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes],
 
 
 def _take(pipe: int, said: bytearray) -> bool:
-    """Append what is in ``pipe``; False at its end."""
+    """Append the content of ``pipe``; return False at its end."""
     with contextlib.suppress(BlockingIOError):
         while portion := os.read(pipe, _PORTION):
             said += portion
@@ -138,9 +138,9 @@ def _take(pipe: int, said: bytearray) -> bool:
 
 
 def _end(asking: subprocess.Popen[bytes], group: bool) -> None:
-    # Before it is waited for: until then its number is nobody else's.
+    # Before the wait: until then its number cannot be reused.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         (os.killpg if group else os.kill)(asking.pid, signal.SIGKILL)
-    # If it does not end it will when the daemon does.
+    # If it does not end now, it will when the daemon does.
     with contextlib.suppress(subprocess.TimeoutExpired):
         asking.wait(0.1)

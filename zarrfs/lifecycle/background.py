@@ -1,8 +1,8 @@
-"""A mount in the background, from outside: the process that starts the daemon, and what the two say to each other.
+"""Start of a mount in the background: the process that starts the daemon, and their protocol.
 
 The daemon is a new process, started by exec: clients of object stores do not survive fork. It gets the resolved configuration in its
-environment, which only its owner can read (arguments are everybody's), and a pipe. Over the pipe it says ``ready``, or its `Outcome` as
-JSON; when it dies without a word, what it wrote to its log in the meantime is relayed.
+environment, which only its owner can read (arguments are public), and a pipe. Through the pipe it sends ``ready``, or its `Outcome` as
+JSON; if it dies before, its log output is relayed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _PATIENCE = 5.0
 
 
 def daemon_command(config: MountConfig) -> list[str]:
-    """What runs in the background. The arguments are for readers of ``ps``; `Parent.adopt` gets the configuration itself."""
-    # -P: the folder "/", where it runs, is no place to import from.
+    """Return the daemon's command. Its arguments are for readers of ``ps``; `Parent.adopt` receives the configuration itself."""
+    # -P: the daemon runs in "/", which must not be searched for imports.
     return [sys.executable, "-P", "-m", "zarrfs", "mount", "--foreground", "--", public_url(config.store), config.mountpoint]
 
 
 def start(config: MountConfig, command: Sequence[str] | None = None) -> tuple[Outcome, subprocess.Popen[bytes]]:
-    """Run ``command`` (by default zarrfs itself) as the daemon of ``config``; return when its mount answers, or its reason why not.
+    """Run ``command`` (by default zarrfs itself) as the daemon of ``config``; return once its mount answers, or with the error.
 
-    The process lives on when the outcome is success, and has ended otherwise. Raises `UsageError` for an unusable log file, and
-    `Interrupted` when a signal says that there shall be no mount; then nothing is mounted.
+    The process continues if the outcome is success, and has ended otherwise. Raises `UsageError` for an unusable log file, and
+    `Interrupted` after a signal; then nothing is mounted.
     """
     with interrupts.heard() as signals:
         return _start(config, command, signals)
@@ -80,7 +80,7 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
         process.terminate()
         process.wait()
         return Outcome(
-            1, f"{config.mountpoint} was mounted but does not answer: {error.strerror or error}; see {config.log_file}"
+            1, f"{config.mountpoint}: mounted, but not usable: {error.strerror or error}; see {config.log_file}"
         ), process
     if is_ready:
         return Outcome(0), process
@@ -89,13 +89,13 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
 
 
 def _looked_at(mountpoint: str, signals: Heard) -> OSError | None:
-    """Why the mount does not answer; None where it does, or a signal came first."""
+    """Return the error of a look at the mount; None if it answers, or a signal came first."""
     errors: list[OSError] = []
     reader, writer = os.pipe()
 
     def look() -> None:
         try:
-            # It answers, too, where uid and umask keep even who mounts from looking.
+            # That is an answer too, where uid and umask deny access even to the mounting user.
             with contextlib.suppress(PermissionError):
                 os.listdir(mountpoint)
         except OSError as error:
@@ -104,21 +104,21 @@ def _looked_at(mountpoint: str, signals: Heard) -> OSError | None:
             os.close(writer)
 
     with open(reader, "rb"):
-        # A thread, since nothing interrupts the look.
+        # A thread, since the look cannot be interrupted.
         threading.Thread(target=look, daemon=True).start()
         signals.before(reader)
     return errors[0] if errors else None
 
 
 def _call_off(process: subprocess.Popen[bytes], config: MountConfig) -> None:
-    """End a daemon whose mount nobody has used, and take the mount off if there is one."""
+    """End a daemon whose mount is unused, and remove the mount if there is one."""
     process.terminate()
     try:
         process.wait(_PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # Else it ends when the store answers which it opens, and does nothing until then.
+            # Else it ends when the store it opens answers, and does nothing until then.
             process.wait(1)
     with contextlib.suppress(ZarrfsError):
         dead_mounts.clear(mount_table.resolved(config.mountpoint))
@@ -127,19 +127,19 @@ def _call_off(process: subprocess.Popen[bytes], config: MountConfig) -> None:
 def _explain(said: bytes, returncode: int, tail: str, log_file: str) -> Outcome:
     if said:
         outcome = Outcome(**json.loads(said))
-        # libfuse and fusermount3 give their reasons on stderr only.
+        # libfuse and fusermount3 print their reasons on stderr only.
         return outcome._replace(message=f"{outcome.message}{tail}") if outcome.exit_code == 6 else outcome
     how = f"was killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exited with code {returncode}"
-    return Outcome(1, f"the daemon {how} before the mount was usable; its last words, from {log_file}:{tail or ' none'}")
+    return Outcome(1, f"daemon {how} before the mount was usable; end of {log_file}:{tail or ' empty'}")
 
 
 def _tail(log_file: str, start: int) -> str:
     try:
-        # Something else may be there by now, which is not to be waited for.
+        # Another kind of file may be there by now, on which an open must not block.
         with logs.open_to_read(log_file) as file:
             file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_NBYTES))
             text = file.read(_TAIL_NBYTES).decode(errors="replace").strip()
     except OSError:
-        # It cannot be read back, or has been moved away.
+        # It is unreadable, or has been moved away.
         return ""
     return f"\n{text}" if text else ""

@@ -1,10 +1,10 @@
-"""The process behind a mount, for those who wait for its end.
+"""The daemon process of a mount, for those that wait for its end.
 
-Its number is what ``.zarrfs/config.json`` in the mount tells. Another user's file may tell any number, so a process counts only where
-the kernel confirms it: it is the owner's, it was there before it was asked for, and it has the mount's FUSE connection open, as nobody
-but the daemon has. Before Linux 6.17 the kernel does not tell which connection that is, and to those who may not trace the process (root
-in a container) not even that there is one; there the command line decides, which is anybody's to choose. It then costs no more than the
-time that one waits, which has an end (`zarrfs.lifecycle.unmounting`).
+Its number is read from ``.zarrfs/config.json`` in the mount. Another user's file may contain any number, so a process is accepted only if
+the kernel confirms it: it belongs to the owner, it existed before the request, and it has the mount's FUSE connection open, as only the
+daemon has. Before Linux 6.17 the kernel does not show which connection that is, and to processes without the right to trace (root in a
+container) not even that there is one; there the command line decides, which anyone can choose. A wrong process then costs no more than
+time, which is bounded (`zarrfs.lifecycle.unmounting`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zarrfs.lifecycle.mount_table import Mount
 
 _PID_MAX = 2**22
 _PATH_MAX = 4096
-# A daemon opens its connection early; the file descriptors of a process are listed in order.
+# A daemon opens its connection early; the descriptors of a process are listed in order.
 _DESCRIPTORS = 4096
 _LONGEST_TIMEOUT = 600.0
 _LOOK_SECONDS = 0.1
@@ -33,8 +33,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class About(NamedTuple):
-    """What a mount tells of its daemon. ``words``: where that leaves its last words, if it does; ``timeout``: the seconds that one
-    operation of its store may take, 0 where that is not told."""
+    """Content of a mount's ``config.json``.
+
+    ``words``: path of its exit report, if any; ``timeout``: deadline of one store operation in seconds, 0 if unknown.
+    """
 
     pid: int
     words: str | None
@@ -42,36 +44,36 @@ class About(NamedTuple):
 
     @classmethod
     def of(cls, text: bytes) -> Self:
-        """What ``config.json`` says. Raises ValueError for everything that it does not say."""
+        """Parse ``config.json``. Raises ValueError for any unexpected content."""
         said = untrusted.document(text)
         words = said.get("result")
         pid = untrusted.number(said.get("pid"), 2, _PID_MAX)
-        # Daemons of earlier versions do not tell.
+        # Daemons of earlier versions do not have it.
         timeout = untrusted.seconds(said["timeout"], _LONGEST_TIMEOUT) if "timeout" in said else 0.0
         return cls(pid, None if words is None else untrusted.text(words, _PATH_MAX), timeout)
 
 
 class Daemon:
-    """The process behind a mount of this user; ``pidfd`` is closed with it."""
+    """The daemon process of a mount of this user; its ``pidfd`` is closed at the end of the ``with`` block."""
 
     def __init__(self, about: About, pidfd: int) -> None:
         self.pid = about.pid
         self.timeout = about.timeout
         self._words = about.words
-        # It names the process even if its number is given to another one later.
+        # A pidfd refers to the process even if its number is reused.
         self._pidfd = pidfd
         self._held = contextlib.ExitStack()
 
     def left(self) -> exit_report.Left | None:
-        """What it has not stored yet, if it tells."""
+        """Return what is not stored yet, if reported."""
         return exit_report.left(self._words) if self._words else None
 
     def outcome(self) -> Outcome | None:
-        """Its last words, once."""
+        """Return its exit report, once."""
         return exit_report.collect(self._words) if self._words else None
 
     def ended_within(self, seconds: float) -> bool:
-        """Whether it has ended, or does within ``seconds``."""
+        """Return True if it has ended, or does within ``seconds``."""
         until = time.monotonic() + seconds
         while not _ended_within(self._pidfd, max(0.0, min(_LOOK_SECONDS, until - time.monotonic()))):
             if _runs_no_more(self.pid):
@@ -91,7 +93,7 @@ class Daemon:
 
 
 class ForeignDaemon(Daemon):
-    """The process behind another user's mount, whose files are read in that user's name."""
+    """The daemon process of another user's mount, whose files are read in that user's name."""
 
     def __init__(self, about: About, pidfd: int, mounted: Mount) -> None:
         super().__init__(about, pidfd)
@@ -124,11 +126,11 @@ class ForeignDaemon(Daemon):
 
 
 def behind(mounted: Mount) -> Daemon | None:
-    """Return the daemon behind a mount; None when it does not tell, or what it tells is not so. Raises TimeoutError."""
+    """Return the daemon of a mount; None if it gives no information, or false one. Raises TimeoutError."""
     asked = time.clock_gettime(time.CLOCK_BOOTTIME)
     try:
         about = About.of(as_owner.read(mounted, f"{mounted.mountpoint}/.zarrfs/config.json", PATIENCE))
-        # Opened before it is looked at: what is seen is of this process as long as it lives.
+        # Opened before the checks: their results then hold as long as it lives.
         pidfd = os.pidfd_open(about.pid)
     except TimeoutError:
         raise
@@ -154,7 +156,7 @@ def _ended_within(pidfd: int, seconds: float) -> bool:
 
 
 def _runs_no_more(pid: int) -> bool:
-    """Whether a process has exited, though a thread of it waits in the kernel for a file system that does not answer, beyond SIGKILL."""
+    """Return True if a process has exited, even if a thread of it hangs in the kernel, beyond SIGKILL."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
     except OSError:
@@ -162,7 +164,7 @@ def _runs_no_more(pid: int) -> bool:
 
 
 def _is_behind(pid: int, mounted: Mount, asked: float) -> bool:
-    """Raises OSError and ValueError where it is gone."""
+    """Return True if the process is the mount's daemon. Raises OSError and ValueError if it is gone."""
     uid = os.geteuid() if mounted.owner is None else mounted.owner.uid
     if pid == os.getpid() or _users_of(pid) != {uid} or _began(pid) > asked:
         return False
@@ -171,19 +173,20 @@ def _is_behind(pid: int, mounted: Mount, asked: float) -> bool:
 
 
 def _users_of(pid: int) -> set[int]:
-    """Its real, effective and saved user: several are of a program with the set-user-ID bit."""
+    """Return its real, effective and saved user: they differ for a program with the set-user-ID bit."""
     line = re.search(rb"^Uid:\s(.*)$", Path(f"/proc/{pid}/status").read_bytes(), re.MULTILINE)
     return set(map(int, line[1].split())) if line else set()
 
 
 def _began(pid: int) -> float:
-    """When it was started, in seconds since the machine was (proc(5), /proc/pid/stat, field 22)."""
+    """Return its start time, in seconds since the machine's (proc(5), /proc/pid/stat, field 22)."""
+    # Its name, which may contain anything, is in parentheses.
     # Its name, which may hold anything, is in parentheses.
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]) / _TICKS
 
 
 def _holds_connection(pid: int, mounted: Mount) -> bool | None:
-    """Whether it has the FUSE connection of ``mounted`` open; None where the kernel does not tell."""
+    """Return True if it has the FUSE connection of ``mounted`` open; None if the kernel does not show that."""
     mine = mounted.device.partition(":")[2].encode()
     unknown = False
     try:
@@ -193,7 +196,7 @@ def _holds_connection(pid: int, mounted: Mount) -> bool | None:
                     which = re.search(rb"^fuse_connection:\s*(\d+)$", _about_descriptor(pid, descriptor.name), re.MULTILINE)
                     if which is not None and which[1] == mine:
                         return True
-                    # Not stat(2), which would ask the file system that the file is in.
+                    # Not stat(2), which would be a request to the file's file system.
                     unknown |= which is None and os.readlink(descriptor.path).endswith("/fuse")
     except PermissionError:
         return None
@@ -205,8 +208,8 @@ def _about_descriptor(pid: int, name: str) -> bytes:
 
 
 def _names_us(pid: int, mounted: Mount) -> bool:
-    """Whether its command line is one of ours, or names the mountpoint."""
-    # In the owner's name, and for some time only: a process may put its arguments where reading them waits for it.
+    """Return True if its command line is zarrfs's, or contains the mountpoint."""
+    # In the owner's name, with a deadline: a process can make a read of its arguments block.
     arguments = as_owner.read(mounted, f"/proc/{pid}/cmdline", PATIENCE).split(b"\0")
     place = os.fsencode(mounted.mountpoint)
     return any(place in argument or os.path.basename(argument).startswith(b"zarrfs") for argument in arguments)

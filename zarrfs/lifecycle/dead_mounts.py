@@ -1,7 +1,7 @@
-"""Mounts whose daemon was killed: the mount is still there, and gives everybody ENOTCONN.
+"""Mounts whose daemon was killed: they still exist, and every access fails with ENOTCONN.
 
-Whether one is dead is asked of the mount itself, by statfs(2): attributes and names the kernel remembers, and goes on telling after the
-death of the daemon; that is always a request.
+The state is determined by statfs(2) of the mount, which is always a request: attributes and names are cached by the kernel, and returned
+even after the death of the daemon.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from zarrfs.lifecycle.detaching import detach
 from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at
 
 PATIENCE = 5.0
-"""Seconds after which a daemon counts as silent."""
+"""Seconds without an answer after which a daemon counts as silent."""
 
 
 class Life(enum.Enum):
-    """What is known of the daemon behind a mount."""
+    """State of the daemon of a mount."""
 
-    ALIVE = "answers, or may not be asked"
+    ALIVE = "answers, or must not be asked"
     SILENT = "does not answer"
-    DEAD = "is gone for good"
+    DEAD = "has ended"
 
 
 def life_of(mount: Mount, patience: float = PATIENCE) -> Life:
-    """What is known of the daemon of ``mount``; it has ``patience`` seconds to answer."""
+    """Return the state of the daemon of ``mount``; it has ``patience`` seconds to answer."""
     try:
         asked = as_owner.run(mount, "stat", "--file-system", "--format=", "--", mount.mountpoint, patience=patience)
     except TimeoutError:
@@ -38,13 +38,13 @@ def life_of(mount: Mount, patience: float = PATIENCE) -> Life:
 
 
 def clear(place: str) -> int:
-    """Take dead mounts of ours off ``place`` (absolute, without symlinks), one after the other; give their number.
+    """Detach dead zarrfs mounts from ``place`` (absolute, without symlinks), one after the other; return their number.
 
-    Lazily: processes may still stand in them, who can do nothing there but leave. Raises as `detach`.
+    Lazily: processes may have working folders in them, and can do nothing there but leave. Raises as `detach`.
     """
     cleared = 0
     while (mount := mount_at(place)) is not None and mount.fstype == FSTYPE and life_of(mount) is Life.DEAD:
-        # Another process may have been quicker, and have mounted something that lives.
+        # Another process may have been faster, and mounted a live one.
         if mount_at(place) == mount:
             detach(mount, lazy=True, patience=PATIENCE)
             cleared += 1

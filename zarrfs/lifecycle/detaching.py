@@ -1,7 +1,7 @@
-"""Taking a FUSE mount off its mountpoint: root asks the kernel, everybody else has fusermount3 do it. Asks the mount nothing.
+"""Detaching of a FUSE mount from its mountpoint: root by umount2(2), other users by fusermount3. Sends the mount no request.
 
-The kernel does: it hands over the pages that programs wrote through mappings, and waits for the daemon to take them. Nothing ends that
-wait but the daemon, or its end, not even SIGKILL. So this is done by a process of its own, which can be left behind.
+The kernel does: it writes back the pages that programs wrote through mappings, and waits for the daemon. Only the daemon, or its end,
+ends that wait, not even SIGKILL. So a separate process does it, which can be abandoned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MESSAGE_NBYTES = 4096
 
 
 def user_of(mount: Mount) -> str:
-    """The name of who made a FUSE mount."""
+    """Return the name of the user who mounted ``mount``."""
     if mount.owner is None:
         return "somebody"
     try:
@@ -37,12 +37,12 @@ def user_of(mount: Mount) -> str:
 
 
 def may_detach(mount: Mount) -> bool:
-    """Whether this process may take ``mount`` off: it is its own, or everything is."""
+    """Return True if this process may detach ``mount``: it is its owner's, or root's."""
     return os.geteuid() == 0 or mount.owner is None or mount.owner.uid == os.getuid()
 
 
 class Detaching:
-    """``mount``, uppermost on its mountpoint, is being taken off, and no other mount; ``lazy``: even while it is in use.
+    """Detaches ``mount``, the uppermost on its mountpoint, and no other; ``lazy``: even while it is in use.
 
     Raises `FuseUnavailable` without fusermount3.
     """
@@ -51,21 +51,21 @@ class Detaching:
         self._mountpoint = mountpoint = mount.mountpoint
         self._by_us = os.geteuid() == 0
         if self._by_us:
-            # Not umount(8), which calls /sbin/umount.fuse.zarrfs where that is installed, which calls us.
+            # Not umount(8), which runs /sbin/umount.fuse.zarrfs if installed, which would run this again.
             flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
             command = [sys.executable, "-I", "-S", str(_UMOUNT2), mountpoint, str(flags)]
-            # Whoever looks at an automounter's mountpoint while it unmounts waits for the end of that. Its folders are root's.
+            # During an automounter's unmount, access to its mountpoint waits for the end of that. Its folders belong to root.
             if not is_automounted(mountpoint):
                 command.append(mount.device)
         else:
             fusermount = programs.find("fusermount3")
             if fusermount is None:
-                raise FuseUnavailable("fusermount3 is not installed: install fuse3")
+                raise FuseUnavailable("fusermount3 not found: install fuse3")
             command = [fusermount, "-u", *(["-z"] if lazy else []), "--", mountpoint]
-        # Not a pipe: whoever holds its other end could have us wait.
+        # Not a pipe, whose other end a process could keep open.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         try:
-            # In our process group, as automount(8) wants it (`Parent.ready`).
+            # In this process group, as automount(8) requires (`Parent.ready`).
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said, env=os.environ | {"LC_ALL": "C"}
             )
@@ -74,14 +74,14 @@ class Detaching:
             raise
 
     def ended_within(self, seconds: float) -> bool:
-        """Whether it has ended, or does within ``seconds``."""
+        """Return True if the process has ended, or does within ``seconds``."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
             return True
         return False
 
     def end(self) -> None:
-        """Return when it is done, which `ended_within` has said. Raises `MountBusy` when it is in use, and `ZarrfsError`."""
+        """Check the result, after `ended_within` returned True. Raises `MountBusy` if it is in use, and `ZarrfsError`."""
         with self._said as said:
             code = self._process.returncode
             if code == 0:
@@ -91,13 +91,13 @@ class Detaching:
         busy = code == errno.EBUSY if self._by_us else "busy" in reason
         if self._by_us and code > 0 and not reason:
             reason = os.strerror(code).lower()
-        failure = f"unmounting {self._mountpoint}: {reason or f'the program that does it was ended by signal {-code}'}"
+        failure = f"{self._mountpoint}: unmount failed: {reason or f'killed by signal {-code}'}"
         raise (MountBusy if busy else ZarrfsError)(failure, key=self._mountpoint)
 
 
 def detach(mount: Mount, *, lazy: bool, patience: float) -> None:
-    """Take ``mount`` off within ``patience`` seconds. Raises as `Detaching` and its `end`."""
+    """Detach ``mount`` within ``patience`` seconds. Raises as `Detaching` and its `end`."""
     detaching = Detaching(mount, lazy=lazy)
     if not detaching.ended_within(patience):
-        raise ZarrfsError(f"unmounting {mount.mountpoint}: not done within {patience:g} s", key=mount.mountpoint)
+        raise ZarrfsError(f"{mount.mountpoint}: unmount failed: not done within {patience:g} s", key=mount.mountpoint)
     detaching.end()

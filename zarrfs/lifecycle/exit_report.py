@@ -1,15 +1,15 @@
-"""What the daemon has to say when it is gone: a small file in a runtime folder, which ``zarrfs umount`` reads.
+"""Exit report of a daemon: a small file in a runtime folder, read by ``zarrfs umount``.
 
-The daemon creates the file at its birth with the words of a sudden death in it, replaces them when something could not be
-stored, and removes the file when it ends well. So a missing file means success, and even ``kill -9`` leaves a word. From time to time
-it adds what is not stored yet, which those who wait for it may read.
+The daemon creates the file at its start with the report of a sudden death, replaces it if data could not be stored, and removes the file
+when it ends well. So a missing file means success, and even ``kill -9`` leaves a report. From time to time it adds what is not stored
+yet, for processes that wait for it.
 
-Words that nobody waits for are cleared by the next ``zarrfs umount`` (`clear`). Two locks (flock(2)) say what those are: a daemon holds
-one on its file for as long as it lives, and those who wait hold one on the folder. A daemon of an earlier version holds none, but has its
+Reports that nobody waits for are removed by the next ``zarrfs umount`` (`clear`). Two locks (flock(2)) identify them: a daemon holds one
+on its file as long as it lives, and waiting processes hold one on the folder. A daemon of an earlier version holds none, but has its
 number in the file's name.
 
-Words may be another user's, who may have written anything there. They are read up to a size, and count only where they are what `write`
-writes; what is shown of them is escaped.
+A report may be another user's, with any content. It is read up to a size, and accepted only in the form of `write`; shown parts are
+escaped.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ _SUFFIX = ".last-words.json"
 _MOST = 2**63 - 1
 _MESSAGE_LENGTH = 4000
 
-# The files of this process whose lock it holds.
+# Files of this process whose lock it holds.
 _locked: dict[Path, int] = {}
 
 
 class Outcome(NamedTuple):
-    """How a command or a daemon ended: its exit code (DESIGN: command line) and a message for people, empty when all is well."""
+    """End of a command or daemon: its exit code (DESIGN: command line) and a message for people, empty on success."""
 
     exit_code: int
     message: str = ""
 
 
 class Left(NamedTuple):
-    """What is staged and not stored: how many files, the bytes staged of them, and the names of some."""
+    """Staged data that is not stored: number of files, their staged bytes, and the names of some."""
 
     files: int = 0
     nbytes: int = 0
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """``3 files, 12.0 MiB left``."""
+        """Return it as ``3 files, 12.0 MiB left``."""
         return f"{counted(self.files, 'file')}, {size(self.nbytes)} left"
 
 
-SUDDEN_DEATH = Outcome(7, "the daemon died: what it had not stored yet is lost")
+SUDDEN_DEATH = Outcome(7, "daemon died, unstored data lost")
 
 
 # --- the daemon -----------------------------------------------------------------------------------------------------------------
 
 
 def begin() -> Path:
-    """Create this process's file; call `write` or `end` with its path before the process ends. Raises OSError."""
+    """Create this process's report; call `write` or `end` with its path before the process ends. Raises OSError."""
     path = runtime_folder.for_this_process() / f"{os.getpid()}{_SUFFIX}"
     path.unlink(missing_ok=True)
     _replace(path, SUDDEN_DEATH._asdict())
@@ -73,16 +73,16 @@ def begin() -> Path:
 
 
 def write(path: Path, outcome: Outcome) -> None:
-    """Replace the words in ``path``, whole."""
+    """Replace the report at ``path``, atomically."""
     try:
         _replace(path, outcome._asdict())
     except OSError as error:
-        # The session's folder may have ended before.
-        log.warning("umount will not learn how this mount ended: %s", error)
+        # The session's folder may have been removed before.
+        log.warning("exit report for umount not written: %s", error)
 
 
 def update(path: Path, left: Left) -> None:
-    """Replace the words in ``path`` by those of a sudden death that loses what is ``left``. Raises OSError."""
+    """Replace the report at ``path`` by that of a sudden death that loses what is ``left``. Raises OSError."""
     words = SUDDEN_DEATH
     if left.files:
         more = ", ..." if left.files > len(left.names) else ""
@@ -91,7 +91,7 @@ def update(path: Path, left: Left) -> None:
 
 
 def end(path: Path) -> None:
-    """All is well: there is nothing to say."""
+    """Remove the report: success."""
     path.unlink(missing_ok=True)
     if (descriptor := _locked.pop(path, None)) is not None:
         os.close(descriptor)
@@ -103,7 +103,7 @@ def end(path: Path) -> None:
 
 @contextmanager
 def awaited(path: str) -> Iterator[None]:
-    """Meanwhile nobody but the caller clears the words in ``path``."""
+    """Prevent others from removing the report at ``path`` during the body."""
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError, ValueError):
             held.enter_context(_folder_locked(Path(path).parent, fcntl.LOCK_SH))
@@ -111,9 +111,9 @@ def awaited(path: str) -> Iterator[None]:
 
 
 def collect(path: str) -> Outcome | None:
-    """Read and remove the words in ``path``; None when there are none.
+    """Read and remove the report at ``path``; None if there is none.
 
-    The path comes from a mount, which may be somebody else's: only a file of ours that says what `write` says is read or removed.
+    The path comes from a mount, which may be another user's: only a file of this user in the form of `write` is read or removed.
     """
     try:
         outcome = outcome_in(_read(path))
@@ -125,7 +125,7 @@ def collect(path: str) -> Outcome | None:
 
 
 def left(path: str) -> Left | None:
-    """What is not stored yet, without the names; None where that was not told. ``path`` as for `collect`."""
+    """Return what is not stored yet, without names; None if not reported. ``path`` as for `collect`."""
     try:
         return left_in(_read(path))
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def left(path: str) -> Left | None:
 
 
 def outcome_in(text: bytes) -> Outcome | None:
-    """How a daemon ended, `printable`, of the ``text`` of its file; None when that says something else."""
+    """Return the end of a daemon from the ``text`` of its report, `printable`; None for other content."""
     try:
         said = untrusted.document(text)
         message = printable(untrusted.text(said["message"], _LIMIT))
@@ -143,7 +143,7 @@ def outcome_in(text: bytes) -> Outcome | None:
 
 
 def left_in(text: bytes) -> Left | None:
-    """What is not stored yet, of the ``text`` of a daemon's file; None where that was not told."""
+    """Return what is not stored yet from the ``text`` of a report; None if not reported."""
     try:
         said = untrusted.document(text)
         return Left(untrusted.number(said["files"], 0, _MOST), untrusted.number(said["nbytes"], 0, _MOST))
@@ -152,7 +152,7 @@ def left_in(text: bytes) -> Left | None:
 
 
 def clear() -> None:
-    """Remove the words of daemons of this user that are dead and that nobody waits for."""
+    """Remove reports of this user's dead daemons that nobody waits for."""
     for folder in runtime_folder.existing():
         with contextlib.suppress(OSError), _folder_locked(folder, fcntl.LOCK_EX):
             for name in os.listdir(folder):
@@ -165,11 +165,11 @@ def _is_abandoned(path: Path) -> bool:
     pid = path.name.removesuffix(_SUFFIX)
     if not pid.isdecimal() or Path("/proc", pid).exists():
         return False
-    # Such a process may be in a container.
+    # The process may be in a container, without an entry in /proc.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Else it was replaced meanwhile, by a process that lives.
+        # Else it was replaced meanwhile, by a live process.
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:
         return False
@@ -179,7 +179,7 @@ def _is_abandoned(path: Path) -> bool:
 
 @contextmanager
 def _folder_locked(folder: Path, how: int) -> Iterator[None]:
-    """Raises OSError where it is locked by another process."""
+    """Lock a folder during the body. Raises OSError if another process has it locked."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
@@ -193,7 +193,7 @@ def _replace(path: Path, said: dict[str, Any]) -> None:
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        # Where locks are not to be had the name alone tells that the daemon lives.
+        # Without support for locks the name alone shows that the daemon lives.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
@@ -211,5 +211,5 @@ def _read(path: str) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise PermissionError(f"{path} is not a file of ours")
+            raise PermissionError(f"{path}: not a regular file of this user")
         return file.read(_LIMIT)

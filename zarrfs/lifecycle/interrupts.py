@@ -1,8 +1,8 @@
-"""What ends a command before it has done what it was asked for.
+"""Signals that end a command before it is done.
 
-Python raises KeyboardInterrupt wherever it is, also in the middle of an import, and prints where that was. Here SIGINT ends a process as
-it ends any other program, at once and without a word. What has to put something in order first hears the signals itself for that time:
-`run` what waits in an event loop, `heard` what waits for a process.
+Python raises KeyboardInterrupt anywhere, even within an import, and prints a traceback. Here SIGINT ends a process as it ends any other
+program, at once and silently. Code that must clean up first handles the signals itself meanwhile: `run` for code in an event loop,
+`heard` for code that waits for a process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDING: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """A signal ended what was going on; everything is in order. No KeyboardInterrupt: the parser of arguments keeps those to itself."""
+    """A signal ended the command, after cleanup. Not a KeyboardInterrupt, which the parser of arguments would catch."""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__()
@@ -31,18 +31,18 @@ class Interrupted(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """What a shell says of a process that this signal has ended."""
+        """The code by which a shell reports a process that this signal has ended."""
         return 128 + self.number
 
 
 def are_quiet() -> None:
-    """From now on SIGINT ends this process, unless it was started to ignore it."""
+    """Let SIGINT end this process from now on, unless it was started to ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(function: Callable[[], Awaitable[T]]) -> T:
-    """As `trio.run`; SIGINT cancels ``function``. Raises `Interrupted`, when that was its end."""
+    """Run `trio.run`; SIGINT cancels ``function``. Raises `Interrupted` if that ended it."""
     import trio
 
     async def heard() -> T:
@@ -55,8 +55,10 @@ def run(function: Callable[[], Awaitable[T]]) -> T:
 
 @contextmanager
 def _interrupted(cancel: Callable[[], None]) -> Iterator[None]:
-    """Meanwhile SIGINT calls ``cancel``, and ends this process if it is still here some seconds later: the event loop may be held by an
-    import, or wait for a thread that nothing cancels."""
+    """Make SIGINT call ``cancel`` during the body, and end this process if it still runs some seconds later.
+
+    The event loop may be blocked by an import, or wait for a thread that cannot be cancelled.
+    """
 
     def handle(number: int, frame: object) -> None:
         cancel()
@@ -75,20 +77,20 @@ def _interrupted(cancel: Callable[[], None]) -> Iterator[None]:
 
 
 def end_by(number: int) -> None:
-    """End this process as the signal does by default."""
+    """End this process by the default action of a signal."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 class Heard:
-    """The signals that have come."""
+    """Signals received so far."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.first: int | None = None
 
     def before(self, fd: int) -> bool:
-        """Wait until ``fd`` is readable; False when a signal has come first."""
+        """Wait until ``fd`` is readable; return False if a signal came first."""
         poll = select.poll()
         for each in (fd, self._fd):
             poll.register(each, select.POLLIN)
@@ -98,18 +100,20 @@ class Heard:
         return False
 
     def came(self) -> bool:
-        """Whether one has."""
+        """Return True if one was received."""
         with contextlib.suppress(BlockingIOError):
             numbers = os.read(self._fd, 64)
-            # Python writes all of them, also those that other handlers are for.
+            # Python writes all signal numbers, including those of other handlers.
             self.first = next((number for number in numbers if number in _ENDING), None) if self.first is None else self.first
         return self.first is not None
 
 
 @contextmanager
 def heard() -> Iterator[Heard]:
-    """Meanwhile SIGINT, SIGTERM and SIGHUP do nothing but to be heard; not those that this process was started to ignore. Called in the
-    main thread, else they do what they did."""
+    """Record SIGINT, SIGTERM and SIGHUP during the body, without their usual effect, unless ignored since the start.
+
+    Only in the main thread; in others they keep their effect.
+    """
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     wakeup: int | None = None
     before: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""What is mounted where, as the kernel lists it; asks no file system that is mounted there."""
+"""Mounts and their mountpoints by the kernel's table; sends no request to mounted file systems."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 FSTYPE = "fuse.zarrfs"
-"""The type of our mounts."""
+"""File system type of zarrfs mounts."""
 
 
 class Owner(NamedTuple):
-    """Who mounted something, by number: without ``allow_other`` nobody else may look into a FUSE mount, not even root."""
+    """User and group who mounted a file system: without ``allow_other`` no other may look into a FUSE mount, not even root."""
 
     uid: int
     gid: int
 
 
 class Mount(NamedTuple):
-    """One line of the mount table: where, the type of file system, its device number (``0:52``), which no other mounted file system
-    has, and for FUSE whose it is."""
+    """One line of the mount table: mountpoint, type, device number (``0:52``, unique among file systems), and for FUSE the owner."""
 
     mountpoint: str
     fstype: str
@@ -29,33 +28,33 @@ class Mount(NamedTuple):
 
 
 def resolved(path: str) -> str:
-    """``path`` absolute and without symlinks on the way, without a question to what may be mounted on it."""
+    """Return ``path`` absolute and without symlinks on the way, without a request to what may be mounted on it."""
     folder, name = os.path.split(os.path.abspath(path))
-    # A symlink that leads to a mount is one that was made before, and no mount itself.
+    # A symlink to a mount is older than the mount, and not a mount itself.
     place = os.path.join(os.path.realpath(folder), name)
     return place if mount_at(place) is not None else os.path.realpath(path)
 
 
 def mount_at(path: str) -> Mount | None:
-    """What is mounted on ``path`` (absolute, without symlinks), uppermost; None when nothing is."""
+    """Return the uppermost mount on ``path`` (absolute, without symlinks); None if there is none."""
     found = _lines_of(path)
     if not found:
         return None
-    # Whoever looks at an automounter's mountpoint while it mounts or unmounts waits for the end of that, and may be what has to end.
+    # During an automounter's mount or unmount, access to its mountpoint waits for the end of that, which may need this process.
     seen = _seen_at(path) if not _has_automounter(found) else None
-    # What lies under a mount that was made on a folder further up has a line, too, and nobody comes to it.
+    # A mount hidden by one on a folder further up has a line too, but is not reachable.
     return found.get(seen) if seen is not None else list(found.values())[-1]
 
 
 def is_automounted(path: str) -> bool:
-    """Whether ``path`` (absolute, without symlinks) is a mountpoint of an automounter's."""
+    """Return True if ``path`` (absolute, without symlinks) is an automounter's mountpoint."""
     return _has_automounter(_lines_of(path))
 
 
 def _lines_of(path: str) -> dict[bytes, Mount]:
-    """Everything that is mounted on ``path``, in its order, by its number."""
+    """Return all mounts on ``path``, in order, by mount number."""
     found = {}
-    # Not splitlines: of the characters that end a line somewhere only line feeds are escaped, and names are anybody's to choose.
+    # Not splitlines: only line feeds are escaped in names, which users choose, and other characters end lines there.
     for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
         fields = line.split(b" ")
         if _unescape(fields[4]) == os.fsencode(path):
@@ -70,9 +69,9 @@ def _has_automounter(found: dict[bytes, Mount]) -> bool:
 
 
 def _seen_at(path: str) -> bytes | None:
-    """The number of the mount that one comes to at ``path``; None where that may not be known."""
+    """Return the number of the mount reached at ``path``; None if that must not be determined."""
     try:
-        # This opens nothing, and is no request to any file system but those on the way.
+        # O_PATH opens nothing, and sends requests only to file systems on the way.
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None

@@ -1,7 +1,7 @@
-"""Before a mount: everything that can be known of its mountpoint and of FUSE before the store is opened.
+"""Checks before a mount: all that can be known of its mountpoint and of FUSE before the store is opened.
 
-A mount of zarrfs whose daemon was killed is no obstacle: nobody can use it. `check` finds it, and `prepare` takes it off at the last
-moment, when the store is open: until then programs that write there go on getting errors, rather than to write into the folder below.
+A zarrfs mount whose daemon was killed is no obstacle: it is unusable. `check` detects it, and `prepare` removes it at the last moment,
+when the store is open: until then programs that write there still get errors, instead of writing into the folder below.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ log = logging.getLogger(__name__)
 
 
 def check(config: MountConfig, store_path: str | None, say: Callable[[str], None] = lambda line: None) -> None:
-    """Everything that can be known before the store is opened; ``store_path``: where it lies on this machine, if it does. ``say`` is
-    told of a dead mount that will be replaced.
+    """Check all that can be known before the store is opened; ``store_path``: its local path, if any.
 
-    Raises `MountpointUnusable` and `FuseUnavailable`, which say what to do.
+    ``say`` reports a dead mount that will be replaced. Raises `MountpointUnusable` and `FuseUnavailable`, with advice.
     """
     dead = holds_dead_mount(config.mountpoint)
     if not dead:
@@ -39,27 +38,25 @@ def check(config: MountConfig, store_path: str | None, say: Callable[[str], None
         check_overlap(store_path, config.mountpoint)
     check_fuse(config)
     if dead:
-        say(
-            f"{config.mountpoint} holds a mount of zarrfs whose daemon died: it is replaced, and what was not stored by then is lost"
-        )
+        say(f"{config.mountpoint}: replacing a zarrfs mount whose daemon died, its unstored data is lost")
 
 
 def prepare(mountpoint: str) -> None:
-    """Just before the mount: take dead mounts of ours off ``mountpoint``, and see whether what is there can be mounted on (still).
+    """Just before the mount: detach dead zarrfs mounts from ``mountpoint``, and check (again) that it is usable.
 
     Raises `MountpointUnusable` and `ZarrfsError`.
     """
     if cleared := dead_mounts.clear(resolved(mountpoint)):
-        log.warning("%s: took off %d mount(s) of zarrfs whose daemon had died", mountpoint, cleared)
+        log.warning("%s: removed %d zarrfs mount(s) whose daemon had died", mountpoint, cleared)
     check_mountpoint(mountpoint)
 
 
 @contextmanager
 def held(mountpoint: str) -> Iterator[str]:
-    """A name of ``mountpoint`` that goes on to mean the very folder that was looked at, whatever its owner puts in its place.
+    """Yield a name of the folder ``mountpoint`` that stays valid if its owner replaces the folder.
 
-    Root mounts in folders of others, who may exchange theirs for a link into one of root's at any time. Everybody else has fusermount3
-    mount, which sees to that. Raises `MountpointUnusable`.
+    Root mounts in folders of other users, who may replace theirs by a link into one of root's at any time. For other users fusermount3
+    mounts, which prevents that. Raises `MountpointUnusable`.
     """
     if os.geteuid() != 0:
         yield mountpoint
@@ -67,96 +64,96 @@ def held(mountpoint: str) -> Iterator[str]:
     try:
         folder = own_files.open_folder(mountpoint)
     except OSError as error:
-        raise _unusable(mountpoint, f"cannot be mounted on ({_reason(error)}): choose a folder of your own") from error
+        raise _unusable(mountpoint, f"not usable ({_reason(error)}): choose a folder of your own") from error
     try:
-        # /proc/self would be that of whichever program mounts.
+        # /proc/self would be that of the program that mounts.
         name = f"/proc/{os.getpid()}/fd/{folder}"
         with os.scandir(name) as entries:
             if next(entries, None) is not None:
-                raise _unusable(mountpoint, "is not empty: choose an empty folder, since a mount would hide what is in this one")
+                raise _unusable(mountpoint, "not empty: choose an empty folder, since a mount would hide its content")
         yield name
     finally:
         os.close(folder)
 
 
 def holds_dead_mount(mountpoint: str) -> bool:
-    """Whether a mount of ours is on it whose daemon is gone, which we may take off. Raises `MountpointUnusable` for every other mount
-    of ours."""
+    """Return True if there is a dead zarrfs mount on it that this process may remove.
+
+    Raises `MountpointUnusable` for every other zarrfs mount.
+    """
     mounted = mount_at(resolved(mountpoint))
     if mounted is None or mounted.fstype != FSTYPE:
         return False
     umount = f"`zarrfs umount {shlex.quote(mountpoint)}`"
     match life_of(mounted):
         case Life.ALIVE:
-            raise _unusable(mountpoint, f"is already mounted by zarrfs: {umount} first, or choose another")
+            raise _unusable(mountpoint, f"already mounted by zarrfs: {umount} first, or choose another")
         case Life.SILENT:
             raise _unusable(
                 mountpoint,
-                f"is already mounted by zarrfs, whose daemon does not answer: end that, then {umount}, or choose another",
+                f"already mounted by zarrfs, daemon does not answer: end it, then {umount}, or choose another",
             )
         case Life.DEAD if not may_detach(mounted):
-            raise _unusable(
-                mountpoint, f"holds a mount by {user_of(mounted)} whose daemon died: they or root may remove it with {umount}"
-            )
+            raise _unusable(mountpoint, f"mount by {user_of(mounted)} whose daemon died: they or root may remove it with {umount}")
     return True
 
 
 def check_mountpoint(mountpoint: str) -> None:
-    """Raise `MountpointUnusable` unless ``mountpoint`` is an empty folder that we may mount on."""
+    """Raise `MountpointUnusable` unless ``mountpoint`` is an empty folder usable for this user."""
     quoted = shlex.quote(mountpoint)
     if holds_dead_mount(mountpoint):
         raise _dead(mountpoint)
     try:
         status = os.lstat(mountpoint)
         if stat.S_ISLNK(status.st_mode):
-            raise _unusable(mountpoint, f"is a symlink: use the folder it points to, {os.path.realpath(mountpoint)}")
+            raise _unusable(mountpoint, f"is a symlink: use its target {os.path.realpath(mountpoint)}")
         if not stat.S_ISDIR(status.st_mode):
-            raise _unusable(mountpoint, "is not a folder: choose an empty folder")
+            raise _unusable(mountpoint, "not a folder: choose an empty folder")
         with os.scandir(mountpoint) as entries:
             occupied = next(entries, None) is not None
     except FileNotFoundError as error:
-        raise _unusable(mountpoint, f"does not exist: make it with `mkdir -p {quoted}`") from error
+        raise _unusable(mountpoint, f"does not exist: create it with `mkdir -p {quoted}`") from error
     except OSError as error:
         if error.errno == errno.ENOTCONN:
             raise _dead(mountpoint) from error
-        raise _unusable(mountpoint, f"cannot be looked at ({_reason(error)}): choose a folder of your own") from error
+        raise _unusable(mountpoint, f"not accessible ({_reason(error)}): choose a folder of your own") from error
     if occupied:
-        raise _unusable(mountpoint, "is not empty: choose an empty folder, since a mount would hide what is in this one")
+        raise _unusable(mountpoint, "not empty: choose an empty folder, since a mount would hide its content")
     if os.geteuid() == 0:
-        # Who may mount need not be able to write there: it may be a file system that nobody can write to.
+        # Root may mount without write permission: the file system may be read-only.
         return
-    # fusermount3 asks for both.
+    # fusermount3 requires both.
     if not os.access(mountpoint, os.W_OK):
-        raise _unusable(mountpoint, "is not writable for you: choose a folder of your own")
+        raise _unusable(mountpoint, "not writable: choose a folder of your own")
     if status.st_mode & stat.S_ISVTX and status.st_uid != os.getuid():
-        raise _unusable(mountpoint, "is a sticky folder of somebody else's: choose a folder of your own")
+        raise _unusable(mountpoint, "sticky folder of another user: choose a folder of your own")
 
 
 def check_overlap(store_path: str, mountpoint: str) -> None:
-    """Raise `MountpointUnusable` when one lies inside the other: the file system would wait for itself."""
+    """Raise `MountpointUnusable` if one lies inside the other: the file system would wait for itself."""
     store, mount = Path(os.path.realpath(store_path)), Path(os.path.realpath(mountpoint))
     if mount.is_relative_to(store):
         raise _unusable(mountpoint, f"lies inside the store {store}: choose a folder outside it")
     if store.is_relative_to(mount):
-        raise _unusable(mountpoint, f"holds the store {store}: choose a folder outside it")
+        raise _unusable(mountpoint, f"contains the store {store}: choose a folder outside it")
 
 
 def check_fuse(config: MountConfig, device: str = "/dev/fuse", fuse_conf: str = "/etc/fuse.conf") -> None:
-    """Raise `FuseUnavailable` when mounting cannot work, whatever the store."""
+    """Raise `FuseUnavailable` if mounting cannot work for any store."""
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM):
             advice = "run as root, or `chmod 0666` it; a container needs `--device /dev/fuse --cap-add SYS_ADMIN`"
-            raise FuseUnavailable(f"{device} may not be used ({_reason(error)}): {advice}") from error
+            raise FuseUnavailable(f"{device}: not accessible ({_reason(error)}): {advice}") from error
         advice = "load it with `modprobe fuse` as root; a container needs `--device /dev/fuse --cap-add SYS_ADMIN`"
-        raise FuseUnavailable(f"the kernel offers no {device} ({_reason(error)}): {advice}") from error
+        raise FuseUnavailable(f"{device}: not available ({_reason(error)}): {advice}") from error
     if os.geteuid() == 0:
         return
     if programs.find("fusermount3") is None:
-        raise FuseUnavailable("fusermount3 is not installed: install fuse3 (Debian and Ubuntu: `sudo apt install fuse3`)")
+        raise FuseUnavailable("fusermount3 not found: install fuse3 (Debian and Ubuntu: `sudo apt install fuse3`)")
     if config.allow_other and not _lets_users_allow_other(fuse_conf):
-        raise FuseUnavailable(f"allow_other is root's choice: have `user_allow_other` put on a line of its own in {fuse_conf}")
+        raise FuseUnavailable(f"allow_other: not permitted: root must add a line `user_allow_other` to {fuse_conf}")
 
 
 def _lets_users_allow_other(fuse_conf: str) -> bool:
@@ -168,7 +165,7 @@ def _lets_users_allow_other(fuse_conf: str) -> bool:
 
 
 def _dead(mountpoint: str) -> MountpointUnusable:
-    """What to do where nobody answers any more, on the mountpoint or on the way to it."""
+    """Return the error for a dead mount on the mountpoint or above it."""
     place = resolved(mountpoint)
     mounted = mount_at(place)
     while mounted is None and place != "/":
@@ -182,7 +179,7 @@ def _dead(mountpoint: str) -> MountpointUnusable:
 
 
 def _unusable(mountpoint: str, what: str) -> MountpointUnusable:
-    return MountpointUnusable(f"mountpoint {mountpoint} {what}", key=mountpoint)
+    return MountpointUnusable(f"mountpoint {mountpoint}: {what}", key=mountpoint)
 
 
 def _reason(error: OSError) -> str:

@@ -1,7 +1,7 @@
-"""Mounts that are not where they were made, but still somewhere.
+"""Mounts that are detached in this mount namespace, but present in another.
 
-A process with a mount namespace of its own (a container, a service, an ``unshare``) has a copy of every mount that was there when it
-began, and an umount outside may not reach it.
+A process with a mount namespace of its own (a container, a service, an ``unshare``) has a copy of every mount that existed at its start,
+and an umount outside may not reach it.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from zarrfs.lifecycle.open_by import Holder, name_of
 
 
 class MountTable:
-    """This process's own, looked at again only when it changed."""
+    """The mount table of this process, read again only after a change."""
 
     def __init__(self) -> None:
         self._file = open("/proc/self/mountinfo", "rb")  # noqa: SIM115 (closed by `close`)
         self._poll = select.poll()
-        # proc_pid_mounts(5): a change of the table is told so.
+        # proc_pid_mounts(5): poll(2) reports a change of the table as an exceptional condition.
         self._poll.register(self._file, select.POLLPRI | select.POLLERR)
         self._devices: set[bytes] | None = None
 
     def lists(self, device: str) -> bool:
-        """Whether the file system with this device number is mounted anywhere."""
+        """Return True if the file system with this device number is mounted anywhere."""
         if self._devices is None or self._poll.poll(0):
             self._file.seek(0)
             self._devices = _devices(self._file.read())
         return os.fsencode(device) in self._devices
 
     def close(self) -> None:
-        """Look at it no longer."""
+        """Close the table."""
         self._file.close()
 
 
 def holding(device: str) -> list[Holder]:
-    """A process of each mount namespace in which the file system with this device number is mounted, as far as they can be seen."""
+    """Return a process of each visible mount namespace in which the file system with this device number is mounted."""
     seen: set[str] = set()
     found = []
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):

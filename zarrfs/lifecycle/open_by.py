@@ -1,6 +1,6 @@
-"""Who uses a mount: the processes that have something of it open, mapped, or are in it. Read from /proc; asks the mount nothing.
+"""Users of a mount: processes with an open or mapped file or a folder in it. Read from /proc; sends the mount no request.
 
-Of other users' processes only root sees what they have open, and of those in other mount namespaces nobody sees where it lies.
+Open files of other users' processes are visible to root only, and of processes in other mount namespaces nobody sees the location.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zarrfs.printable import printable
 
 
 class Holder(NamedTuple):
-    """A process, and one place below the mountpoint that it uses (``.`` for the mountpoint itself)."""
+    """A process, and one path below the mountpoint that it uses (``.`` for the mountpoint itself)."""
 
     pid: int
     name: str
@@ -23,7 +23,7 @@ class Holder(NamedTuple):
 
 
 def of(mountpoint: str) -> list[Holder]:
-    """The processes that use what is mounted on ``mountpoint`` (absolute, without symlinks), by number."""
+    """Return the processes that use the mount on ``mountpoint`` (absolute, without symlinks), by number."""
     found = []
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):
         process = Path("/proc", str(pid))
@@ -34,7 +34,7 @@ def of(mountpoint: str) -> list[Holder]:
 
 
 def paths(process: Path) -> Iterator[str]:
-    """Everything that a process uses, as far as it can be seen: descriptors first, since they say the most."""
+    """Yield all visible paths that a process uses: descriptors first, as the most informative."""
     links = [process / "cwd", process / "root", process / "exe"]
     with contextlib.suppress(OSError):
         links = [*(process / "fd").iterdir(), *links]
@@ -57,7 +57,7 @@ def _below(mountpoint: str, path: str) -> str | None:
 
 
 def name_of(process: Path) -> str:
-    """The name of a process, for people."""
+    """Return the name of a process, for people."""
     try:
         return printable((process / "comm").read_text(errors="backslashreplace").rstrip("\n"))
     except OSError:

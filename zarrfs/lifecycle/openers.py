@@ -1,7 +1,7 @@
-"""Whether anybody still waits for what is read of a file: the kernel does not say (pyfuse3 hands no INTERRUPT on), /proc does.
+"""Check by /proc whether anybody waits for a READ: pyfuse3 does not pass the kernel's INTERRUPT on.
 
-A process that is killed while it waits for an answer that the daemon is working on stays until the answer comes: only its pending
-SIGKILL shows. What the kernel reads ahead for a process outlives that: then nobody has the file open.
+A process that is killed while it waits for an answer of the daemon stays until the answer comes: only its pending SIGKILL shows.
+Readahead for a process outlives it: then no process has the file open.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ _KILLED = 1 << (signal.SIGKILL - 1)
 
 
 def is_abandoned(opener: int, path: str) -> bool:
-    """Whether the thread ``opener``, which opened a file, is being killed, or is gone and nobody else has that file open. ``path``: from
-    the root of the mount. False where that cannot be known. Takes milliseconds, more where there are many processes."""
+    """Return True if the thread ``opener``, which opened a file, is being killed, or is gone and no other process has the file open.
+
+    ``path``: from the root of the mount. False if unknown. Takes milliseconds, more with many processes.
+    """
     try:
         status = Path("/proc", str(opener), "status").read_bytes()
     except OSError:
@@ -30,8 +32,8 @@ def is_abandoned(opener: int, path: str) -> bool:
 
 
 def has_mapped(opener: int, path: str) -> bool:
-    """Whether the process of the thread ``opener`` has the file at ``path`` mapped so that it writes to it. May wait for that process."""
-    # It may have lost its name, and has a mark for that.
+    """Return True if the process of thread ``opener`` has a writable mapping of the file at ``path``. May wait for that process."""
+    # A nameless file has a mark in its path.
     end = f"/{path}".replace("\0", "")
     with contextlib.suppress(OSError):
         for line in os.fsdecode(Path("/proc", str(opener), "maps").read_bytes()).split("\n"):
@@ -48,7 +50,7 @@ def has_mapped(opener: int, path: str) -> bool:
 
 
 def _is_open(path: str) -> bool:
-    """Whether any process may have a file open or mapped whose path ends so: where it is mounted in other namespaces is not known."""
+    """Return True if a process may have a file open or mapped whose path ends so: positions in other namespaces are unknown."""
     end = f"/{path}"
     for name in os.listdir("/proc"):
         process = Path("/proc", name)

@@ -1,4 +1,4 @@
-"""A mount in the background, from inside: what the daemon gets from the process that started it, and what it says to that.
+"""Start of a mount in the background, from the daemon: its side of the protocol with the process that started it.
 
 See `zarrfs.lifecycle.background` for the other side.
 """
@@ -19,27 +19,28 @@ READY = b"ready"
 
 
 class Parent:
-    """The process that waits for this one, the daemon; each instance says one thing."""
+    """The process that waits for this one, the daemon; each instance sends one message."""
 
     def __init__(self, fd: int) -> None:
-        # Nobody whom the daemon starts (fusermount3) may keep the pipe open.
+        # Children of the daemon (fusermount3) must not keep the pipe open.
         os.set_inheritable(fd, False)
         self._fd: int | None = fd
 
     def ready(self) -> None:
-        """The mount is usable: the parent may return."""
+        """Report that the mount is usable: the parent may return."""
+        # Not earlier: an automounter admits only the process group that mounts for it, and blocks all others.
         # Not earlier: an automounter lets the process group that mounts for it come to the mountpoint, and everybody else wait.
         os.setsid()
         self._say(READY)
 
     def failed(self, outcome: Outcome) -> bool:
-        """There will be no mount. False when the parent has already been told that there is one."""
+        """Report that there will be no mount. Returns False if `ready` was sent already."""
         return self._say(json.dumps(outcome._asdict()).encode())
 
     def _say(self, message: bytes) -> bool:
         if self._fd is None:
             return False
-        # A parent that was killed does not listen any more; the mount goes on without it.
+        # A killed parent does not read any more; the mount continues without it.
         with contextlib.suppress(BrokenPipeError):
             os.write(self._fd, message)
         os.close(self._fd)
@@ -48,7 +49,7 @@ class Parent:
 
     @classmethod
     def adopt(cls) -> tuple[MountConfig, Self] | None:
-        """The configuration from the parent that waits for this process, and the parent; None when nobody waits."""
+        """Return the configuration from the waiting parent, and the parent; None without a parent."""
         fd, config = os.environ.pop(READY_FD, None), os.environ.pop(READY_CONFIG, None)
         if fd is None or config is None:
             return None

@@ -1,7 +1,7 @@
-"""Where the files lie that do not outlive the machine's session: folders private to this user.
+"""Folders for files that do not outlive the machine's session, private to this user.
 
-There is one for all mounts of a user, in ``$XDG_RUNTIME_DIR``, or root's /run/zarrfs. Where there is none, each daemon has a folder of
-its own in the temporary folder, with a name that nobody can tell in advance: another user could take that first.
+There is one for all mounts of a user, in ``$XDG_RUNTIME_DIR``, or root's /run/zarrfs. Where neither exists, each daemon has a folder of
+its own in the temporary folder, with an unpredictable name: another user could create a predictable one first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME = "zarrfs"
 
 
 def for_this_process() -> Path:
-    """Return a folder for files of this process, created where it is missing. Raises OSError."""
+    """Return a folder for files of this process, created if missing. Raises OSError."""
     for folder in _shared():
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -36,12 +36,12 @@ def existing() -> list[Path]:
 
 
 def is_of_one_process(folder: str, uid: int) -> bool:
-    """Whether ``folder`` is named like one in a temporary folder, of a process of the user ``uid``."""
+    """Return True if ``folder`` has the name of a temporary folder of one process of the user ``uid``."""
     return os.path.basename(folder).startswith(_prefix(uid))
 
 
 def leave(folder: Path) -> None:
-    """Remove ``folder`` if it is one process's own, and empty."""
+    """Remove ``folder`` if it belongs to one process only, and is empty."""
     if is_of_one_process(str(folder), os.geteuid()):
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -53,13 +53,13 @@ def _prefix(uid: int) -> str:
 
 def _shared() -> list[Path]:
     told = os.environ.get("XDG_RUNTIME_DIR", "")
-    # Those who became somebody else (su, setpriv) may have brought it with them.
+    # After a change of user (su, setpriv) the variable may be another user's.
     found = [Path(told) / _NAME] if os.path.isabs(told) and _is_private(Path(told)) else []
     return [*found, Path("/run") / _NAME] if os.geteuid() == 0 else found
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether it is ours, and nobody else's to put files into."""
+    """Return True if it belongs to this user, and no other may write to it."""
     try:
         status = folder.lstat()
     except OSError:

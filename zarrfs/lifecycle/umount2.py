@@ -1,12 +1,12 @@
-"""A program of its own: umount2(2) of a mountpoint, with flags; its exit code is the errno.
+"""A separate program: umount2(2) of a mountpoint, with flags; its exit code is the errno.
 
     umount2.py MOUNTPOINT FLAGS [DEVICE]
 
-A folder on the way may belong to somebody else, who can put a link to another one in its place at any time. So the folder that the
-mountpoint lies in is held by a descriptor, and what is mounted there has to be DEVICE (``0:52``). From then on the name cannot come to
-mean another mount: the kernel renames no mountpoint.
+A folder on the way may belong to another user, who can replace it by a link at any time. So the folder that contains the mountpoint is
+held by a descriptor, and the mount there must have the number DEVICE (``0:52``). From then on the name cannot refer to another mount: the
+kernel does not rename mountpoints.
 
-It imports nothing of zarrfs: it is run by its path, without the environment's say in what Python imports (``python -I -S``).
+It imports nothing of zarrfs: it is run by its path, and the environment does not affect Python's imports (``python -I -S``).
 """
 
 import ctypes
@@ -16,11 +16,11 @@ import sys
 
 
 def device_at(place: str) -> str | None:
-    """The device number of the mount that one comes to at ``place``. Asks no file system but those on the way."""
+    """Return the device number of the mount reached at ``place``. Sends requests only to file systems on the way."""
     descriptor = os.open(place, os.O_PATH | os.O_NOFOLLOW)
     with open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:
         told = dict(line.split(b":", 1) for line in lines if b":" in line)
-    # An open one would keep the mount in use.
+    # An open descriptor would keep the mount in use.
     os.close(descriptor)
     with open("/proc/self/mountinfo", "rb") as lines:
         devices = {fields[0]: fields[2] for fields in (line.split(b" ") for line in lines)}
@@ -29,12 +29,12 @@ def device_at(place: str) -> str | None:
 
 
 def unmount(mountpoint: str, flags: int, device: str | None) -> int:
-    """Return the errno."""
+    """Unmount, and return the errno."""
     folder, name = os.path.split(mountpoint)
     try:
         place = f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/{name}"
         if device is not None and device_at(place) != device:
-            print("what was mounted there is there no more")
+            print("another mount is there now")
             return errno.ESTALE
     except OSError as error:
         return error.errno or errno.EIO

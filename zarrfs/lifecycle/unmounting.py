@@ -1,7 +1,7 @@
 """Unmounting waits for the daemon, not for the kernel: umount(8) returns before the last files are published.
 
-It waits as long as less and less is left. What makes no progress for longer than one operation of its store may take is left to itself,
-and the outcome says how to go on waiting and how to end it: a daemon may hang, and another user's may do nothing else on purpose.
+It waits as long as the remaining data decreases. A daemon without progress for longer than the deadline of one store operation is
+abandoned, and the outcome states how to continue the wait and how to end it: a daemon may hang, and another user's may do so on purpose.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at, resolved
 from zarrfs.lifecycle.watcher import how_to_abort
 
 SPARE = 30.0
-"""Seconds without progress, beyond the time that one operation of the store may take, after which a daemon is not waited for any more."""
+"""Seconds without progress, in addition to the deadline of one store operation, after which a daemon is abandoned."""
 
 _NAMED = 5
-# Another user's daemon may tell of progress whenever it likes.
+# Another user's daemon may report progress at will.
 _LONGEST_FOR_OTHERS = 3600.0
 _WHY_UNKNOWN = {
-    Life.ALIVE: "could not be asked when everything is stored",
-    Life.SILENT: "did not answer: what it has not stored is lost if it is killed",
-    Life.DEAD: "had died before: what it had not stored by then is lost",
+    Life.ALIVE: "gives no information on when everything is stored",
+    Life.SILENT: "did not answer: its unstored data is lost if it is killed",
+    Life.DEAD: "had died before: its unstored data is lost",
 }
 
 
@@ -42,19 +42,19 @@ def unmount(
     every: float = 2.0,
     spare: float = SPARE,
 ) -> Outcome:
-    """Unmount and, unless ``lazy``, return when the daemon has ended: everything is stored then, or the outcome says what is not.
+    """Unmount and, unless ``lazy``, return once the daemon has ended: everything is stored then, or the outcome states what is not.
 
-    While that takes long, ``say`` is told what is left, every so many seconds; ``spare`` as `SPARE`. ``lazy`` detaches the mount at once,
-    even while it is in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` when zarrfs has mounted
-    nothing there, `ZarrfsError` when the mount is in use.
+    While that takes long, ``say`` reports what is left, every ``every`` seconds; ``spare`` as `SPARE`. ``lazy`` detaches the mount at
+    once, even while it is in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` if there is no zarrfs
+    mount, `ZarrfsError` if the mount is in use.
     """
     mountpoint = resolved(mountpoint)
     mounted = mount_at(mountpoint)
     if mounted is None or mounted.fstype != FSTYPE:
-        what = "nothing is mounted there" if mounted is None else f"a file system of type {mounted.fstype} is mounted there"
-        raise MountpointUnusable(f"{mountpoint} is not a zarrfs mount: {what}; `findmnt -t {FSTYPE}` lists those", key=mountpoint)
+        what = "not mounted" if mounted is None else f"not a zarrfs mount but one of type {mounted.fstype}"
+        raise MountpointUnusable(f"{mountpoint}: {what} (see: findmnt -t {FSTYPE})", key=mountpoint)
     if not may_detach(mounted):
-        raise ZarrfsError(f"{mountpoint} was mounted by {user_of(mounted)}: only they and root may unmount it", key=mountpoint)
+        raise ZarrfsError(f"{mountpoint}: mounted by {user_of(mounted)}: only they and root may unmount it", key=mountpoint)
     try:
         return _unmount(mounted, lazy, say, every, spare)
     finally:
@@ -64,7 +64,7 @@ def unmount(
 def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: float, spare: float) -> Outcome:
     mountpoint = mounted.mountpoint
     life, daemon = life_of(mounted), None
-    # Who detaches it need not know any more, and must not wait for what does not answer.
+    # A lazy umount needs no daemon, and must not wait for one that does not answer.
     if life is Life.ALIVE or (life is Life.SILENT and not lazy):
         try:
             daemon = daemons.behind(mounted)
@@ -74,7 +74,7 @@ def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: floa
         users = _holders(mountpoint) if lazy else []
         wait = _Wait(mounted, daemon, say, every, PATIENCE if lazy else spare)
         detaching = Detaching(mounted, lazy=lazy)
-        # The kernel has the last pages of mappings written before it lets go: that may take as long as what comes after it.
+        # The kernel writes back the last pages of mappings before it unmounts: that may take as long as what follows.
         if not wait.until(detaching.ended_within):
             return wait.given_up_unmounting(lazy)
         try:
@@ -83,9 +83,9 @@ def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: floa
             raise (_silent(mounted) if life is Life.SILENT else _in_use(mountpoint)) from error
         if daemon is None:
             unknown = life is Life.SILENT and not lazy
-            return Outcome(1 if unknown else 0, f"{mountpoint} is unmounted, but its daemon {_WHY_UNKNOWN[life]}")
+            return Outcome(1 if unknown else 0, f"{mountpoint}: unmounted, but its daemon {_WHY_UNKNOWN[life]}")
         if lazy:
-            until = f"{mountpoint} is detached; its daemon (pid {daemon.pid}) goes on until it is closed by {_named(users)}"
+            until = f"{mountpoint}: detached; its daemon (pid {daemon.pid}) continues until it is closed by {_named(users)}"
             return Outcome(0, until if users else "")
         if not wait.until(daemon.ended_within):
             return wait.given_up_storing(daemon)
@@ -93,7 +93,7 @@ def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: floa
 
 
 class _Wait:
-    """A wait that goes on for as long as ``daemon`` makes progress, and for ``spare`` seconds and one operation of its store without."""
+    """A wait as long as ``daemon`` makes progress, and for ``spare`` seconds plus the deadline of one store operation without."""
 
     def __init__(self, mounted: Mount, daemon: Daemon | None, say: Callable[[str], None], every: float, spare: float) -> None:
         self._mounted = mounted
@@ -108,39 +108,39 @@ class _Wait:
         self._end = now + _LONGEST_FOR_OTHERS if as_owner.is_somebody_else(mounted) else None
 
     def until(self, ended_within: Callable[[float], bool]) -> bool:
-        """Wait until ``ended_within(seconds)``, telling what is left; False when that is given up."""
+        """Wait until ``ended_within(seconds)``, reporting what is left; return False if that is abandoned."""
         self._progress = time.monotonic()
         while not ended_within(self._every):
             self._look()
             now = time.monotonic()
             if now - self._progress >= self._patience or (self._end is not None and now >= self._end):
-                # To look may have taken longer than that.
+                # The look may have taken longer than that.
                 return ended_within(0)
             self._say(f"{self._mounted.mountpoint}: {self._left()}")
         return True
 
     def given_up_storing(self, daemon: Daemon) -> Outcome:
-        """The mount is gone, and its daemon is not."""
-        how = f"`tail --pid={daemon.pid} -f /dev/null` waits for its end, `kill -9 {daemon.pid}` gives up what is not stored"
+        """Return the outcome for a mount that is gone and a daemon that is not."""
+        how = f"`tail --pid={daemon.pid} -f /dev/null` waits for its end, `kill -9 {daemon.pid}` drops its unstored data"
         what = f"its daemon (pid {daemon.pid}) has made no progress for {self._patience:g} s"
-        return Outcome(1, f"{self._mounted.mountpoint} is unmounted, but {what}{self._and_left()}; {how}")
+        return Outcome(1, f"{self._mounted.mountpoint}: unmounted, but {what}{self._and_left()}; {how}")
 
     def given_up_unmounting(self, lazy: bool) -> Outcome:
-        """The mount may be gone from the mount table, and the kernel still waits for its daemon."""
+        """Return the outcome if the kernel still waits for the daemon; the mount may be gone from the mount table."""
         place = self._mounted.mountpoint
         stays = mount_at(place) == self._mounted
         state = "still mounted" if stays else "unmounted"
-        what = f"the kernel has waited for its daemon{self._daemon_named()} for {self._patience:g} s, to take what programs have written"
-        # Who detaches it has what was asked for.
+        what = f"the kernel has waited for its daemon{self._daemon_named()} for {self._patience:g} s, to write back mapped files"
+        # A lazy umount has succeeded once the mount is gone.
         return Outcome(
             0 if lazy and not stays else 1,
-            f"{place} is {state}, but {what}{self._and_left()}; {how_to_abort(self._mounted.device)} gives that up",
+            f"{place}: {state}, but {what}{self._and_left()}; {how_to_abort(self._mounted.device)} ends that, and drops the data",
         )
 
     def _look(self) -> None:
         self._last = self._daemon.left() if self._daemon is not None else None
         if self._last is not None and (self._least is None or self._last[:2] < self._least[:2]):
-            # What is told first is no progress: it may have been told late.
+            # The first report is no progress: it may have come late.
             self._progress = self._progress if self._least is None else time.monotonic()
             self._least = self._last
 
@@ -158,7 +158,7 @@ class _Wait:
 
 
 def _holders(mountpoint: str) -> list[open_by.Holder]:
-    """The processes that use what is mounted there, as far as they are found in time: a look at a process may wait for it."""
+    """Return the processes found in time that use the mount: a look at a process may block."""
     found: list[open_by.Holder] = []
     looking = threading.Thread(target=lambda: found.extend(open_by.of(mountpoint)), daemon=True)
     looking.start()
@@ -168,16 +168,16 @@ def _holders(mountpoint: str) -> list[open_by.Holder]:
 
 def _in_use(mountpoint: str) -> ZarrfsError:
     users = _holders(mountpoint)
-    # Other users' processes do not show what they have open, except to root.
+    # Open files of other users' processes are visible to root only.
     by = f" by {_named(users)}" if users else f"; `fuser -vm {shlex.quote(mountpoint)}`, as root, shows by whom"
-    return ZarrfsError(f"{mountpoint} is in use{by}: close it there, or use --lazy", key=mountpoint)
+    return ZarrfsError(f"{mountpoint}: in use{by}: close it there, or use --lazy", key=mountpoint)
 
 
 def _silent(mounted: Mount) -> ZarrfsError:
-    # Who has asked it, this command too, cannot be called back.
-    what = "is in use, at least by what waits for its daemon, which does not answer"
-    how = f"{how_to_abort(mounted.device)} gives up what waits and does not end"
-    return ZarrfsError(f"{mounted.mountpoint} {what}: end that, or use --lazy; {how}", key=mounted.mountpoint)
+    # Requests already sent, also by this command, cannot be withdrawn.
+    what = "in use, at least by programs that wait for its daemon, which does not answer"
+    how = f"{how_to_abort(mounted.device)} ends requests that hang"
+    return ZarrfsError(f"{mounted.mountpoint}: {what}: end them, or use --lazy; {how}", key=mounted.mountpoint)
 
 
 def _named(users: Sequence[open_by.Holder]) -> str:

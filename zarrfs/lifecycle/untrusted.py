@@ -1,6 +1,6 @@
-"""Reading what a stranger's file tells: JSON of a bounded size, whose parts count only where they are of the type and size expected.
+"""Parsing of untrusted JSON of a bounded size; values are accepted only with the expected type and size.
 
-Everything raises ValueError, and nothing else, for everything else.
+Everything else raises ValueError, and no other exception.
 """
 
 from __future__ import annotations
@@ -10,37 +10,38 @@ from typing import NoReturn
 
 
 def document(text: bytes) -> dict[str, object]:
-    """Return the JSON object in ``text``, whose caller bounds its size."""
+    """Return the JSON object in ``text``, whose size the caller bounds."""
     try:
         said = json.loads(text, parse_constant=_refused)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(said, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     return said
 
 
 def number(value: object, least: int, most: int) -> int:
-    """Return ``value`` if it is a whole number from ``least`` to ``most``."""
+    """Return ``value`` if it is an integer from ``least`` to ``most``. Raises ValueError."""
+    # Not isinstance: true would be accepted.
     # Not isinstance: true is no number.
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"no whole number from {least} to {most}")
+        raise ValueError(f"not an integer from {least} to {most}")
     return value
 
 
 def seconds(value: object, most: float) -> float:
-    """Return ``value`` if it is a number above 0, and at most ``most``."""
+    """Return ``value``, at most ``most``, if it is a number above 0. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ValueError("no number of seconds")
+        raise ValueError("not a number of seconds")
     return float(min(value, most))
 
 
 def text(value: object, most: int) -> str:
-    """Return ``value`` if it is text of at most ``most`` characters that a file name could hold."""
+    """Return ``value`` if it is text of at most ``most`` characters without NUL. Raises ValueError."""
     if not isinstance(value, str) or len(value) > most or "\0" in value:
-        raise ValueError(f"no text of up to {most} characters")
+        raise ValueError(f"not a text of up to {most} characters")
     return value
 
 
 def _refused(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -1,13 +1,13 @@
-"""What outlives a daemon and ends its connection to the kernel, however the daemon ended: docs/design/021-when-the-daemon-dies.md.
+"""Watcher that outlives a daemon and ends its connection to the kernel, in any case: docs/design/021-when-the-daemon-dies.md.
 
-A process ends when all of its threads have, and one that waits in the kernel for an answer that nobody gives any more never does. It
-holds the connection, the kernel goes on to wait for answers, and so do the programs, beyond SIGKILL. Aborting the connection frees all.
+A process ends when all of its threads have, and a thread that waits in the kernel for an answer that will not come never does. It holds
+the connection, the kernel continues to wait for answers, and so do the programs, beyond SIGKILL. Aborting the connection frees all.
 
-The watcher is a shell that waits for a pipe to end: a process of its own, since it has to live on; a shell, since that takes a third of a
-megabyte. It holds nothing but the pipe and ``/sys/fs/fuse/connections/N/abort``, opened while the connection is certainly that of this
-mount; once that is gone, writing there does nothing, whoever has the number by then. The pipe does not end either while a thread is left,
-so the kernel signals the watcher, too, when the daemon's main thread ends (``PR_SET_PDEATHSIG``). A crash ends it only when all threads
-stand still, so as to dump core, and one that waits does not: so the handler of faults (`faulthandler`) writes a line to the pipe.
+The watcher is a shell that waits for the end of a pipe: a separate process, since it must survive; a shell, since that takes a third of a
+megabyte. It holds only the pipe and ``/sys/fs/fuse/connections/N/abort``, opened while the connection is certainly that of this mount;
+once that is gone, a write there has no effect, even if the number is reused. The pipe does not end either while a thread is left, so the
+kernel also signals the watcher when the daemon's main thread ends (``PR_SET_PDEATHSIG``). A crash ends that only when all threads have
+stopped for the core dump, which a waiting one does not: so the fault handler (`faulthandler`) writes a line to the pipe.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from zarrfs.lifecycle import programs
 log = logging.getLogger(__name__)
 
 _CONNECTIONS = "/sys/fs/fuse/connections"
-# The signal that is trapped interrupts `read`; that it does nothing else is the point. (A shell that does not let it interrupt `read`
-# loses nothing but the case of a thread that is left.)
+# The trapped signal interrupts `read`, and has no other effect. (With a shell in which it does not interrupt `read`, only the case of
+# a remaining thread is lost.)
 _SCRIPT = "trap : USR1; read -r _; echo 1"
 _DEATH = signal.SIGUSR1
-# A service manager that ends a service, a terminal that goes: that is not the end of the daemon.
+# A service manager that stops a service, a terminal that closes: not the end of the daemon.
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
 _PATIENCE = 1.0
 
-# <linux/prctl.h>. Looked up before there is a new process, which may wait for no lock.
+# <linux/prctl.h>. Resolved before a fork, after which no lock may be waited for.
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl
 
 
 def abort_file(device: str) -> str:
-    """What aborts the connection of the mount with this ``device`` number (``0:52``) when something is written to it."""
+    """Return the file that aborts the connection of the mount with this ``device`` number (``0:52``) when written to."""
     return f"{_CONNECTIONS}/{device.partition(':')[2]}/abort"
 
 
 def how_to_abort(device: str) -> str:
-    """A command that does it, for who may."""
+    """Return the command that aborts it, for root."""
     command = f"echo 1 > {abort_file(device)}"
     if not os.path.isdir(_CONNECTIONS) or not os.listdir(_CONNECTIONS):
         command = f"mount -t fusectl none {_CONNECTIONS}; {command}"
@@ -52,8 +52,10 @@ def how_to_abort(device: str) -> str:
 
 
 class Watcher:
-    """Of the mount with this ``device`` number, whose daemon this process is. Begun by the main thread, which lives as long as the
-    process. Where there can be none, the log says what to do instead."""
+    """Watcher of the mount with this ``device`` number, for the daemon's process.
+
+    Created by the main thread, which lives as long as the process. If it cannot be started, the log states what to do instead.
+    """
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -67,27 +69,26 @@ class Watcher:
         except (OSError, subprocess.SubprocessError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             log.warning(
-                "the connection to the kernel cannot be watched over (%s): should this daemon die while a program waits for it, and the "
-                "program not end, %s ends that",
+                "connection to the kernel not watched (%s): if this daemon dies and a program that waits for it does not end, %s ends it",
                 reason,
                 how_to_abort(device),
             )
 
     @property
     def pid(self) -> int | None:
-        """Its process."""
+        """Process number of the watcher."""
         return self._process.pid if self._process is not None else None
 
     def abort(self) -> None:
-        """End the connection now, whatever waits for it."""
+        """Abort the connection now, regardless of requests in progress."""
         if self._abort is None:
-            log.warning("the connection to the kernel cannot be aborted by us: %s does it", how_to_abort(self._device))
+            log.warning("connection to the kernel not aborted: %s aborts it", how_to_abort(self._device))
             return
         with suppress(OSError):
             os.write(self._abort, b"1")
 
     def end(self) -> None:
-        """The connection is gone: nothing is left to watch over."""
+        """End the watcher: the connection is gone."""
         if self._hears_of_faults:
             faulthandler.disable()
         abort, self._abort = self._abort, None
@@ -120,13 +121,13 @@ class Watcher:
             os.close(reader)
         self._pipe = writer
         if not faulthandler.is_enabled():
-            # Else somebody wants to see where it crashed.
+            # Else another handler, with a report for people, is in use.
             faulthandler.enable(writer, all_threads=False)
             self._hears_of_faults = True
 
 
 def _in_watcher() -> None:
-    """In the new process, before it is a shell: what is ignored stays ignored, and the signal that is to wake it is heard."""
+    """In the child, before exec: keep ignored signals ignored, and let the waking signal through."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(_DEATH, signal.SIG_DFL)
