@@ -78,6 +78,17 @@ def test_help_lists_options_in_groups_and_each_on_one_line(
         assert option.help and option.help[0].isupper() and ". " not in option.help and not option.help.endswith(".")
 
 
+@pytest.mark.parametrize("command", ["umount", "info", "check", "install", "uninstall"])
+def test_help_of_every_command_has_one_line_for_each_parameter(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main.run([command, "--help"]) == 0
+    _, _, parameters = capsys.readouterr().out.partition("Arguments:\n")
+    lines = [line for line in parameters.splitlines() if line not in ("", "Options:")]
+    assert lines and all(line.startswith("  ") and line[2] != " " for line in lines), lines
+
+
 def test_every_error_has_an_exit_code_of_the_table() -> None:
     def classes(base: type[errors.ZarrfsError]) -> list[type[errors.ZarrfsError]]:
         return [base, *(found for below in base.__subclasses__() for found in classes(below))]

@@ -122,7 +122,7 @@ def mount(
     config_file: str | None,
     **flags: bool | str | None,
 ) -> int:
-    """Mount STORE on MOUNTPOINT; return once it is usable, or print the reason of the failure.
+    """Mount STORE on MOUNTPOINT; return once it is usable.
 
     Missing arguments are read from the --config file (store = "...", mountpoint = "...").
     """
@@ -188,15 +188,15 @@ def umount(
     ] = None,
     lazy: Annotated[
         bool,
-        typer.Option("--lazy", help="Detach at once, even if in use, and do not wait; open files are stored when closed"),
+        typer.Option("--lazy", help="Detach even if in use; open files are stored at close"),
     ] = False,
     config_file: Annotated[
         str | None, typer.Option("--config", metavar="FILE", help="TOML file that names the mountpoint", show_default=False)
     ] = None,
 ) -> int:
-    """Unmount MOUNTPOINT; return once everything is stored, or print what was not.
+    """Unmount MOUNTPOINT; return once everything is stored.
 
-    Progress is printed while data remains to be stored, and the programs that use the mount while it is busy.
+    Progress is printed while storing takes long; if the mount is in use, the programs that use it are listed.
     """
     from zarrfs.lifecycle import unmounting
 
@@ -212,17 +212,18 @@ def info(
         typer.Argument(
             metavar="[NODE]",
             show_default=False,
-            help="Path of one node: describe that node and those below, with attributes, quirks and the index of every shard",
+            help="Describe this node and those below; reads shard indexes",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document")] = False,
     mount_options: _MountOptions = None,
     config_file: _ConfigFile = None,
 ) -> int:
-    """Describe the nodes of STORE: layout, shape, data type, chunks, shards, codecs, stored and raw bytes.
+    """Describe the nodes of STORE.
 
-    One line for each node, with the numbers of its attributes and quirks (deviations of its producer from the specification). These are
-    shown in full for NODE, and for a store of one node. --json gives everything of all nodes, with null for what is unknown.
+    One line for each node: layout, shape, data type, chunks, shards, codecs, stored and raw bytes, and the numbers of its attributes and
+    quirks (deviations of its producer from the specification). These are shown in full for NODE, and for a store of one node. --json
+    gives everything of all nodes, with null for what is unknown.
     """
     import json
 
@@ -255,9 +256,7 @@ def info(
 @app.command()
 def check(
     store: _Store,
-    node: Annotated[
-        str, typer.Argument(metavar="[NODE]", show_default=False, help="Path of one node: check that node and those below")
-    ] = "/",
+    node: Annotated[str, typer.Argument(metavar="[NODE]", show_default=False, help="Check this node and those below")] = "/",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document")] = False,
     repair: Annotated[bool, typer.Option("--repair", help="First complete or undo operations interrupted by a kill")] = False,
     mount_options: _MountOptions = None,
@@ -318,7 +317,7 @@ def install(what: _What, dry_run: _DryRun = False) -> int:
 
 @app.command()
 def uninstall(what: _What, dry_run: _DryRun = False) -> int:
-    """Undo what `zarrfs install` did."""
+    """Remove the links of `zarrfs install`."""
     from zarrfs.command import install as installing
 
     return _do(installing.to_uninstall(), dry_run, f"{installing.commands() / 'zarrfs'} uninstall {what}")

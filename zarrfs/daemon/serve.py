@@ -214,7 +214,7 @@ async def _mounted(
     ending.is_bounded(lambda: ending.has_begun or (connection is not None and connection.is_gone))
 
     def ended() -> None:
-        """Stop serving: nobody waits for the answers in progress."""
+        """Stop serving: no process waits for the answers in progress."""
         session.reads.end()
         serving.cancel()
 
@@ -234,7 +234,7 @@ async def _mounted(
             await kernel.serve(lambda: connection is not None and connection.is_gone)
     finally:
         with trio.CancelScope(shield=True):
-            # From here on no notices are sent, and nobody waits for an answer.
+            # From here on no notices are sent, and no process waits for an answer.
             notifier.stop()
             tree.ended()
             await ending.begun()
@@ -296,7 +296,6 @@ def _notes(losses: Losses) -> str:
 
 def _listed(failures: list[tuple[str, str]], what: str = "not stored") -> str:
     """Return one line with names and reasons of unstored data."""
-    # A file that failed several times is named once, with its last reason.
     # A file that failed several times is named once, with its last reason.
     last = dict(failures)
     listed = "; ".join(f"{ident}: {reason}" for ident, reason in list(last.items())[:_NAMED])

@@ -110,7 +110,7 @@ class Shutdown:
         self._is_mounted = True
 
     async def begun(self) -> None:
-        """Begin the end: nobody uses the mount any more, and what is left is reported."""
+        """Begin the end: the mount is out of use, and what is left is reported."""
         self._begun = True
         self.is_serving = False
         if self._overdue is not None:

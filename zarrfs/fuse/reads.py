@@ -1,4 +1,4 @@
-"""READs in progress: each ends by a deadline, or when nobody waits for it any more. So do loads before a change.
+"""READs in progress: each ends by a deadline, or when no process waits for it any more. So do loads before a change.
 
 pyfuse3 does not pass INTERRUPT on: a killed reader is not noticed before its READ is answered, and cannot end before that. So every
 second the openers of files with slow reads are checked.
@@ -21,7 +21,7 @@ _LONG = 1.0
 """Seconds."""
 
 IsAbandoned = Callable[[int, str], Awaitable[bool]]
-"""Returns True if nobody waits for a READ, from the process that opened the file, and the file's path in the mount."""
+"""Returns True if no process waits for a READ, from the process that opened the file, and the file's path in the mount."""
 
 
 class Reads:
@@ -48,7 +48,7 @@ class Reads:
 
     @contextmanager
     def changing(self, inode: Inode, opener: int) -> Iterator[None]:
-        """Register a change of a file by ``opener`` during the body: its loads raise `StoreTimeout` once nobody waits for it."""
+        """Register a change of a file by ``opener`` during the body: its loads raise `StoreTimeout` once no process waits for it."""
         with Change() as change:
             if self._has_ended:
                 change.cancel()
@@ -65,7 +65,7 @@ class Reads:
             each.cancel()
 
     async def watch(self) -> None:
-        """Cancel requests that nobody waits for."""
+        """Cancel requests that no process waits for."""
         while self._is_abandoned is not None:
             await trio.sleep(_LONG)
             before = trio.current_time() - _LONG

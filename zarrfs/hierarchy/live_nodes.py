@@ -312,7 +312,7 @@ class LiveNodes:
     @asynccontextmanager
     async def changing(self, *places: Key | Prefix) -> AsyncIterator[None]:
         """Keep publishers and lookups out of ``places`` during the body, which changes their content. One at a time."""
-        # A task that stays may itself change something else first: wait for it before anybody is kept out.
+        # A task that stays may itself change something else first: wait for it before others are blocked.
         self._wanted.append(places)
         async with AsyncExitStack() as stack:
             stack.callback(self._want_no_more, places)

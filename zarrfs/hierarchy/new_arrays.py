@@ -77,7 +77,7 @@ class NewArrays:
         transpose = order_codecs(order, len(shape))
         grid = layout.dialect.chunk_grid(chunk_shape, shape)
         shards = self.shards(layout, grid.grid_shape(shape))
-        # The preferred form comes first: there are alternatives for chunk order and for a fill value nobody chose.
+        # The preferred form comes first: there are alternatives for chunk order, and for a fill value that was not requested.
         refused: NotRepresentable | None = None
         for first, fill in itertools.product((transpose, ()) if transpose else ((),), fills):
             metadata = ArrayMetadata(

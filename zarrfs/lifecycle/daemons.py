@@ -181,7 +181,6 @@ def _users_of(pid: int) -> set[int]:
 def _began(pid: int) -> float:
     """Return its start time, in seconds since the machine's (proc(5), /proc/pid/stat, field 22)."""
     # Its name, which may contain anything, is in parentheses.
-    # Its name, which may hold anything, is in parentheses.
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]) / _TICKS
 
 

@@ -4,8 +4,8 @@ The daemon creates the file at its start with the report of a sudden death, repl
 when it ends well. So a missing file means success, and even ``kill -9`` leaves a report. From time to time it adds what is not stored
 yet, for processes that wait for it.
 
-Reports that nobody waits for are removed by the next ``zarrfs umount`` (`clear`). Two locks (flock(2)) identify them: a daemon holds one
-on its file as long as it lives, and waiting processes hold one on the folder. A daemon of an earlier version holds none, but has its
+Reports that no process waits for are removed by the next ``zarrfs umount`` (`clear`). Two locks (flock(2)) identify them: a daemon holds
+one on its file as long as it lives, and waiting processes hold one on the folder. A daemon of an earlier version holds none, but has its
 number in the file's name.
 
 A report may be another user's, with any content. It is read up to a size, and accepted only in the form of `write`; shown parts are
@@ -98,7 +98,7 @@ def end(path: Path) -> None:
     runtime_folder.leave(path.parent)
 
 
-# --- those who wait -------------------------------------------------------------------------------------------------------------
+# --- waiting processes ----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def left_in(text: bytes) -> Left | None:
 
 
 def clear() -> None:
-    """Remove reports of this user's dead daemons that nobody waits for."""
+    """Remove reports of this user's dead daemons that no process waits for."""
     for folder in runtime_folder.existing():
         with contextlib.suppress(OSError), _folder_locked(folder, fcntl.LOCK_EX):
             for name in os.listdir(folder):

@@ -1,6 +1,6 @@
 """Users of a mount: processes with an open or mapped file or a folder in it. Read from /proc; sends the mount no request.
 
-Open files of other users' processes are visible to root only, and of processes in other mount namespaces nobody sees the location.
+Open files of other users' processes are visible to root only, and of processes in other mount namespaces the location is not visible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check by /proc whether anybody waits for a READ: pyfuse3 does not pass the kernel's INTERRUPT on.
+"""Check by /proc whether a process waits for a READ: pyfuse3 does not pass the kernel's INTERRUPT on.
 
 A process that is killed while it waits for an answer of the daemon stays until the answer comes: only its pending SIGKILL shows.
 Readahead for a process outlives it: then no process has the file open.

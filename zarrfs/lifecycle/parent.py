@@ -29,7 +29,6 @@ class Parent:
     def ready(self) -> None:
         """Report that the mount is usable: the parent may return."""
         # Not earlier: an automounter admits only the process group that mounts for it, and blocks all others.
-        # Not earlier: an automounter lets the process group that mounts for it come to the mountpoint, and everybody else wait.
         os.setsid()
         self._say(READY)
 

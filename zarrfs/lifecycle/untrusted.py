@@ -23,7 +23,6 @@ def document(text: bytes) -> dict[str, object]:
 def number(value: object, least: int, most: int) -> int:
     """Return ``value`` if it is an integer from ``least`` to ``most``. Raises ValueError."""
     # Not isinstance: true would be accepted.
-    # Not isinstance: true is no number.
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"not an integer from {least} to {most}")
     return value
