@@ -1,5 +1,7 @@
-"""Guard between a handler and the kernel: a `ZarrfsError` becomes its errno, lack of memory ENOMEM, any other error EIO with a traceback
-in the log. Each is reported; if even that fails, the request is still answered: an unanswered request leaves its program beyond SIGKILL.
+"""Guard between a handler and the kernel, which turns every exception into an errno.
+
+A `ZarrfsError` becomes its errno, lack of memory ENOMEM, any other error EIO with a traceback in the log. Each is reported; if even that
+fails, the request is still answered: an unanswered request leaves its program beyond SIGKILL.
 
 After the end of the mount no process waits for an answer: a handler that only reads is cancelled at any point; one that changes or
 releases something is not.

@@ -1,5 +1,4 @@
-"""Operations in several steps that leave either the old or the new state after a failure or a kill at any step
-(docs/design/022-several-steps.md).
+"""Operations in several steps that leave the old or the new state after a failure or kill at any step (docs/design/022-several-steps.md).
 
 Each operation has a folder for what is not yet, or no longer, at its final position:
 
