@@ -241,7 +241,7 @@ def test_root_unmounts_what_a_user_has_mounted_and_waits_for_the_daemon() -> Non
 @pytest.mark.full_length
 def test_dead_mounts_are_replaced_by_who_made_them_and_by_root() -> None:
     said = lines("""
-    replaced() { code "$@" | sed 's/replaced, .*/replaced/'; }
+    replaced() { code "$@" | sed 's/died, its .*/died/'; }
     as 65534 zarrfs mount "$A/s.zarr" "$A/m"; killed $(pid_of "$A/m" as 65534)
     replaced as 65534 zarrfs mount "$A/s.zarr" "$A/m"
     killed $(pid_of "$A/m" as 65534)
@@ -256,7 +256,7 @@ def test_dead_mounts_are_replaced_by_who_made_them_and_by_root() -> None:
     replaced zarrfs mount "$A/s.zarr" "$A/m"
     code zarrfs umount "$A/m"
     as 65534 zarrfs mount "$A/s.zarr" "$A/m"; as 65534 ls "$A/m" > /dev/null; killed $(pid_of "$A/m" as 65534)
-    code zarrfs umount "$A/m" | sed 's/: what .*//'
+    code zarrfs umount "$A/m" | sed 's/: its unstored .*//'
     grep -c "$A/m" /proc/self/mountinfo || true
     """)
     dead = "zarrfs: W/65534/m: replacing a zarrfs mount whose daemon died"
