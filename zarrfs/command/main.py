@@ -311,7 +311,7 @@ def install(what: _What, dry_run: _DryRun = False) -> int:
 
     commands = installing.commands()
     if (place := installing.others_who_decide(commands)) is not None:
-        say(f"warning: {place}: writable by users other than root, who can then change what root runs at a mount")
+        say(f"warning: {place}: writable by users other than root: they can change what root runs at a mount")
     return _do(installing.to_install(commands), dry_run, f"{commands / 'zarrfs'} install {what}")
 
 

@@ -166,7 +166,7 @@ class Shutdown:
         try:
             lost |= dict.fromkeys(self.left().names, "abandoned")
         except RuntimeError as error:
-            log.error("unpublished files are not known: %s", error)
+            log.error("list of unpublished files failed: %s", error)
         if lost:
             line += "; not stored: " + "; ".join(f"{ident}: {reason}" for ident, reason in list(lost.items())[:_NAMED])
         code = 7 if lost else 0
@@ -217,7 +217,7 @@ class Shutdown:
                         interrupts.end_by(number)
                     else:
                         self._begun = True
-                        log.info("%s: publishing what is staged and unmounting", name)
+                        log.info("%s: publishing staged data, then unmounting", name)
                         nursery.start_soon(self._end, terminate)
 
     async def _announce_end(self) -> None:

@@ -44,7 +44,7 @@ async def serve(is_over: Callable[[], bool] = lambda: False) -> None:
         try:
             await pyfuse3.main()
         except* ConnectionAbortedError:
-            log.info("the connection was aborted")
+            log.info("connection to the kernel aborted")
 
 
 def stop() -> None:

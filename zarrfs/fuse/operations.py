@@ -236,13 +236,13 @@ class Operations(pyfuse3.Operations):
 
     async def _open(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         if entry.nameless:
-            raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
+            raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
         file = await self.session.file(entry)
         self._part_from_another(entry, file)
         try:
             handle = await file.open(how)
         except NoSuchEntry as error:
-            raise StaleEntry(f"{entry.path!r} is gone", key=entry.path) from error
+            raise StaleEntry(f"{entry.path!r}: is gone", key=entry.path) from error
         except StaleEntry:
             self._part_from_another(entry, file)
             raise
@@ -256,7 +256,7 @@ class Operations(pyfuse3.Operations):
             if entry.nameless or (entry.stamp and not is_what_was_told(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
                 # The value was replaced since the kernel got its size.
                 entry.stamp = -1
-                raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
+                raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await handle.release()
@@ -270,7 +270,7 @@ class Operations(pyfuse3.Operations):
         """Raise `StaleEntry` if ``entry`` is open with another file: the kernel then finds ``file`` under another number."""
         if self.session.is_another_file(entry, file.of):
             self.inodes.vanished(entry)
-            raise StaleEntry(f"{entry.path!r} was replaced", key=entry.path)
+            raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
 
     async def _open_anew(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         """Open the present file of the name of ``entry``, which is replaced faster than the kernel can open it.
@@ -284,7 +284,7 @@ class Operations(pyfuse3.Operations):
             if not how.write:
                 raise
             # The kernel does not create a file at this point.
-            raise StaleEntry(f"{entry.path!r} is gone", key=entry.path) from error
+            raise StaleEntry(f"{entry.path!r}: is gone", key=entry.path) from error
         if not isinstance(node, File):
             raise IsADirectory(f"{entry.path!r}: is a folder", key=entry.path)
         handle = await node.open(how)
