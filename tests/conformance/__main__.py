@@ -1,4 +1,4 @@
-"""Writes docs/CONFORMANCE.md: ``python -m tests.conformance``."""
+"""Write docs/CONFORMANCE.md: ``python -m tests.conformance``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts in the order of the document, and where it is."""
+"""The specifications in the order of docs/CONFORMANCE.md, and the path of that document."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def abstract_store_interface(text: Text, number: str) -> None:
         text.tested(
             "a key has the characters a-z, A-Z, 0-9, / . - _",
             ReadableConformance.test_names_are_kept_as_they_are,
-            "every key that a store holds is kept; names of new nodes are of these characters (Node names)",
+            "every key in a store is kept; names of new nodes consist of these characters (Node names)",
         )
     text.tested("a value is a sequence of bytes", StoreConformance.test_what_was_set_is_got)
     text.tested("a store has one value for a key", StoreConformance.test_set_replaces_the_whole_value)
@@ -76,13 +76,13 @@ def abstract_store_interface(text: Text, number: str) -> None:
     text.tested(
         "a store need not be readable, writable and listable",
         StoreConformance.test_read_only_stores_refuse_every_change,
-        "as stated: a capability that is missing is refused with an error of its own",
+        "as stated: an operation without the capability fails with an error of its own",
     )
     text.tested("get(key): the value", ReadableConformance.test_what_is_held_is_got, "as stated; None for a missing key")
     text.tested(
         "get_partial_values(key_ranges): values in the order of the ranges, a key several times, none for missing keys",
         ReadableConformance.test_partial_values_keep_order_and_duplicates,
-        "as stated; a suffix range, and a generation that is demanded, besides",
+        "as stated; in addition a suffix range, and a required generation",
     )
     text.tested("set(key, value)", StoreConformance.test_set_replaces_the_whole_value)
     text.tested(
@@ -124,7 +124,7 @@ def abstract_store_interface(text: Text, number: str) -> None:
     text.row(
         "object stores (S3, Azure, Google) may be stores",
         raises(UsageError, "s3", lambda: trio.run(open_store, "s3://bucket/x.zarr")),
-        NOT_YET + "they come later; the URL is refused with the schemes that there are",
+        NOT_YET + "they come later; the URL is refused, and the message lists the known schemes",
     )
 
 
@@ -135,18 +135,18 @@ def file_system_store(text: Text, number: str) -> None:
     text.tested(
         "a key is a path, and the reverse",
         folder_tests.test_keys_that_are_no_paths,
-        "as stated; a key that no path can be is refused",
+        "as stated; a key that cannot be a path is refused",
     )
     text.tested("get: the contents of the file", ReadableConformance.test_what_is_held_is_got)
     text.tested(
         "set: write the value as the contents",
         StoreConformance.test_a_concurrent_get_sees_a_whole_value,
-        "as stated: by a new file that is renamed, so that nobody sees a part",
+        "as stated: by a new file that is renamed, so that no reader sees a part",
     )
     text.tested(
         "delete: the file or directory",
         folder_tests.test_a_key_where_a_folder_is_and_the_reverse,
-        "a key is a file: a folder is erased as a prefix alone",
+        "a key is a file: a folder is erased only as a prefix",
     )
     text.tested("list: walk from the base directory", ReadableConformance.test_the_examples_of_the_specification)
     text.tested("list_prefix: walk from the directory", folder_tests.test_a_deep_tree_is_listed_and_removed)
@@ -154,10 +154,12 @@ def file_system_store(text: Text, number: str) -> None:
     text.tested(
         "(no statement) symbolic links and special files",
         folder_tests.test_links_are_not_listed_and_not_followed,
-        "neither listed nor followed: they may lead out of the store",
+        "neither listed nor followed: they may lead outside the store",
     )
     if text.name == "v3":
         text.tested(
-            "the canonical URI is a file URI; without a scheme a URI may be a path", opening_tests.test_file_urls, "both are taken"
+            "the canonical URI is a file URI; without a scheme a URI may be a path",
+            opening_tests.test_file_urls,
+            "both are accepted",
         )
         text.tested("a path without a scheme", opening_tests.test_a_path_that_exists_is_that_path)

@@ -1,4 +1,4 @@
-"""docs/CONFORMANCE.md is what the table says, and the table holds what it demands of its rows."""
+"""docs/CONFORMANCE.md equals the rendered table, and the table enforces its requirements on rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.conformance.document import DOCUMENT, MODULES, TEXTS
 from tests.support.statements import NOT_YET, Statement, SuiteTest, Text, rendered
 
 
-def test_the_document_is_what_the_table_says() -> None:
-    """`python -m tests.conformance` writes it."""
+def test_the_document_is_the_rendered_table() -> None:
+    """`python -m tests.conformance` writes the document."""
     assert DOCUMENT.read_text() == rendered(TEXTS)
 
 
@@ -33,7 +33,7 @@ def test_a_statement_cannot_be_made_without_a_check() -> None:
     for none in (None, "test_v2", check, Statement):
         with pytest.raises(TypeError):
             Text("v9", "Version 9", _section=("1", "Storage")).row("a statement", none)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="no function of a test"):
+    with pytest.raises(TypeError, match="not a test function"):
         SuiteTest(check)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="number"):
         Statement("v9-1", "Storage", "a statement", NOT_YET, check)

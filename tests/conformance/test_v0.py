@@ -79,7 +79,7 @@ TEXT.row(
     lambda: equal(
         (group({f"g/a/{key}": value for key, value in store().items()}, "/g").attributes, keys(new_group("/g", new="v0"))), ({}, [])
     ),
-    "a folder above arrays is one, without documents and attributes; a new one is an empty folder",
+    "a folder above arrays is a group, without documents and attributes; a new group is an empty folder",
 )
 TEXT.row(
     "(no statement) several layouts in one folder",
@@ -101,7 +101,7 @@ TEXT.row(
         ).dialect,
         "v2",
     ),
-    "the newer one counts: it was written later",
+    "the newer layout counts: it was written later",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ TEXT.row(
 TEXT.row(
     "(no statement) no attributes",
     all_of(lambda: equal(array(store()).attributes, {}), lambda: equal("a/__zattr__" in made(), False)),
-    "no file, as the software has it, and none is made",
+    "as in the software: no file, and none is created",
 )
 TEXT.row(
     "the example: indented by 4, members sorted",
@@ -257,7 +257,7 @@ TEXT.tested(
     "neither nodes nor chunks",
 )
 LOCKED = {f"a/{key}": value for key, value in {**store(), "__zattr__.lock": b"", "__zdata__/0.0.blosc.lock": b""}.items()}
-TEXT.row("(no statement) locks of what is erased", lambda: equal(keys(erased(LOCKED, "/a")), []), "erased with what they lock")
+TEXT.row("(no statement) locks of erased data", lambda: equal(keys(erased(LOCKED, "/a")), []), "erased with what they lock")
 
 # --------------------------------------------------------------------------------------------------------------------------------
 TEXT.section("4", "Array data")
@@ -269,7 +269,7 @@ TEXT.row(
         lambda: equal(blosc_header(made(write={(0,): [8, 9]})["a/__zdata__/0.blosc"])["nbytes"], 8),
         raises(NotRepresentable, "blosc", lambda: new_array("/a", new="v0", codecs="zstd")),
     ),
-    "as stated; an array with another codec is not made",
+    "as stated; a new array with another codec is refused",
 )
 TEXT.row(
     "each chunk is in a file of its own",
@@ -278,7 +278,7 @@ TEXT.row(
 TEXT.row(
     "(no statement) the order of elements in a chunk",
     all_of(reads(store(), WHOLE), lambda: _transposed()),
-    "row-major: the software has no other",
+    "row-major: the software supports no other order",
 )
 TEXT.row("the file is named by the indices: 4.2.blosc is row 4, column 2", lambda: _segment())
 TEXT.row(
@@ -305,9 +305,9 @@ TEXT.row("it is interpreted as filled with the fill value", reads({"__zmeta__": 
 TEXT.row(
     "the example: a new array has no chunks, an empty `__zdata__`",
     lambda: equal(keys(made()), ["a/__zmeta__"]),
-    "as stated; the folder is made where the store has folders",
+    "as stated; the folder is created where the store has folders",
 )
-TEXT.row("(no statement) chunks that overhang the edge", reads(store(), WHOLE), "cut; what zarrfs writes there is the fill value")
+TEXT.row("(no statement) chunks that overhang the edge", reads(store(), WHOLE), "cut off; zarrfs writes the fill value there")
 
 
 def _transposed() -> None:

@@ -97,7 +97,7 @@ TEXT.tested(
     ReadableConformance.test_names_are_kept_as_they_are,
     "keys of any text are kept as they are; names of new arrays are ASCII (1.02)",
 )
-TEXT.row("a key is an ASCII string", raises(NameInvalid, "ASCII", lambda: new_array("/ä", new="v1")), "as stated, of what is new")
+TEXT.row("a key is an ASCII string", raises(NameInvalid, "ASCII", lambda: new_array("/ä", new="v1")), "as stated, for new nodes")
 TEXT.tested("a value is an arbitrary sequence of bytes", StoreConformance.test_what_was_set_is_got)
 TEXT.tested("read: get the bytes of a key", ReadableConformance.test_what_is_held_is_got)
 TEXT.tested("write: set the bytes of a key", StoreConformance.test_set_replaces_the_whole_value)
@@ -109,7 +109,7 @@ TEXT.row(
 TEXT.row(
     "an S3 bucket can be a store",
     raises(UsageError, "s3", lambda: trio.run(open_store, "s3://bucket/x.zarr")),
-    NOT_YET + "object stores come later; the URL is refused with the schemes that there are",
+    NOT_YET + "object stores come later; the URL is refused, and the message lists the known schemes",
 )
 TEXT.row(
     "an array store holds one array",
@@ -122,7 +122,7 @@ TEXT.row(
         },
         {"/a": "a/", "/b": "b/"},
     ),
-    "as stated; where several lie below one place, each folder is an array, and what is above them a group",
+    "as stated; with several below one path, each folder is an array, and the folder above them a group",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -140,12 +140,12 @@ TEXT.row(
 TEXT.row(
     "the resource is a JSON object",
     refuses({"meta": [1], "attrs": {}}, "^meta: not a JSON object"),
-    "as stated; a file meta that has nothing of an array's, and no attrs beside it, is none of ours",
+    "as stated; a file meta without members of an array's document, and without attrs beside it, is not a document",
 )
 TEXT.row(
     "a file called meta that is no array",
     lambda: equal(node({"meta": {"a": 1}, "b/meta": b"text"}, "/b").__class__.__name__, "GroupNode"),
-    "no node of its own: neither attrs beside it nor members of an array",
+    "not a node: no attrs beside it, and no members of an array",
 )
 TEXT.row("zarr_format MUST be present", bad("zarr_format is missing", zarr_format=...), REFUSED)
 TEXT.row(
@@ -174,7 +174,7 @@ TEXT.row("dtype MUST be present", bad("dtype is missing", dtype=...), REFUSED)
 TEXT.row(
     "dtype is a string or a list that defines a data type",
     all_of(*(bad("dtype", dtype=each, fill_value=None) for each in (4, None, "", "int16", [], {}))),
-    "as stated; what defines none is refused; the small types of tensorstore (bfloat16, int4) are read as in version 2",
+    "as stated; a value that defines no type is refused; the small types of tensorstore (bfloat16, int4) are read as in version 2",
 )
 TEXT.row("compression MUST be present", bad("compression is missing", compression=...), REFUSED)
 TEXT.row(
@@ -183,7 +183,7 @@ TEXT.row(
         bad("compression must be a string", compression=5),
         refuses({"meta": meta(compression="made_up"), "attrs": {}}, "made_up", bad=False),
     ),
-    "those of zarr 1.0 and 1.1: blosc, zlib, gzip, bz2, lzma, none; another is refused as unsupported, with its name",
+    "the compressors of zarr 1.0 and 1.1: blosc, zlib, gzip, bz2, lzma, none; another is refused as unsupported, with its name",
 )
 
 
@@ -191,7 +191,7 @@ def encoded(name: str, options: Any, left: bytes, right: bytes, **members: Any) 
     return {"meta": meta(compression=name, compression_opts=options, **members), "attrs": {}, "0.0": left, "0.1": right}
 
 
-@TEXT.rule("compression zlib, bz2, lzma, blosc", "each as its library decodes it")
+@TEXT.rule("compression zlib, bz2, lzma, blosc", "each format as its library decodes it")
 def _() -> None:
     blosc = numcodecs.Blosc("lz4", 5, 1)
     for name, options, encode in (
@@ -221,7 +221,7 @@ TEXT.row(
         bad("object", compression="blosc", compression_opts=5),
         bad("null", compression="none", compression_opts=1),
     ),
-    "as stated, of the kind that the library takes: a level (also in a string) of zlib and bz2, an object of blosc and lzma",
+    "as stated, in the form that the library accepts: a level (also as a string) for zlib and bz2, an object for blosc and lzma",
 )
 TEXT.row(
     "they provide options to the library",
@@ -253,7 +253,7 @@ TEXT.row(
         reads({"meta": meta(dtype="<f4", fill_value="-Infinity"), "attrs": {}}, np.full((2, 3), -np.inf, "<f4")),
         lambda: equal(b'"fill_value": NaN' in made(dtype="float32", fill_value=np.nan)["a/meta"], True),
     ),
-    "bare tokens, as the software writes them; the strings of version 2 are read as well",
+    "bare tokens, as the software writes them; the strings of version 2 are also read",
 )
 TEXT.row(
     "(no statement) strings",
@@ -285,17 +285,17 @@ TEXT.row(
 TEXT.row(
     '"F" with another compressor, or none',
     reads(encoded("zlib", 1, zlib.compress(LEFT.tobytes()), zlib.compress(RIGHT.tobytes()), order="F"), WHOLE),
-    "read in C order, which is what zarr 1.0 and 1.1 wrote (a quirk, and logged)",
+    "read in C order, as zarr 1.0 and 1.1 wrote it (a quirk, and logged)",
     logs="read in C order",
 )
 TEXT.row(
     '"F" with another compressor, or none: column-major',
     reads(encoded("zlib", 1, *(zlib.compress(each.tobytes()) for each in COLUMNS), order="F"), WHOLE, choices={"v1.order": "text"}),
-    "as stated where --dialect-choices v1.order=text says so (a quirk, and logged)",
+    "as stated with --dialect-choices v1.order=text (a quirk, and logged)",
     logs="read in F order",
 )
 TEXT.row(
-    '"F" in what is written',
+    '"F" for writing',
     all_of(
         lambda: equal(document(made(shape=(4, 4), chunks=(2, 2), order="F", codecs="none"), "a/meta")["order"], "C"),
         lambda: equal(
@@ -305,7 +305,7 @@ TEXT.row(
             "F",
         ),
     ),
-    "with Blosc alone: everybody reads that alike",
+    "with Blosc only: all software reads that in the same way",
 )
 TEXT.row("other keys MAY be present", reads(store(made_up=[1]), WHOLE))
 TEXT.row(
@@ -365,13 +365,13 @@ TEXT.row(
 TEXT.row(
     "structured types are a list of lists of two elements",
     all_of(of_type([["r", "|u1"], ["x", ">f4"]], (1, 2.5), (3, 4.5)), bad("dtype|field", dtype=[["r"]], fill_value=None)),
-    "as stated; the form with a shape, of version 2, is read as well, and never written",
+    "as stated; the form with a shape, of version 2, is also read, and never written",
 )
 TEXT.row("the example: three unsigned bytes r, g, b", of_type([["r", "|u1"], ["g", "|u1"], ["b", "|u1"]], (1, 2, 3)))
 TEXT.row(
     "(no statement) types that NumPy lacks",
     raises(NotRepresentable, "bfloat16", lambda: made(dtype="bfloat16")),
-    "an array of them is not made in version 1",
+    "a new array of them is refused in version 1",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -425,18 +425,18 @@ TEXT.row(
         (metadata(store(fill_value=None)).fill_value, elements({"meta": meta(fill_value=None), "attrs": {}}).tolist()),
         (None, [[0] * 3] * 2),
     ),
-    "as stated; zeros where something has to be shown",
+    "as stated; shown as zeros where a value is required",
 )
 TEXT.row("where a length is not divisible, chunks overhang the edge", reads(store(), WHOLE))
 TEXT.row(
-    "what is outside the array is undefined",
+    "elements outside the array are undefined",
     lambda: equal(made(shape=(3,), fill_value=9, write={(1,): [5, 6]})["a/1"], np.array([5, 9], "<i4").tobytes()),
-    "as stated when it is read; what zarrfs writes there is the fill value",
+    "as stated for reading; zarrfs writes the fill value there",
 )
 TEXT.row(
     "(no statement) an array of no dimensions",
     reads({"meta": meta(shape=[], chunks=[]), "attrs": {}, "0": WHOLE[0, 0]}, np.int16(1)),
-    "its chunk is 0, as version 2 names it",
+    "its chunk has the key 0, as in version 2",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ TEXT.section("5", "Attributes")
 TEXT.row(
     "an array may have attributes, simple key and value items",
     lambda: equal(array({**store(), "attrs": {"foo": 42, "baz": [1, 2]}}).attributes, {"foo": 42, "baz": [1, 2]}),
-    "as stated; values of any JSON",
+    "as stated; values are any JSON",
 )
 TEXT.row(
     "they are a JSON object",
@@ -456,12 +456,12 @@ TEXT.row("they are stored under the key attrs", lambda: equal(document(made(attr
 TEXT.row(
     "attrs MUST be present even where there are none",
     lambda: equal(made()["a/attrs"], b"{}"),
-    "as stated, written; an array without is read (a quirk)",
+    "as stated, for writing; an array without attrs is read (a quirk)",
 )
 TEXT.row(
     "attrs MUST be present",
     lambda: equal(array({"meta": meta()}).quirks, ("attrs is missing",)),
-    "an array without is read (a quirk): nothing else depends on it",
+    "an array without attrs is read (a quirk): nothing else depends on it",
 )
 TEXT.row(
     "attributes that are changed",
@@ -470,7 +470,7 @@ TEXT.row(
 TEXT.row(
     "(no statement) groups",
     lambda: equal((group({"g/a/meta": meta(), "g/a/attrs": {}}, "/g").attributes, keys(new_group("/g", new="v1"))), ({}, [])),
-    "a folder above arrays is one, without documents and attributes; a new one is an empty folder",
+    "a folder above arrays is a group, without documents and attributes; a new group is an empty folder",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ TEXT.row(
 TEXT.row(
     "an S3 bucket can be a store",
     raises(UsageError, "s3", lambda: trio.run(open_store, "s3://bucket/x.zarr")),
-    NOT_YET + "object stores come later; the URL is refused with the schemes that there are",
+    NOT_YET + "object stores come later; the URL is refused, and the message lists the known schemes",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ TEXT.row(
 
 @TEXT.rule(
     "zarr_format is an integer",
-    'the string "2", as webknossos writes it, is read too (a quirk); --dialect-choices v2.zarr_format=refuse',
+    'the string "2", which webknossos writes, is also read (a quirk); --dialect-choices v2.zarr_format=refuse',
 )
 def _() -> None:
     found = array(store(zarr_format="2"))
@@ -181,7 +181,7 @@ TEXT.row("dtype MUST be present", bad("dtype is missing", dtype=...), REFUSED)
 TEXT.row(
     "dtype is a string or a list that defines a data type",
     all_of(*(bad("dtype", dtype=dtype, fill_value=None) for dtype in (7, None, {}, "", "int16", [], ["x"], [["x"]]))),
-    "as stated; what defines none is refused",
+    "as stated; a value that defines no type is refused",
 )
 TEXT.row("compressor MUST be present", bad("compressor is missing", compressor=...), REFUSED)
 
@@ -214,7 +214,7 @@ TEXT.row(
 TEXT.row(
     "id identifies the codec",
     refuses({".zarray": zarray(compressor={"id": "made_up"})}, r"^\.zarray: .*made_up", bad=False),
-    "those of numcodecs except pickle and what needs code of others; an unknown one is refused as unsupported, with its id",
+    "the codecs of numcodecs, except pickle and codecs that need third-party code; an unknown one is refused as unsupported, with its id",
 )
 TEXT.row("fill_value MUST be present", bad("fill_value is missing", fill_value=...), REFUSED)
 TEXT.row(
@@ -224,7 +224,7 @@ TEXT.row(
 TEXT.row(
     "fill_value is of the data type",
     all_of(*(bad("fill_value", dtype="<i2", fill_value=value) for value in ("x", 1.5, 40000, [1], {}))),
-    "as stated; whole floats of integers (z5py) and 0 and 1 of booleans are read",
+    "as stated; whole floats for integers (z5py), and 0 and 1 for booleans, are read",
 )
 
 
@@ -268,7 +268,7 @@ def _() -> None:
 TEXT.row(
     "filters is a list of JSON objects",
     all_of(*(bad("filters", filters=filters) for filters in ({}, "none", {"id": "delta", "dtype": "<i2"}))),
-    "as stated; the empty list is none",
+    "as stated; the empty list means no filters",
 )
 TEXT.row("filters null: no filters are applied", all_of(reads(store(filters=None), WHOLE), reads(store(filters=[]), WHOLE)))
 TEXT.row(
@@ -297,7 +297,7 @@ def _() -> None:
 TEXT.row(
     "other keys SHOULD NOT be present",
     lambda: _only(document(new_array("/a", new="v2"), "a/.zarray"), PLAIN.keys()),
-    "as stated: a new .zarray has the text's members; dimension_separator only where it is not the default",
+    "as stated: a new .zarray has the specified members; dimension_separator only where it is not the default",
 )
 TEXT.row("other keys SHOULD be ignored", reads(store(_NCZARR_ARRAY={"dimrefs": ["/x"]}, made_up=None), WHOLE))
 
@@ -339,7 +339,7 @@ TEXT.row("u: unsigned integer", all_of(*(of_type(each, 1, 200) for each in ("|u1
 TEXT.row(
     "f: floating point",
     all_of(*(of_type(each, 1.5, -np.inf, np.nan) for each in ("<f2", ">f4", "<f8"))),
-    "as stated; <f16 and <c32 are refused: no other machine has x86's 80 bits",
+    "as stated; <f16 and <c32 are refused: the 80-bit floats exist only on x86",
 )
 TEXT.row(
     "an integer is of 1, 2, 4 or 8 bytes, a float of 2, 4 or 8",
@@ -362,7 +362,7 @@ TEXT.row(
 TEXT.row(
     "the byte order MUST be specified",
     all_of(*(bad("dtype", dtype=each, fill_value=None) for each in ("i4", "=i4", "b1", "|i4", "|f8", "|U3", "|M8[ns]"))),
-    REFUSED + '; one that means nothing ("<i1") does no harm',
+    REFUSED + '; a meaningless byte order ("<i1") is accepted',
 )
 TEXT.row(
     '"<f8", ">i4", "|b1" and "|S12" are valid',
@@ -371,7 +371,7 @@ TEXT.row(
 TEXT.row(
     "types m and M MUST include the unit in square brackets",
     all_of(*(bad("dtype", dtype=each, fill_value=None) for each in ("M8", "<M8[]", "<M4[ns]"))),
-    'as stated; "<M8" without brackets, which zarr-python writes of the type without a unit, is that type',
+    'as stated; "<M8" without brackets, as zarr-python writes it, is the type without a unit',
 )
 TEXT.row(
     "the units are NumPy's",
@@ -402,8 +402,8 @@ TEXT.row("structured types may be nested", of_type(NESTED, (1, (2, 3))))
 
 @TEXT.rule(
     "(no statement) the type of Python objects",
-    '"|O" is read where the first filter says what they are: vlen-utf8, vlen-bytes, vlen-array, json2, msgpack2, categorize;'
-    " pickle is refused: to read one is to run it",
+    '"|O" is read where the first filter determines the objects: vlen-utf8, vlen-bytes, vlen-array, json2, msgpack2, categorize;'
+    " pickle is refused: reading one executes code",
 )
 def _() -> None:
     values = np.array(["a", "", "äöü"], object)
@@ -443,7 +443,7 @@ TEXT.row(
 TEXT.row(
     "a structured value MUST be Base64 in ASCII",
     fills([["x", ">i2"], ["y", "|u1"]], "AQIJ", (0x102, 9)),
-    "as stated, in the byte order of the type",
+    "as stated, in the type's byte order",
 )
 TEXT.row(
     "the standard alphabet of Base64",
@@ -452,15 +452,15 @@ TEXT.row(
         bad("fill_value", dtype="|S3", fill_value="-_-_"),
         bad("fill_value", dtype="|S3", fill_value="abc"),
     ),
-    "as stated; what is none is refused",
+    "as stated; any other value is refused",
 )
 TEXT.row("null stays null, of these types as well", all_of(lambda: _undefined("|S3"), lambda: _undefined(RGB)))
 TEXT.row(
     "(no statement) complex values",
     all_of(fills("<c8", [1.5, "NaN"], complex(1.5, np.nan)), fills("<c8", 2, 2)),
-    "a list of two floats, as zarr-python writes them; one number is real",
+    "a list of two floats, as zarr-python writes it; a single number is the real part",
 )
-TEXT.row("(no statement) times", fills("<M8[D]", 1, np.datetime64(1, "D")), "an integer, as zarr-python writes them")
+TEXT.row("(no statement) times", fills("<M8[D]", 1, np.datetime64(1, "D")), "an integer, as zarr-python writes it")
 
 # --------------------------------------------------------------------------------------------------------------------------------
 TEXT.section("5", "Arrays: Chunks")
@@ -501,18 +501,18 @@ TEXT.row("not all chunks need be present", reads({".zarray": zarray(), "0.1": RI
 TEXT.row(
     "a chunk that is not present is not initialized",
     lambda: _absent(store(fill_value=0) | {"0.1": b""}, "0.1"),
-    "as stated: listed nowhere in chunks/, ENOENT there (--fill shows it)",
+    "as stated: not listed in chunks/, and ENOENT there (--fill shows it)",
 )
 TEXT.row(
     "an uninitialized chunk MUST be treated as filled with fill_value", reads({".zarray": zarray()}, np.full((2, 3), 7, "<i2"))
 )
 TEXT.row(
-    "fill_value null: its contents are undefined", lambda: _undefined("<f8"), "as stated; zeros where something has to be shown"
+    "fill_value null: its contents are undefined", lambda: _undefined("<f8"), "as stated; shown as zeros where a value is required"
 )
 TEXT.row("where a length is not divisible, chunks overhang the edge", reads(store(), WHOLE))
 
 
-@TEXT.rule("what is outside the array is undefined", "as stated when it is read; what zarrfs writes there is the fill value")
+@TEXT.rule("elements outside the array are undefined", "as stated for reading; zarrfs writes the fill value there")
 def _() -> None:
     made = new_array("/a", new="v2", shape=(3,), chunks=(2,), fill_value=9, write={(1,): [5, 6]})
     assert made["a/1"] == np.array([5, 9], "<i4").tobytes()

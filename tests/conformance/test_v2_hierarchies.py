@@ -55,7 +55,7 @@ TEXT.row(
 TEXT.row(
     "a logical path is an ASCII string",
     raises(NameInvalid, "ASCII", lambda: new_array("/ä", new="v2")),
-    "as stated for new nodes; others are shown as they are",
+    "as stated for new nodes; existing ones are shown unchanged",
 )
 TEXT.row("a prefix of keys is formed of the logical path", lambda: equal(array(TREE, "/foo/bar").chunk_prefix, "foo/bar/"))
 TEXT.row("the metadata are under foo/bar/.zarray", lambda: equal("foo/bar/.zarray" in new_array("/foo/bar", new="v2"), True))
@@ -67,7 +67,7 @@ TEXT.row("the chunks are under foo/bar/0.0, foo/bar/0.1", reads(TREE, WHOLE, "/f
 TEXT.row(
     "backslashes MUST be replaced by slashes",
     lambda: equal(NodePath.normalized("foo\\bar"), "/foo/bar"),
-    "as stated, of paths that a user names; a key that holds one is no node's",
+    "as stated, for paths given by a user; a key that contains one belongs to no node",
 )
 TEXT.row("leading slashes MUST be stripped", lambda: equal(NodePath.normalized("//foo/bar"), "/foo/bar"))
 TEXT.row("trailing slashes MUST be stripped", lambda: equal(NodePath.normalized("foo/bar//"), "/foo/bar"))
@@ -83,9 +83,9 @@ TEXT.row(
     ),
 )
 TEXT.tested(
-    "what the store does with slashes is its own affair",
+    "the interpretation of slashes is up to the store",
     StoreConformance.test_a_key_beside_a_prefix_of_the_same_name,
-    "as stated: folders nest, and refuse a key beside a prefix of its name; others hold both",
+    "as stated: folder stores nest folders, and refuse a key beside a prefix of the same name; other stores hold both",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ TEXT.row(
 )
 
 
-@TEXT.rule("(no statement) a prefix without .zgroup", "a group that its members imply: tensorstore writes none at parents")
+@TEXT.rule("(no statement) a prefix without .zgroup", "an implicit group: tensorstore writes no documents at parents")
 def _() -> None:
     found = group({".zgroup": GROUP, "foo/bar/.zarray": zarray()}, "/foo")
     assert not found.explicit and found.attributes == {}
@@ -141,7 +141,7 @@ TEXT.row(
         lambda: equal(new_group("/a", new="v2")["a/.zgroup"], b'{\n    "zarr_format": 2\n}'),
         lambda: equal(group({".zgroup": {"zarr_format": 2, "_nczarr_group": {}}}).explicit, True),
     ),
-    "written as stated; read with others, which netCDF-C and GDAL add",
+    "as specified for writing; read with other members, which netCDF-C and GDAL add",
 )
 TEXT.row(
     "the members of a group are its direct children",
@@ -149,7 +149,7 @@ TEXT.row(
 )
 
 
-@TEXT.rule("(no statement) .zarray and .zgroup at one path", "the array counts, as in zarr-python, and that is a quirk")
+@TEXT.rule("(no statement) .zarray and .zgroup at one path", "the array counts, as in zarr-python (a quirk)")
 def _() -> None:
     found = array({**store(), ".zgroup": GROUP})
     assert "a group exists at the same path" in found.quirks[0]
@@ -176,13 +176,13 @@ TEXT.row(
 TEXT.row(
     ".zattrs does not have to be present",
     lambda: equal("a/.zattrs" in new_group("/a", new="v2"), False),
-    "as stated: not written while there are no attributes",
+    "as stated: not written without attributes",
 )
 TEXT.row("absent: the attributes are empty", lambda: equal(array(store()).attributes, {}))
 TEXT.row(
-    ".zattrs alone makes no node",
+    "a .zattrs without other documents is not a node",
     lambda: equal(group({"b/.zattrs": {"a": 1}}, "/b").attributes, {}),
-    "as stated: the folder is shown, as every other, without attributes",
+    "as stated: the folder is shown, like all others, without attributes",
 )
 TEXT.row(
     "the example",
@@ -203,7 +203,7 @@ EXAMPLE: dict[str, Any] = {
     "fill_value": 42,
     "codecs": "numcodecs.zlib:level=1",
 }
-TEXT.row("a new array has .zarray alone", lambda: equal(keys(new_array(**EXAMPLE)), [".zgroup", "a/.zarray"]))
+TEXT.row("a new array has only .zarray", lambda: equal(keys(new_array(**EXAMPLE)), [".zgroup", "a/.zarray"]))
 
 
 @TEXT.rule("the document: indented by 4, members sorted, filters null, compressor with its level")
@@ -266,7 +266,7 @@ COPY = {"zarr_consolidated_format": 1, "metadata": {".zgroup": GROUP, "a/.zarray
 
 @TEXT.rule(
     "(no statement) .zmetadata, zarr-python's copy of all documents",
-    "a node's own documents count; a node without is read from the copy",
+    "a node's own documents count; a node without documents is read from the copy",
 )
 def _() -> None:
     values = {".zmetadata": COPY, "a/0.0": LEFT, "a/0.1": RIGHT}
@@ -275,15 +275,13 @@ def _() -> None:
     assert metadata(own, "/a").fill_value == b"\x08\0" and array(own, "/a").attributes == {}
 
 
-@TEXT.rule("(no statement) .zmetadata when a document changes", "an edit through zarrfs changes the copy too")
+@TEXT.rule("(no statement) .zmetadata when a document changes", "an edit through zarrfs also changes the copy")
 def _() -> None:
     after = amended({".zmetadata": COPY, ".zgroup": GROUP, "a/.zarray": zarray()}, "/a", attributes={"y": 2})
     assert document(after, ".zmetadata")["metadata"]["a/.zattrs"] == document(after, "a/.zattrs") == {"y": 2}
 
 
-@TEXT.rule(
-    "(no statement) .zmetadata in a group below the root", "as one at the root: an edit changes the copy of each group above"
-)
+@TEXT.rule("(no statement) .zmetadata in a group below the root", "as for the root: an edit changes the copy of each group above")
 def _() -> None:
     copies = {".zmetadata": {**COPY, "metadata": {"g/a/.zarray": zarray()}}, "g/.zmetadata": COPY}
     after = amended({**copies, "g/.zgroup": GROUP, "g/a/.zarray": zarray()}, "/g/a", attributes={"y": 2})

@@ -101,7 +101,7 @@ TEXT.row("group nodes may have children", holds({**TREE, "h/zarr.json": GROUP}, 
 TEXT.row(
     "array nodes may not have children",
     raises(NotADirectory, "/a: not a group", lambda: new_array("/a/b", new="v3", into={"zarr.json": GROUP, "a/zarr.json": doc()})),
-    "as stated: none is made below one; an array is not made over others",
+    "as stated: no node is created below an array, and no array over other nodes",
 )
 TEXT.row(
     "array nodes may not have children",
@@ -154,7 +154,7 @@ TEXT.row(
 TEXT.row(
     "the name of a hierarchy's folder should end with .zarr",
     lambda: equal([store_name(url) for url in ("/data/x.zarr", "/data/x")], ["x", "x"]),
-    "left to the user: any folder can be a store; names that are made of it are without .zarr",
+    "left to the user: any folder can be a store; names derived from it omit .zarr",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ TEXT.row(
         (array(store(codecs=...)).metadata == metadata(store()), array(store(codecs=...)).quirks),
         (True, ("codecs is missing: read as C order, little-endian",)),
     ),
-    "GDAL 3.8 leaves it out: read as C order, little-endian (a quirk); --dialect-choices v3.codecs=refuse",
+    "GDAL 3.8 omits it: read as C order, little-endian (a quirk); --dialect-choices v3.codecs=refuse",
 )
 TEXT.row(
     "node_type is array, of an array", all_of(*(bad("node_type", node_type=each) for each in ("Array", None, 1, ["array"]))), OTHERS
@@ -220,7 +220,7 @@ TEXT.row(
 TEXT.row(
     "chunk_key_encoding: from coordinates to keys",
     all_of(reads(store(), WHOLE), unknown("made_up", chunk_key_encoding={"name": "made_up"})),
-    "as stated; one that zarrfs does not know is refused",
+    "as stated; an unknown one is refused",
 )
 TEXT.row("fill_value: of portions that are not initialized", reads({"zarr.json": doc(), "c/0/0": LEFT}, [[1, 2, 7], [4, 5, 7]]))
 TEXT.row(
@@ -229,7 +229,7 @@ TEXT.row(
     "as stated: zero",
 )
 TEXT.row(
-    "fill_value is none of null",
+    "fill_value null is not allowed",
     lambda: equal(
         (metadata(store(fill_value=None)).fill_value, array(store(fill_value=None)).quirks),
         (None, ("fill_value is null: undefined",)),
@@ -242,17 +242,17 @@ TEXT.row(
         (elements(store(codecs=[])).tolist(), array(store(codecs=[])).quirks),
         (WHOLE.tolist(), ("codecs is empty: read as C order, little-endian",)),
     ),
-    "zarrita.js writes it so: read as C order, little-endian (a quirk); --dialect-choices v3.codecs=refuse",
+    "zarrita.js writes this: read as C order, little-endian (a quirk); --dialect-choices v3.codecs=refuse",
 )
 TEXT.row(
     "codecs cannot be empty",
     refuses(store(codecs=[]), "refused", choices={"v3.codecs": "refuse"}),
-    "refused where v3.codecs=refuse says so",
+    "refused with v3.codecs=refuse",
 )
 TEXT.row(
     "for readers of 3.0: no must_understand and no short-hand names in codecs",
     lambda: equal(document(made(codecs="crc32c"), "a/zarr.json")["codecs"], [BYTES, {"name": "crc32c"}]),
-    "as stated, in what is written",
+    "as stated, for writing",
 )
 TEXT.row(
     "attributes are optional, an object of any JSON",
@@ -275,7 +275,7 @@ TEXT.row(
         bad("storage_transformers", storage_transformers={}),
         reads(store(storage_transformers=[{"name": "made_up", "must_understand": False}]), WHOLE),
     ),
-    "none is known: one that must be understood is refused",
+    "no extension is known: one that must be understood is refused",
 )
 TEXT.row(
     "dimension_names: strings or null, as many as dimensions",
@@ -291,7 +291,7 @@ TEXT.row(
 TEXT.row(
     "not specified: all dimensions are unnamed",
     lambda: equal(metadata(store()).dimension_names, None),
-    "as stated; null as a whole is read alike",
+    "as stated; null for the whole member is read in the same way",
 )
 TEXT.row(
     "names should be distinct, but need not", lambda: equal(metadata(store(dimension_names=["x", "x"])).dimension_names, ("x", "x"))
@@ -320,12 +320,12 @@ TEXT.section("4", "Group metadata")
 TEXT.row(
     "each group must have a document zarr.json",
     lambda: equal(keys(new_group("/a/b", new="v3")), ["a/b/zarr.json", "a/zarr.json", "zarr.json"]),
-    "as stated, of what is made",
+    "as stated, for new nodes",
 )
 TEXT.row(
     "each group must have a document",
     lambda: equal(group({"g/a/zarr.json": doc()}, "/g").explicit, False),
-    "a prefix without one is read as a group that its members imply: tensorstore writes none at parents",
+    "a prefix without one is read as an implicit group: tensorstore writes none at parents",
 )
 TEXT.row(
     "zarr_format is mandatory, and 3",
@@ -376,7 +376,7 @@ TEXT.row(
             for each in ([], {**COPY, "kind": "other", "must_understand": True}, {"kind": "inline"})
         )
     ),
-    "as stated; null, and another kind that may be ignored, are none",
+    "as stated; null, and another kind that may be ignored, mean none",
 )
 
 
@@ -406,17 +406,17 @@ def no_name(name: str) -> Check:
 
 TEXT.row("must not be empty", no_name(""))
 TEXT.row("must not include /", no_name("a/b"))
-TEXT.row("must not be periods alone", all_of(no_name("."), no_name(".."), no_name("...")))
+TEXT.row("must not consist of periods only", all_of(no_name("."), no_name(".."), no_name("...")))
 TEXT.row(
     "must not start with __",
     all_of(no_name("__"), no_name("__zarr"), holds({"zarr.json": GROUP, "__x/zarr.json": GROUP}, {})),
-    "as stated: none is made, and what has such a name is in raw/ alone",
+    "as stated: none is created, and such names are shown only in raw/",
 )
 TEXT.row("must not be zarr.json", no_name("zarr.json"))
 TEXT.row(
     "names are strings of Unicode code points",
     lambda: equal("ä b/zarr.json" in new_group("/ä b", new="v3"), True),
-    "as stated; a lone surrogate is none",
+    "as stated; a lone surrogate is not a character",
 )
 TEXT.row(
     "we recommend a-z, A-Z, 0-9, -, _ and .",
@@ -430,7 +430,7 @@ TEXT.row(
 TEXT.row(
     "case-folded NFKC strings are recommended",
     holds({"zarr.json": GROUP, "\u00e9/zarr.json": GROUP, "e\u0301/zarr.json": GROUP}, {"\u00e9": "group", "e\u0301": "group"}),
-    "left to the user: names are kept as they are",
+    "left to the user: names are kept unchanged",
 )
 
 

@@ -111,7 +111,7 @@ hierarchy_is_a_tree(TEXT, TREE, store())
 TEXT.row(
     "two siblings cannot have the same name",
     raises(EntryExists, "exists", lambda: new_group("/a", new="v3", into=store())),
-    "as stated, of what is made",
+    "as stated, for new nodes",
 )
 TEXT.row("the path of a node: a slash and the names from the root", lambda: equal(array(TREE, "/foo/baz/qux").path, "/foo/baz/qux"))
 TEXT.row(
@@ -138,14 +138,14 @@ TEXT.row("must not be empty", no_name(""))
 TEXT.row(
     "only a-z, A-Z, 0-9, - _ .",
     all_of(no_name("a b"), no_name("ä"), no_name("a/b"), no_name("a+")),
-    "as stated, of what is made; others are shown",
+    "as stated, for new nodes; existing ones are shown",
 )
-TEXT.row("must not be periods alone", all_of(no_name("."), no_name(".."), no_name("...")))
+TEXT.row("must not consist of periods only", all_of(no_name("."), no_name(".."), no_name("...")))
 TEXT.row("at most 255 characters", all_of(no_name("a" * 256), lambda: PLUGIN.create(Prefix("")).check_name("a" * 255)))
 TEXT.row(
     "siblings must be unique under comparison without case",
     raises(CaseConflict, "case only", lambda: new_group("/A", new="v3", into=store())),
-    "as stated, of what is made; others are shown",
+    "as stated, for new nodes; existing ones are shown",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -163,13 +163,13 @@ TEXT.row("i1: signed, one byte", of_type("i1", -128, 127))
 for size in (2, 4, 8):
     for order, endian in ("<", "little"), (">", "big"):
         TEXT.row(f"{order}i{size}: signed, {size} bytes, {endian}-endian", of_type(f"{order}i{size}", -(2 ** (8 * size - 1)), 5))
-TEXT.row("u1: one byte", of_type("u1", 255, 5), 'unsigned: the table says "signed integer", which is a slip')
+TEXT.row("u1: one byte", of_type("u1", 255, 5), 'unsigned: "signed integer" in the table is an error')
 for size in (2, 4, 8):
     TEXT.row(f"<u{size}: unsigned, {size} bytes, little-endian", of_type(f"<u{size}", 2 ** (8 * size) - 1, 5))
 TEXT.row(
     "(no statement) >u2, >u4, >u8",
     all_of(*(of_type(f">u{size}", 2 ** (8 * size) - 1, 5) for size in (2, 4, 8))),
-    "read and written: zarrita wrote them, the table forgets them",
+    "read and written: zarrita wrote them, and the table omits them",
 )
 for size in (2, 4, 8):
     for order, endian in ("<", "little"), (">", "big"):
@@ -194,7 +194,7 @@ TEXT.row(
         unknown("chunk", chunk_grid={"type": "rectilinear"}),
         unknown("chunk", chunk_grid={"extension": "https://example.org/g", "type": "x"}),
     ),
-    "none is known: refused, with the name",
+    "no extension is known: refused, with the name",
 )
 TEXT.row("regular: the dimensions of the grid are those of the array", bad("chunk", chunk_grid=grid(2)), REFUSED)
 TEXT.row(
@@ -244,12 +244,12 @@ TEXT.row(
         bad("separator", chunk_grid=grid(2, 2, separator="")),
         bad("separator", chunk_grid=grid(2, 2, separator="c")),
     ),
-    "what keys may have beside letters and digits: / . - _",
+    "the other characters of keys, besides letters and digits: / . - _",
 )
 TEXT.row(
     "(no statement) an array of no dimensions",
     reads({"zarr.json": ENTRY, "meta/root/a.array": doc(shape=[], chunk_grid=grid()), "data/a": np.int16(5)}, np.int16(5), "/a"),
-    "its identifier is empty: the key is data/a, as zarrita stored it",
+    "its identifier is empty: the key is data/a, as zarrita wrote it",
 )
 
 
@@ -272,7 +272,7 @@ TEXT.row(
 TEXT.row(
     "extensions may define other layouts",
     unknown("chunk_memory_layout", chunk_memory_layout={"extension": "https://example.org/l", "type": "x"}),
-    "none is known: refused",
+    "no extension is known: refused",
 )
 GZIP = {"codec": "http://purl.org/zarr/spec/codec/gzip", "configuration": {"level": 1}}
 GZIPPED = {"data/a/0.0": gzip.compress(LEFT.tobytes()), "data/a/0.1": gzip.compress(RIGHT.tobytes())}
@@ -286,7 +286,7 @@ TEXT.row(
     ),
 )
 TEXT.row(
-    "what is decoded must fit type and layout",
+    "decoded data must fit type and layout",
     raises(ChunkDecodeError, "7 bytes instead of 8", lambda: elements({**store(), "data/a/0.0": LEFT.tobytes()[:7]}, "/a")),
     "as stated: else EIO, and an error that names the chunk",
 )
@@ -314,7 +314,7 @@ TEXT.row(
             for name in ("gzip", "zlib", "bz2", "zstd")
         )
     ),
-    "numcodecs' by their names",
+    "those of numcodecs, by their names",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -328,17 +328,17 @@ TEXT.row(
 TEXT.row(
     "any other encoding may be used",
     no_entry("metadata_encoding", metadata_encoding="application/msgpack"),
-    "none is known: the hierarchy is refused",
+    "no extension is known: the hierarchy is refused",
 )
 TEXT.row(
     "each hierarchy must have a bootstrap document",
     lambda: equal(node({"meta/root/a.array": doc()}, "/a"), None),
-    "as stated: without one its keys are those of no hierarchy of this text",
+    "as stated: without it, its keys belong to no hierarchy of this specification",
 )
 TEXT.row(
     "it is a single object",
     lambda: equal(type(node({"zarr.json": [1]}, "/")).__name__, "UnsupportedNode"),
-    "as stated; anything else is a bad document of today's v3",
+    "as stated; anything else is an invalid document of final v3",
 )
 TEXT.row("zarr_format is the URI of the protocol", reads(store(), WHOLE, "/a"))
 TEXT.row(
@@ -372,12 +372,12 @@ TEXT.row(
 TEXT.tested(
     "(no statement) the draft of 2022, whose zarr_format is the same",
     dialect_tests.test_the_draft_of_2022_is_told_apart_by_its_encoding,
-    "metadata_encoding tells the two apart",
+    "metadata_encoding distinguishes the two",
 )
 TEXT.row(
     "extensions is an array of objects",
     no_entry("extensions", is_bad=True, extensions={}),
-    "as stated; left out it is empty (a quirk)",
+    "as stated; if absent, it is empty (a quirk)",
 )
 TEXT.row(
     "extension: a URI, must_understand: true or false",
@@ -388,7 +388,7 @@ TEXT.row(
     REFUSED,
 )
 unknown_extensions(TEXT, store(), no_entry)
-TEXT.row("the example", lambda: equal(document(new_group("/", new="v3_2019"), "zarr.json"), ENTRY), "as stated, written")
+TEXT.row("the example", lambda: equal(document(new_group("/", new="v3_2019"), "zarr.json"), ENTRY), "as stated, for writing")
 
 # --------------------------------------------------------------------------------------------------------------------------------
 TEXT.section("7", "Metadata: Array metadata")
@@ -399,11 +399,9 @@ for name in ("extensions", "attributes"):
     TEXT.row(
         f"{name} must be there",
         lambda name=name: equal(array(store(**{name: ...}), "/a").quirks, (f"{name} is missing",)),
-        "left out it is empty (a quirk)",
+        "if absent, it is empty (a quirk)",
     )
-TEXT.row(
-    "compressor must be there", reads(store(compressor=...), WHOLE, "/a"), "left out, and null, which zarrita wrote, there is none"
-)
+TEXT.row("compressor must be there", reads(store(compressor=...), WHOLE, "/a"), "absent, or null (which zarrita wrote), means none")
 TEXT.row(
     "shape: an array of integers",
     all_of(
@@ -421,7 +419,7 @@ TEXT.row(
         bad("extension is missing", data_type={"type": "<M8[ns]"}),
         bad("type is missing", data_type={"extension": "https://example.org/e"}),
     ),
-    "as stated; times and complex numbers in NumPy's words are known",
+    "as stated; times and complex numbers are known by NumPy's names",
 )
 TEXT.row(
     "an extension that is not known: its fallback may be used",
@@ -497,7 +495,7 @@ TEXT.row(
         fills("<f4", 1.5, 1.5),
         bad("fill_value", data_type="<f4", fill_value="nan"),
     ),
-    'numbers, and "NaN", "Infinity" and "-Infinity": the text has "NaN" in its example, and TODO',
+    'numbers, and "NaN", "Infinity" and "-Infinity": the specification has "NaN" in its example, and a TODO',
 )
 TEXT.row(
     "null: undefined",
@@ -508,7 +506,7 @@ TEXT.row(
         ),
         (None, [[0] * 3] * 2),
     ),
-    "as stated; zeros where something has to be shown",
+    "as stated; shown as zeros where a value is required",
 )
 TEXT.row(
     "extensions: (TODO)",
@@ -521,7 +519,7 @@ TEXT.row(
 TEXT.row(
     "attributes: an object",
     all_of(lambda: equal(array(store(attributes={"a": [1]}), "/a").attributes, {"a": [1]}), bad("attributes", attributes=[])),
-    "as stated; null, which zarrita wrote, is none (a quirk)",
+    "as stated; null, which zarrita wrote, means none (a quirk)",
 )
 TEXT.row(
     "other names are reserved for later versions",
@@ -558,7 +556,7 @@ TEXT.row(
         lambda: equal(document(new_group("/g", new="v3_2019"), "meta/root/g.group"), GROUP),
         lambda: equal(group(group_of(), "/g").attributes, {}),
     ),
-    "as stated, written; left out they are empty",
+    "as stated, for writing; if absent, they are empty",
 )
 TEXT.row(
     "other names are reserved for later versions",
@@ -588,21 +586,21 @@ TEXT.section("9", "Stores: Abstract store interface")
 TEXT.tested(
     "a key has the characters a-z, A-Z, 0-9, / . - _",
     ReadableConformance.test_names_are_kept_as_they_are,
-    "every key that a store holds is kept; names of new nodes are of these characters",
+    "every key in a store is kept; names of new nodes consist of these characters",
 )
 TEXT.tested("a value is any sequence of bytes", StoreConformance.test_what_was_set_is_got)
 TEXT.tested("a store is a mapping from keys to values", StoreConformance.test_set_replaces_the_whole_value)
 TEXT.tested("a store need not be readable, writable and listable", StoreConformance.test_read_only_stores_refuse_every_change)
 TEXT.tested("get(key)", ReadableConformance.test_what_is_held_is_got, "as stated; None for a missing key")
 TEXT.tested("set(key, value)", StoreConformance.test_set_replaces_the_whole_value)
-TEXT.tested("delete(key)", StoreConformance.test_erasing_removes_and_may_be_repeated, "as stated; it is called erase")
+TEXT.tested("delete(key)", StoreConformance.test_erasing_removes_and_may_be_repeated, "as stated, under the name erase")
 TEXT.tested("list()", ReadableConformance.test_the_examples_of_the_specification)
 TEXT.tested("list_prefix(prefix); the example", ReadableConformance.test_the_examples_of_the_specification)
 TEXT.tested("list_dir(prefix); the example", ReadableConformance.test_the_examples_of_the_specification)
 TEXT.row(
     "object stores may be stores",
     raises(UsageError, "s3", lambda: trio.run(open_store, "s3://bucket/x.zarr")),
-    NOT_YET + "they come later; the URL is refused with the schemes that there are",
+    NOT_YET + "they come later; the URL is refused, and the message lists the known schemes",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -623,14 +621,14 @@ TEXT.row(
         WHOLE,
         "/foo/baz/qux",
     ),
-    "read where nothing is under the example's key; a path that begins with /root could be either, and is not",
+    "read where the example's key is absent; a path that begins with /root is ambiguous, and is not read",
 )
 TEXT.row(
     "the array /foo/baz is under meta/root/foo/baz.array (the example)",
     all_of(
         reads(TREE, WHOLE, "/foo/baz/qux"), lambda: equal("meta/root/foo/baz.array" in new_array("/foo/baz", new="v3_2019"), True)
     ),
-    "read first, and written: so has software",
+    "read first, and written, as in existing software",
 )
 TEXT.row(
     "data are under data, the path, a slash and the chunk's identifier: data/foo/baz/0.0",
@@ -682,7 +680,7 @@ TEXT.row(
 TEXT.row(
     "an array and a group at one path (no statement)",
     lambda: equal("a group exists at the same path" in array({**store(), "meta/root/a.group": GROUP}, "/a").quirks, True),
-    "the array counts, and that is a quirk",
+    "the array counts (a quirk)",
 )
 TEXT.row(
     "delete a group or array (TODO)",
@@ -693,7 +691,7 @@ TEXT.row(
             ["meta/root/foo/bar.group", "zarr.json"],
         ),
     ),
-    "its document, and all below meta/root and data, the path and a slash",
+    "its document, and all keys below its path and a slash in meta/root and data",
 )
 TEXT.row(
     "discover all nodes, determine if a node exists (TODO)",

@@ -135,7 +135,7 @@ TEXT.row(
 TEXT.row(
     "two siblings cannot have the same name",
     raises(EntryExists, "exists", lambda: new_group("/a", new="v3", into=store())),
-    "as stated, of what is made",
+    "as stated, for new nodes",
 )
 TEXT.row(
     "a path begins with a slash, and does not end with one",
@@ -182,9 +182,9 @@ TEXT.row(
         no_name("a+"),
         holds({**store(), "meta/a b.array.json": doc()}, {"a": "array"}),
     ),
-    "as stated: none is made, and none is shown but in raw/",
+    "as stated: none is created, and none is shown except in raw/",
 )
-TEXT.row("must not be periods alone", all_of(no_name("."), no_name(".."), no_name("...")))
+TEXT.row("must not consist of periods only", all_of(no_name("."), no_name(".."), no_name("...")))
 TEXT.row("names are case sensitive", holds({**store(), "meta/A.group.json": GROUP}, {"a": "array", "A": "group"}))
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ for bits in (8, 16, 32):
 TEXT.row(
     "(no statement) int64 and uint64",
     all_of(of_type("int64", "<i8", -5), of_type("uint64", "<u8", 2**64 - 1)),
-    "read: the table forgets them",
+    "read: the table omits them",
 )
 for bits in (16, 32, 64):
     TEXT.row(
@@ -229,7 +229,7 @@ TEXT.row(
         ),
         reads(store(data_type="<i2"), WHOLE, "/a"),
     ),
-    "read, in both forms: the software has no others, and the text's own examples use them",
+    "read, in both forms: the software has no others, and the specification's own examples use them",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ TEXT.section("5", "Chunk grids")
 TEXT.row(
     "extensions may define other grids",
     unknown("rectilinear", chunk_grid={"type": "rectilinear", "extension": "https://example.org/g"}),
-    "none is known: refused, with the name",
+    "no extension is known: refused, with the name",
 )
 TEXT.row("regular: the dimensions of the grid are those of the array", bad("chunk", chunk_grid=grid(2)), REFUSED)
 TEXT.row(
@@ -290,7 +290,7 @@ TEXT.row(
         ),
         (True, ("separator of the chunk grid is missing",)),
     ),
-    'as stated (a quirk): "Array metadata" says that it must be there',
+    'as stated (a quirk): "Array metadata" requires it',
 )
 TEXT.row(
     "of no dimensions the key is c",
@@ -304,7 +304,7 @@ TEXT.row(
             "/a",
         ),
     ),
-    "as stated; c0, as zarr-python has it, where that is stored",
+    "as stated; c0, as in zarr-python, where that is stored",
 )
 TEXT.row(
     "chunks at the edge have the full size",
@@ -337,7 +337,7 @@ TEXT.row(
 TEXT.row(
     "extensions may define other layouts",
     unknown("made_up", chunk_memory_layout={"extension": "https://example.org/x", "type": "made_up"}),
-    "none is known: refused, with the name",
+    "no extension is known: refused, with the name",
 )
 TEXT.row(
     "F: the first representation is the chunk with its dimensions reversed",
@@ -388,7 +388,7 @@ TEXT.row(
         unknown("codec", codecs=[{"type": "https://example.org/codecs/gzip/1.0", "configuration": {"level": 1}}]),
         unknown("codec", codecs=[{"type": "https://purl.org/zarr/spec/codecs/gzip/2.0", "configuration": {"level": 1}}]),
     ),
-    "as stated: by the name in a URI of zarr-specs, of version 1; others may mean something else by it",
+    "as stated: by the name in a URI of zarr-specs, of version 1; in other URIs it may have another meaning",
 )
 
 

@@ -62,7 +62,7 @@ TEXT.row(
         elements_of("complex", "<c8", "<c8", 1.5 - 2j, 3j, fill=[0, 0]),
         elements_of("complex", ">c16", ">c16", 1.5 - 2j, fill=[0, 0]),
     ),
-    "those of zarr-python, <c8 and <c16, are read; the core has complex64 and complex128",
+    "the names of zarr-python, <c8 and <c16, are read; the core has complex64 and complex128",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ TEXT.row(
 TEXT.row(
     '"[endianness]M8[units]" and "[endianness]m8[units]"',
     all_of(elements_of("datetime", ">M8[ns]", ">M8[ns]", 5, fill=0), elements_of("datetime", ">m8[D]", ">m8[D]", 5, fill=0)),
-    "as stated: big-endian ones without a codec endian",
+    "as stated: big-endian types without a codec endian",
 )
 TEXT.row(
     "endianness and units must be given",
@@ -95,12 +95,12 @@ TEXT.row(
             for each in ("M8[ns]", "<M8", "<M8[]", "<M8[fortnight]", "|M8[s]")
         )
     ),
-    "as stated: anything else is not known",
+    "as stated: anything else is unknown",
 )
 TEXT.row(
-    "what is written",
+    "the written form",
     lambda: equal(document(made(dtype="<M8[ns]"), "meta/a.array.json")["data_type"], extended("datetime", "<M8[ns]", "int64")),
-    "extension, type, and int64 for fallback",
+    "extension, type, and int64 as fallback",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ TEXT.row(
             made(dtype="|S4", shape=(3,), chunks=(3,), write={(0,): [b"a", b"bcd", b"efgh"]})["data/a/c0"], b"a\0\0\0bcd\0efgh"
         ),
     ),
-    "as stated; |Sn, as software has it, is read, too",
+    "as stated; |Sn, which software wrote, is also read",
 )
 TEXT.row("<Un: n characters of UTF-32, little-endian", elements_of("string", "<U4", "<U4", "a", "bcd", "äöü", fill=""))
 TEXT.row(">Un: n characters of UTF-32, big-endian", elements_of("string", ">U4", ">U4", "a", "bcd", "äöü", fill=""))
@@ -125,7 +125,7 @@ TEXT.row(
         reads(line(extended("string", "|S4"), "YWI="), [b"ab"], "/a"),
         reads(line(extended("string", "S2"), "0x6162"), [b"ab"], "/a"),
     ),
-    "text of S4, Base64 of software's |S4, and hexadecimal digits of exactly the size",
+    "text for S4, Base64 for the software's |S4, and hexadecimal digits of exactly the size",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ TEXT.row(
         metadata(line(extended("struct", [["x", "float32"], ["t", "<M8[s]"], ["n", [["a", "int8"]]]]), 0), "/a").data_type.dtype,
         np.dtype([("x", "<f4"), ("t", "<M8[s]"), ("n", [("a", "i1")])]),
     ),
-    "as stated, nested ones, too",
+    "as stated, also nested",
 )
 TEXT.row(
     "the size is the sum of the sizes of the fields",
@@ -157,7 +157,7 @@ TEXT.row(
             for each in ([], [["x"]], [[1, "int8"]], [["x", "made_up"]])
         )
     ),
-    "not known: its fallback counts",
+    "unknown: its fallback counts",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ TEXT.row(
         ),
         unknown("shard|storage transformer", storage_transformers=[sharding(1, 1, extension="https://example.org/sharding/1.0")]),
     ),
-    "as stated, in the forms that text and software have of it",
+    "as stated, in the specification's and the software's form",
 )
 TEXT.row(
     "type: the binary format, indexed",
@@ -251,7 +251,7 @@ TEXT.row(
     lambda: equal(
         sorted(made(shape=(4,), chunks=(2,), shards="2", write={(0,): [1, 2]})), ["data/a/c0", "meta/a.array.json", "zarr.json"]
     ),
-    "as stated; the text says data/root where its own keys have data alone: the keys of the array's form count",
+    "as stated; the specification has data/root here, and data elsewhere: the keys of the array's form count",
 )
 TEXT.tested("all other entries are passed on", sharding_tests.test_other_keys_below_prefixes_of_chunks_are_passed_on)
 TEXT.tested(
@@ -276,7 +276,7 @@ TEXT.row(
 TEXT.row(
     "the index is at the end, 16 bytes for each chunk",
     raises(ShardIndexInvalid, r"\(64 bytes\)", lambda: elements({**sharded(), "data/a/c0/0": bytes(63)}, "/a")),
-    "as stated; 16 * 64 are the 1024 bytes that the text calls 1014",
+    "as stated; 16 * 64 is 1024 bytes, not 1014 as in the specification",
 )
 TEXT.row("pairs of offset and nbytes, little-endian uint64, in C order", lambda: _index())
 TEXT.row(
@@ -291,7 +291,7 @@ TEXT.row(
     ),
 )
 TEXT.row(
-    "an entry of which one number alone is 2^64-1",
+    "an entry of which only one number is 2^64-1",
     raises(
         ShardIndexInvalid,
         "outside the chunk area",
@@ -370,20 +370,20 @@ TEXT.section("21", "Sharding storage transformer: API implementation")
 TEXT.tested(
     "it is a StoreWithPartialAccess, of all ten operations",
     model_tests.test_a_store_with_shards_is_a_dictionary_of_chunks,
-    "as stated: held against a dictionary; the conformance suite of stores runs over it as well",
+    "as stated: compared with a dictionary; the conformance suite of stores also covers it",
 )
 TEXT.tested(
     "get_partial_values: the indexes, then the chunks, in two operations",
     sharding_tests.test_chunks_of_a_shard_are_got_with_its_index_and_one_more_read_and_then_with_one,
-    "as stated; one where the index is known",
+    "as stated; one request where the index is known",
 )
 TEXT.tested(
     "get_partial_values: a chunk exists unless both are 2^64-1",
     sharding_tests.test_without_nbytes_there_is_no_chunk_whatever_the_offset,
-    "as stated (the text says it the other way round); where one number alone is, the chunk is damaged, and not listed",
+    "as stated (the specification has it reversed); if only one of the two numbers is set, the chunk is damaged, and not listed",
 )
 TEXT.tested(
-    "set_partial_values: where all chunks of a shard are there, it is made without reading",
+    "set_partial_values: a shard with all chunks present is created without reading",
     sharding_tests.test_of_a_shard_that_is_replaced_whole_no_chunk_is_read,
 )
 TEXT.tested(
@@ -396,9 +396,9 @@ TEXT.tested(
     sharding_tests.test_shards_all_of_whose_chunks_go_are_not_read,
 )
 TEXT.tested(
-    "erase_values: else the index says that they are missing, or the shard is written anew",
+    "erase_values: else the index marks them as missing, or the shard is rewritten",
     sharding_tests.test_erasing_what_is_not_there_writes_nothing,
-    "as stated: written anew, without what went; nothing where nothing goes",
+    "as stated: rewritten without the erased chunks; not rewritten where none is erased",
 )
 TEXT.tested(
     "erase_prefix: whole shards by their keys, others by erase_values",
@@ -416,7 +416,7 @@ TEXT.tested(
 TEXT.tested(
     "list_dir: prefixes for partial keys, keys for chunks that exist",
     sharding_tests.test_listing_rows_reads_indexes_until_every_row_was_seen,
-    "as stated; prefixes that hold no chunk, which the text allows to be listed, are left out",
+    "as stated; prefixes without a chunk, which the specification allows to be listed, are omitted",
 )
 TEXT.tested("a shard without chunks", sharding_tests.test_a_shard_without_chunks_is_not_seen, "neither key nor prefix")
 
@@ -506,7 +506,7 @@ TEXT.row(
 TEXT.row(
     "behind another codec",
     unknown("endian", codecs=[*listed("gzip", level=1)["codecs"], *listed("endian", endian="big")["codecs"]]),
-    "refused: there it would take bytes for elements",
+    "refused: there it would interpret bytes as elements",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ TEXT.row(
     ),
 )
 TEXT.row(
-    "what is written is one",
+    "a written chunk is a Gzip file",
     lambda: equal(
         gzip.decompress(made(codecs="gzip:level=1", write={(0,): [8, 9]})["data/a/c0"]), np.array([8, 9], "<i4").tobytes()
     ),

@@ -77,17 +77,17 @@ TEXT.row(
         "metadata_encoding",
         metadata_encoding={"type": "msgpack", "extension": "https://example.org/m", "metadata_key_suffix": ".m"},
     ),
-    "none is known: the hierarchy is refused",
+    "no extension is known: the hierarchy is refused",
 )
 TEXT.row(
     "each hierarchy must have an entry point",
     lambda: equal(node({"meta/a.array.json": doc()}, "/a"), None),
-    "as stated: without one its keys are those of no hierarchy of this text",
+    "as stated: without it, its keys belong to no hierarchy of this specification",
 )
 TEXT.row(
     "it is a single object",
     lambda: equal(type(node({"zarr.json": [1], "meta/a.array.json": doc()}, "/")).__name__, "UnsupportedNode"),
-    "as stated; anything else is a bad document of today's v3",
+    "as stated; anything else is an invalid document of final v3",
 )
 TEXT.row("zarr_format is the URI of the specification", reads(store(), WHOLE, "/a"))
 TEXT.row(
@@ -107,7 +107,7 @@ TEXT.row(
         WHOLE,
         "/a",
     ),
-    "as stated (a quirk); of 3.0 they are refused (8.38)",
+    "as stated (a quirk); in 3.0 they are refused (8.38)",
 )
 TEXT.row(
     "metadata_encoding is an object with type json and metadata_key_suffix",
@@ -137,7 +137,9 @@ TEXT.row(
     "metadata_encoding is a URI beside metadata_key_suffix: the form of zarr-python 2, GDAL and zarrita, in which keys have root;"
     " read, and written by default",
 )
-TEXT.row("extensions is an array of objects", no_entry("extensions", is_bad=True, extensions={}), "as stated; left out it is empty")
+TEXT.row(
+    "extensions is an array of objects", no_entry("extensions", is_bad=True, extensions={}), "as stated; if absent, it is empty"
+)
 TEXT.row(
     "extension: a URI, must_understand: true or false",
     all_of(
@@ -151,7 +153,7 @@ unknown_extensions(TEXT, store(), no_entry)
 TEXT.row(
     "the example",
     lambda: equal(document(new_group("/", new="v3_2022:text"), "zarr.json"), ENTRY),
-    "as stated, written with --new-dialect v3_2022:text",
+    "as stated, for writing with --new-dialect v3_2022:text",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ for name in ("extensions", "attributes"):
     TEXT.row(
         f"{name} is mandatory",
         lambda name=name: equal(array(store(**{name: ...}), "/a").quirks, (f"{name} is missing",)),
-        "left out it is empty (a quirk): nothing depends on it",
+        "if absent, it is empty (a quirk): nothing depends on it",
     )
 TEXT.row(
     "shape: an array of integers",
@@ -191,7 +193,7 @@ TEXT.row(
 TEXT.row(
     "the extension is required, a URI",
     reads(line({"type": "<M8[ns]", "fallback": "int64"}, 0, 5, dtype="<i8"), np.array([5], "<M8[ns]"), "/a"),
-    "software wrote several, and none: the type counts where the URI is one of zarr-specs, or missing",
+    "software wrote several URIs, and none: the type counts where the URI is one of zarr-specs, or absent",
 )
 FALLBACK = {"extension": "https://example.org/fixed-point/1.0", "type": "q16", "fallback": ["made_up", "int16", "r16"]}
 TEXT.row(
@@ -237,7 +239,7 @@ TEXT.row(
 TEXT.row(
     "(no statement) dimension_separator, which zarr-python adds",
     all_of(reads(software(dimension_separator="/"), WHOLE, "/a"), bad("differ", dimension_separator=".")),
-    "read where it says the same as separator (a quirk)",
+    "read where it equals separator (a quirk)",
 )
 TEXT.row(
     "chunk_memory_layout: C or F",
@@ -280,7 +282,7 @@ TEXT.row(
         (metadata(store(fill_value=None), "/a").fill_value, array(store(fill_value=None), "/a").quirks),
         (None, ("fill_value is null: undefined",)),
     ),
-    "software wrote it: read as undefined (a quirk); written in the form of the software alone",
+    "software wrote it: read as undefined (a quirk); written only in the software's form",
 )
 TEXT.row(
     "a default fill value must be stored", lambda: equal(document(made(), "meta/a.array.json")["fill_value"], 0), "as stated: zero"
@@ -303,12 +305,12 @@ TEXT.row(
 TEXT.row(
     '"NaN", "+Infinity" and "-Infinity" of floats',
     all_of(fills("float32", "NaN", np.nan), fills("float64", "+Infinity", np.inf), fills("float16", "-Infinity", -np.inf)),
-    'as stated; "Infinity", which software wrote, is read, too',
+    'as stated; "Infinity", which software wrote, is also read',
 )
 TEXT.row(
     "an extension type interprets its fill values",
     lambda: equal((metadata(line({**FALLBACK, "fallback": "int16"}, "x"), "/a").fill_value), None),
-    "of a type that is not known, what its fallback cannot be is undefined (a quirk)",
+    "for an unknown type, a value that its fallback cannot represent is undefined (a quirk)",
     logs="read as its fallback",
 )
 TEXT.row(
@@ -329,7 +331,7 @@ TEXT.row(
 TEXT.tested(
     "attributes: (no statement) filters",
     array_tests.test_filters_in_the_attributes_are_applied,
-    "zarr-python hides filters there: they are applied (a quirk), and kept by every edit",
+    "zarr-python stores filters there: they are applied (a quirk), and kept by every edit",
 )
 GZIP = {"type": "https://purl.org/zarr/spec/codecs/gzip/1.0", "configuration": {"level": 1}}
 GZIPPED = {"data/a/c0/0": gzip.compress(LEFT.tobytes()), "data/a/c0/1": gzip.compress(RIGHT.tobytes())}
@@ -352,7 +354,7 @@ TEXT.row(
         WHOLE,
         "/a",
     ),
-    "read, and written in the form of the software",
+    "read, and written in the software's form",
 )
 TEXT.row(
     "storage_transformers: a list of objects with extension and type",
@@ -368,13 +370,13 @@ TEXT.row(
     lambda: equal(metadata(store(), "/a"), metadata(store(storage_transformers=[]), "/a")),
 )
 TEXT.row(
-    "no other names; an implementation must fail to open what has unknown ones",
+    "no other names; an implementation must fail to open a document with unknown ones",
     all_of(
         unknown("made_up", made_up=1),
         unknown("made_up", chunk_grid=grid(2, 2, made_up=1)),
         refuses({**store(), "zarr.json": {**ENTRY, "made_up": 1}}, "made_up", bad=False),
     ),
-    "as stated; dimension_separator and extensions of groups are known, since software writes them",
+    "as stated; dimension_separator and extensions of groups are accepted, since software writes them",
 )
 
 
@@ -410,12 +412,12 @@ TEXT.row(
         lambda: equal(group(group_of(attributes={"spam": "ham"}), "/g").attributes, {"spam": "ham"}),
         lambda: equal(group(group_of(), "/g").attributes, {}),
     ),
-    "as stated, written; left out there are none",
+    "as stated, for writing; if absent, there are none",
 )
 TEXT.row(
     "all other names are reserved",
     refuses(group_of(attributes={}, made_up=1), "made_up", "/g", bad=False),
-    "as stated: refused; extensions, which GDAL writes, are looked at like those of arrays",
+    "as stated: refused; extensions, which GDAL writes, are treated like those of arrays",
 )
 TEXT.row(
     "groups have no extensions",
@@ -486,7 +488,7 @@ TEXT.row(
 TEXT.tested(
     "a node called root",
     dialect_tests.test_a_node_called_root_is_one_in_the_form_of_the_text_alone,
-    "one in the text's form alone: the entry point decides for the whole hierarchy",
+    "one in the specification's form only: the entry point determines the form of the whole hierarchy",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -501,7 +503,7 @@ TEXT.row(
         ),
         ("ArrayNode", True),
     ),
-    "the array counts, and that is a quirk",
+    "the array counts (a quirk)",
 )
 TEXT.row(
     "create a group: set its document; those above are implied",
@@ -530,7 +532,7 @@ TEXT.row(
 TEXT.tested(
     "where nothing can be listed, children are known otherwise",
     dialect_tests.test_the_consolidated_copy_tells_nodes_where_nothing_can_be_listed,
-    "by zarr-python's consolidated copy, in the software's form",
+    "through zarr-python's consolidated copy, in the software's form",
 )
 TEXT.row(
     "discover all nodes",
@@ -545,7 +547,7 @@ TEXT.row(
         keys(erased({**TREE, "meta/foo/z.group.json": GROUP}, "/foo/baz/qux")),
         ["meta/foo/bar.group.json", "meta/foo/baz.group.json", "meta/foo/z.group.json", "zarr.json"],
     ),
-    "as stated; a group that only this array implied gets a document, and stays",
+    "as stated; an implicit group with only this array gets a document, and stays",
 )
 TEXT.row(
     "erase an implicit group: all nodes below it",
@@ -569,7 +571,7 @@ TEXT.row(
 # --------------------------------------------------------------------------------------------------------------------------------
 TEXT.section("13", "Storage transformers, extensions, implementation notes")
 
-TEXT.tested("they serve the interface of stores, and restore what was transformed", transformer_tests.test_the_example_of_the_text)
+TEXT.tested("they implement the interface of stores, and restore transformed data", transformer_tests.test_the_example_of_the_text)
 TEXT.tested(
     "they may be stacked",
     array_tests.test_storage_transformers_are_a_stack_the_first_next_to_the_array,
@@ -590,7 +592,7 @@ TEXT.row(
     "as stated: refused",
 )
 TEXT.row(
-    "care must be taken when the parent of what is erased is implicit",
+    "care must be taken when the parent of an erased node is implicit",
     lambda: equal("meta/foo/baz.group.json" in erased(TREE, "/foo/baz/qux"), True),
     "as stated: it becomes explicit",
 )

@@ -118,7 +118,7 @@ TEXT.row(
 TEXT.tested(
     "partial decoding MAY be supported",
     shard_tests.test_chunks_of_one_shard_take_one_read_of_the_index_and_one_of_the_chunks,
-    "of shards, whose chunks are read alone; any other chunk is decoded whole",
+    "for shards, whose chunks are read individually; any other chunk is decoded whole",
 )
 TEXT.row(
     "core codecs SHOULD be implemented",
@@ -175,7 +175,7 @@ TEXT.row(
 TEXT.row(
     "endian is required for types of several bytes",
     reads(store(codecs=["bytes"]), WHOLE),
-    "left out, as software before the final text did, it is little; always written",
+    "if absent, as in software before the final specification, it is little; always written",
 )
 TEXT.row(
     "not for types of one byte",
@@ -183,7 +183,7 @@ TEXT.row(
         reads(line("uint8", 0, 1, 255, codecs=["bytes"], dtype="|u1"), [1, 255]),
         lambda: equal(document(made(dtype="uint8"), "a/zarr.json")["codecs"], [{"name": "bytes"}]),
     ),
-    "as stated; where it is stated (zarrita) it does no harm",
+    "as stated; if present (zarrita), it is accepted",
 )
 TEXT.row("elements are in lexicographical order (C)", reads(store(), WHOLE))
 TEXT.row("bool: one byte, 0 or 1", reads(line("bool", False, 0, 1, codecs=["bytes"], dtype="|u1"), [False, True]))
@@ -245,7 +245,7 @@ TEXT.row(
         ),
         (WHOLE.tolist(),) * 2,
     ),
-    "read, as drafts of the text had them and zarrita writes them (a quirk); never written",
+    "read, as in drafts of the specification and as zarrita writes them (a quirk); never written",
 )
 
 
@@ -279,7 +279,7 @@ TEXT.row(
 )
 TEXT.row("the data are a Gzip file (RFC 1952)", gives([BYTES, GZIP], gzip.compress(LEFT.tobytes()), gzip.compress(RIGHT.tobytes())))
 TEXT.row(
-    "what is written is one",
+    "a written chunk is a Gzip file",
     lambda: equal(gzip.decompress(made(codecs="gzip:level=1", write={(0,): [8, 9]})["a/c/0"]), np.array([8, 9], "<i4").tobytes()),
 )
 TEXT.row(
@@ -348,7 +348,7 @@ TEXT.row(
 TEXT.row(
     "typesize: positive, required unless there is no shuffle",
     all_of(*(bad("typesize", codecs=blosc(typesize=each)) for each in (0, -1, "4"))),
-    "as stated; left out it is the size of the elements, as zarr-python has it",
+    "as stated; if absent, it is the element size, as in zarr-python",
 )
 TEXT.row(
     "a typesize that is chosen MUST be recorded",
@@ -384,7 +384,7 @@ TEXT.row(
 )
 TEXT.tested("the checksum is that of RFC 3720", checksum_tests.test_crc32c_as_the_text_has_it)
 TEXT.row(
-    "what is written has it",
+    "a written chunk has the checksum",
     lambda: equal(made(codecs="crc32c", write={(0,): [8, 9]})["a/c/0"], checked(np.array([8, 9], "<i4").tobytes())),
 )
 TEXT.row("no configuration", unknown("level", codecs=[BYTES, codec("crc32c", level=1)]), "as stated: one with members is refused")
@@ -503,7 +503,7 @@ TEXT.row(
 TEXT.row(
     "codecs: required, with exactly one array -> bytes codec",
     all_of(bad("codecs is missing", codecs=[without("codecs")]), bad("codecs", codecs=[shards(1, 1, codecs=[BYTES, BYTES])])),
-    OTHERS + "; a list without one is read as at 12.03",
+    OTHERS + "; a list without one is read as in 12.03",
 )
 TEXT.row(
     "inner chunks are encoded with these codecs",
@@ -517,7 +517,7 @@ TEXT.row("index_codecs: required", bad("index_codecs is missing", codecs=[withou
 TEXT.row(
     "index_codecs: no codecs of variable size",
     unknown("index_codecs", codecs=[shards(2, 1, index_codecs=[BYTES, GZIP])]),
-    "as stated: bytes, and perhaps crc32c; anything else is refused",
+    "as stated: bytes, optionally crc32c; anything else is refused",
 )
 TEXT.row(
     "index_codecs: any byte order, with or without a checksum",
@@ -536,7 +536,7 @@ TEXT.row(
 TEXT.row(
     "little-endian and crc32c are recommended",
     lambda: equal(document(made(shards="2"), "a/zarr.json")["codecs"][0]["configuration"]["index_codecs"], [BYTES, CRC32C]),
-    "as stated, of new arrays",
+    "as stated, for new arrays",
 )
 TEXT.row(
     'index_location: "start" or "end"',
@@ -558,12 +558,12 @@ TEXT.row(
         | {"c/0/0": gzip.compress(shard({(column, row): BLOCKS[row, column].T.tobytes() for row, column in BLOCKS}))},
         BLOCKED,
     ),
-    "transpose before it, bytes -> bytes codecs behind it; what changes values before it is refused",
+    "transpose before it, bytes -> bytes codecs after it; a codec that changes values before it is refused",
 )
 TEXT.tested(
     "shards in shards",
     sharding_tests.test_shards_in_shards_are_told_from_the_outside,
-    "read and written, up to the depth that there is any use for",
+    "read and written, up to a useful depth",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -586,7 +586,7 @@ TEXT.row(
     reads({**SHARDED, "c/0/0": shard({(1, 0): PLAIN_BLOCKS[1, 0]})}, [[7] * 4, [7] * 4, [10, 10, 7, 7], [10, 10, 7, 7]]),
 )
 TEXT.row(
-    "an entry of which one number alone is 2^64-1",
+    "an entry of which only one number is 2^64-1",
     raises(
         ShardIndexInvalid,
         "outside the chunk area",

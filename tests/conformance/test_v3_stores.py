@@ -49,7 +49,7 @@ TEXT.row(
 TEXT.row(
     "create an array: set its document; groups above are implied",
     lambda: equal(keys(new_array("/x/y", new="v3")), ["x/y/zarr.json", "x/zarr.json", "zarr.json"]),
-    "documents of the groups above are made, too",
+    "documents of the groups above are also created",
 )
 TEXT.row(
     "a group that is there stays as it is",
@@ -89,7 +89,7 @@ TEXT.row(
         ).quirks[-1],
         "no documents of its own: read from the consolidated copy",
     ),
-    "by the consolidated copy",
+    "through the consolidated copy",
 )
 TEXT.row(
     "discover all nodes: recursively",
@@ -109,10 +109,10 @@ TEXT.row(
 TEXT.row(
     "creating over a node",
     raises(EntryExists, "exists", lambda: new_array("/g/a", new="v3", into=TREE)),
-    "refused: an array is replaced by a rename over it, or erased before",
+    "refused: to replace an array, rename over it or erase it first",
 )
 TEXT.row(
-    "chunks that lie where an array is made",
+    "chunks under the path of a new array",
     lambda: equal("a/c/0" in new_array("/a", new="v3", into={"zarr.json": GROUP, "a/c/0": b"old"}), False),
     "erased: a new array begins empty",
 )
@@ -128,7 +128,7 @@ TEXT.row(
 TEXT.tested(
     "they serve the interface of stores",
     transformer_tests.test_the_example_of_the_text,
-    "that of 2022's sharding does, and those that the mount puts before every store",
+    "as for the sharding of 2022, and for those that the mount adds to every store",
 )
 TEXT.tested(
     "those that do not change the layout may be added at runtime",
@@ -153,7 +153,7 @@ TEXT.row(
         raises(ContentInvalid, "resize_erases", lambda: _resized((2,), erase=False, values=LINE)),
         lambda: equal(keys(_resized((2,), erase=True, values=LINE)), ["c/0", "zarr.json"]),
     ),
-    "erased with --resize-erases; refused without where any is stored, so that no data are lost or come back",
+    "erased with --resize-erases; without it, refused where any is stored, so that no data is lost or reappears",
 )
 TEXT.row(
     "growing: where no chunks are there is the fill value, and none are written",
@@ -168,7 +168,7 @@ TEXT.row(
         elements(_resized((4,), erase=False, values={**LINE, "zarr.json": doc(shape=[2], chunk_grid=grid(2))})).tolist(),
         [1, 2, 3, 4],
     ),
-    "as stated, of what other programs left there",
+    "as stated, for data that other programs left there",
 )
 
 

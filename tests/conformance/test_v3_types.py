@@ -145,7 +145,7 @@ TEXT.row(
         lambda: equal(metadata(line("float32", "0xff800001")).fill_value, bytes.fromhex("010080ff")),
         *(bad("fill_value", data_type="float32", fill_value=each) for each in ("0x7fc0", "0x7fc000000", "0xzz800001")),
     ),
-    "as stated, of exactly the width of the type",
+    "as stated, with exactly the type's width",
 )
 TEXT.row(
     "another NaN is written in this form",
@@ -184,7 +184,7 @@ TEXT.section("9", "Chunk grids")
 TEXT.row(
     "additional grids may be defined",
     unknown("rectilinear", chunk_grid={"name": "rectilinear", "configuration": {}}),
-    "none is known yet: refused, with the name",
+    "no extension is known yet: refused, with the name",
 )
 TEXT.row("regular: the dimensions of the grid are those of the array", bad("chunk", chunk_grid=grid(2)), REFUSED)
 TEXT.row(
@@ -274,7 +274,7 @@ TEXT.row(
         [document(made(separator=each), "a/zarr.json")["chunk_key_encoding"] for each in (None, ".")],
         [named("default", separator="/"), named("default", separator=".")],
     ),
-    "as stated: never written, but where it is there",
+    "as stated: never written, except where it exists",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ TEXT.row("must_understand is true where it is not set", unknown("made_up", codec
 TEXT.row(
     "must_understand false: it may be ignored",
     lambda: equal(elements(store(codecs=[BYTES, {"name": "made_up", "must_understand": False}])).tolist(), WHOLE.tolist()),
-    "as stated: ignored where it is not known (a quirk)",
+    "as stated: ignored where it is unknown (a quirk)",
 )
 TEXT.row(
     "an implementation MUST fail for fields that it does not know",
@@ -316,7 +316,7 @@ TEXT.row(
         refuses({"zarr.json": {**GROUP, "made_up": None}}, "made_up", bad=False),
         unknown("zz", codecs=[{**BYTES, "zz": 1}]),
     ),
-    "as stated: refused, of arrays and groups, and within extensions",
+    "as stated: refused in arrays, in groups and within extensions",
 )
 TEXT.row(
     "but for those that are must_understand false",
@@ -332,17 +332,17 @@ TEXT.row(
         unknown("made_up", chunk_grid={"name": "made_up", "must_understand": False}),
         unknown("made_up", chunk_key_encoding={"name": "made_up", "must_understand": False}),
     ),
-    "as stated: refused all the same",
+    "as stated: refused nevertheless",
 )
 TEXT.row(
     "registered names are lower case letters, digits, underscores, dots, dashes",
     all_of(unknown("NumCodecs", codecs=[BYTES, {"name": "NumCodecs.zlib"}]), unknown("Bytes", codecs=["Bytes"])),
-    "a name is known or not, and case counts",
+    "names are case-sensitive",
 )
 TEXT.row(
     "names that are URIs are still permitted",
     unknown("https://example.com/x", codecs=[BYTES, {"name": "https://example.com/x"}]),
-    "none of them is known: refused, with the name",
+    "no such extension is known: refused, with the name",
 )
 TEXT.row("the example: a string array with vlen-utf8 and zstd", lambda: _strings())
 

@@ -1,6 +1,6 @@
-"""Statements of the specifications, what zarrfs does about each, and the test that shows it: the table of docs/CONFORMANCE.md.
+"""The table of docs/CONFORMANCE.md: statements of the specifications, the behaviour of zarrfs, and the test of each.
 
-A module of ``tests/conformance`` has one `Text`, adds rows to it section by section, and ends with the test of those that carry their
+A module of ``tests/conformance`` has one `Text`, adds rows to it section by section, and ends with the test of the rows that have their
 own check:
 
     TEXT = Text("v2", "Zarr storage specification version 2")
@@ -15,8 +15,8 @@ own check:
     def test_statement(statement: Statement) -> None:
         statement.check()
 
-A row without a check cannot be made, and one whose check is a test of the suite names the function itself: a test that is renamed or
-gone is an error at collection. ``python -m tests.conformance`` writes the document.
+A row without a check cannot be created. A row whose check is a test of the suite refers to the function object, so that a renamed or
+removed test is an error at collection. ``python -m tests.conformance`` writes the document.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ import pytest
 
 AS_STATED = "as stated"
 NOT_YET = "not yet: "
-"""What ``does`` begins with where zarrfs does not do what a text says, and nobody decided that it should not."""
+"""Prefix of ``does`` where zarrfs does not implement a statement, without a decision against it."""
 
 _ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
 class SuiteTest:
-    """A test of the suite, with those of its kind that say the same of further cases. Raises TypeError for what is no test."""
+    """A test of the suite, with all its parameters. Raises TypeError for an object that is not a test."""
 
     test: FunctionType
 
     def __post_init__(self) -> None:
         # A method of a suite that is inherited is a test as well as a function of a module.
         if not inspect.isfunction(self.test) or not self.test.__name__.startswith("test_"):
-            raise TypeError(f"{self.test!r} is no function of a test")
+            raise TypeError(f"{self.test!r} is not a test function")
 
     @property
     def name(self) -> str:
@@ -61,8 +61,10 @@ Check = Callable[[], object]
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement. ``text``: what the specification says, shortened; ``does``: what zarrfs does; ``check``: raises where it does not,
-    or a test of the suite that does."""
+    """One statement.
+
+    ``text`` is the shortened statement, ``does`` the behaviour of zarrfs. ``check`` raises if the behaviour differs, or is a test of the
+    suite that does so."""
 
     number: str
     section: str
@@ -73,17 +75,17 @@ class Statement:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+-\d+\.\d\d", self.number) or not self.section or not self.text or not self.does:
-            raise ValueError(f"statement {self.number!r}: a number, a section, a text and what zarrfs does are needed")
+            raise ValueError(f"statement {self.number!r}: number, section, text and behaviour are required")
         if isinstance(self.check, SuiteTest):
             return
         if not callable(self.check) or isinstance(self.check, type):
-            raise TypeError(f"statement {self.number}: {self.check!r} is no check")
+            raise TypeError(f"statement {self.number}: {self.check!r} is not a check")
         if any(each.default is each.empty for each in inspect.signature(self.check).parameters.values()):
             raise TypeError(f"statement {self.number}: its check takes no arguments")
 
     @property
     def test(self) -> str:
-        """What the document says of the test."""
+        """The name of the test in the document."""
         return self.check.name if isinstance(self.check, SuiteTest) else self.number
 
 
@@ -102,20 +104,20 @@ class Text:
         return Text(self.name, self.title)
 
     def section(self, number: str, title: str) -> None:
-        """What follows belongs to the section with this title; its statements are ``number``.01 and on."""
+        """Begin the section with this title; its statements are ``number``.01 and on."""
         if number in {each.number.removeprefix(f"{self.name}-").partition(".")[0] for each in self.statements}:
-            raise ValueError(f"{self.name}: there is a section {number} already")
+            raise ValueError(f"{self.name}: section {number} exists")
         self._section, self._count = (number, title), 0
 
     def row(self, text: str, check: Check | SuiteTest, does: str = AS_STATED, *, logs: str = "") -> None:
-        """Add a statement; ``logs``: what zarrfs may log during its check."""
+        """Add a statement; ``logs`` matches the log lines permitted during its check."""
         self._count += 1
         number, title = self._section
         marks = (pytest.mark.logs(logs),) if logs else ()
         self.statements.append(Statement(f"{self.name}-{number}.{self._count:02}", title, text, does, check, marks))
 
     def rule(self, text: str, does: str = AS_STATED, *, logs: str = "") -> Callable[[Check], Check]:
-        """`row` for a function that is the check."""
+        """Return a decorator that adds a row with the function as its check."""
 
         def add(check: Check) -> Check:
             self.row(text, check, does, logs=logs)
@@ -124,18 +126,18 @@ class Text:
         return add
 
     def tested(self, text: str, test: Any, does: str = AS_STATED) -> None:
-        """`row` for a statement that a test of the suite shows."""
+        """Add a row whose check is a test of the suite."""
         self.row(text, SuiteTest(test), does)
 
     @property
     def own(self) -> pytest.MarkDecorator:
-        """Parametrizes a test by the statements that carry their own check, with their numbers for ids."""
+        """Parametrizes a test by the statements that have their own check, with their numbers as ids."""
         carrying = [each for each in self.statements if not isinstance(each.check, SuiteTest)]
         return pytest.mark.parametrize("statement", [pytest.param(each, id=each.number, marks=each.marks) for each in carrying])
 
 
 def rendered(texts: list[Text]) -> str:
-    """The document."""
+    """Return the document."""
     lines = [_INTRODUCTION, *_counts(texts)]
     title = ""
     for text in texts:
@@ -146,7 +148,7 @@ def rendered(texts: list[Text]) -> str:
         for each in text.statements:
             if each.section != section:
                 section = each.section
-                lines += ["", f"### {section}", "", "| no. | the text says | zarrfs | test |", "|---|---|---|---|"]
+                lines += ["", f"### {section}", "", "| no. | statement | zarrfs | test |", "|---|---|---|---|"]
             number = each.number.removeprefix(f"{text.name}-")
             cells = (number, each.text, each.does, f"`{each.test}`")
             lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
@@ -154,7 +156,7 @@ def rendered(texts: list[Text]) -> str:
 
 
 def _counts(texts: list[Text]) -> Iterator[str]:
-    yield "| text | statements | as stated | otherwise, with the reason | not yet |"
+    yield "| specification | statements | as stated | otherwise, with the reason | not yet |"
     yield "|---|---|---|---|---|"
     rows: dict[str, list[Statement]] = {}
     for text in texts:
@@ -166,16 +168,19 @@ def _counts(texts: list[Text]) -> Iterator[str]:
 
 
 _INTRODUCTION = """\
-# What zarrfs does about each statement of the specifications
+# Conformance to the Zarr specifications
 
-Each line is one statement of a specification in short words: what a store holds, or what an implementation does. "as stated" is just
-that; everything else says what zarrfs does and why. SEMANTICS.md says what users may rely on.
+Each line is one statement of a specification, shortened: a property of a store, or the behaviour of an implementation. The column
+"zarrfs" is "as stated", or describes the behaviour of zarrfs and the reason. SEMANTICS.md describes the guarantees to users.
 
-The last column names the test. A number is the id of a check in `tests/conformance/` (`pytest tests/conformance -k v2-3.04` runs that
-one); a path is a test of the suite. This page is written by `python -m tests.conformance` from the table that those tests run, so that a
-line without a test cannot be in it, and a test fails when the page is not what the table says.
+The last column names the test. A number is the id of a check in `tests/conformance/` (`pytest tests/conformance -k v2-3.04` runs
+that one); a path is a test of the suite. `python -m tests.conformance` renders this page from the table that those tests run. The
+page therefore contains no line without a test, and a test fails if the page differs from the table.
 
-"(no statement)" begins what a text leaves open, and zarrfs has to decide.
-"Refused" is: the node is listed with the reason, in the views as `NAME.unsupported.txt`, and its neighbours are shown.
-A quirk of a node is listed by `zarrfs info STORE NODE`.
+| term | meaning |
+|---|---|
+| (no statement) | the specification leaves this open, and zarrfs decides it |
+| refused | the node is listed with the reason, in the views as `NAME.unsupported.txt`; its neighbours are shown |
+| a quirk | an accepted deviation from the specification; `zarrfs info STORE NODE` lists the quirks of a node |
+| the software | existing implementations, as opposed to the specification |
 """
