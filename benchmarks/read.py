@@ -1,9 +1,9 @@
-"""Reading: a whole array as ``.npy`` against zarr-python and tensorstore, and 10,000 keys against ext4 and ``rclone mount``.
+"""Read benchmark: a whole array as ``.npy`` against zarr-python and tensorstore; 10,000 keys against ext4 and ``rclone mount``.
 
     python benchmarks/read.py [--repetitions 5] [--edge 8192] [--keys 10000]
 
-Repetitions are interleaved, each with a fresh mount, each reader in a process of its own and after `touch_memory`; the store's files
-are in the page cache for all. Medians, and ratios to the peers.
+Repetitions are interleaved. Each uses a fresh mount, and each reader runs in a process of its own, after `touch_memory`. The store's
+files are in the page cache for all readers. Prints medians, and ratios to the peers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CODECS: dict[str, Any] = {
     "zstd": zarr.codecs.ZstdCodec(level=3),
     "gzip": zarr.codecs.GzipCodec(level=5),
 }
-# Programs that open an array, read it whole and print how long the reading took; imports and opening do not count.
+# Programs that open an array, read it whole and print the duration of the read, without imports and opening.
 READERS = {
     "numpy": """
 import sys, time, numpy
@@ -48,8 +48,8 @@ array.read().result()
 print(time.perf_counter() - begin)
 """,
 }
-# What a run on an idle machine has to reach: np.load as a multiple of zarr-python's time.
-TO_REACH = {"lz4": 1.3, "zstd": 1.3, "gzip": 0.7}
+# Upper limits on an idle machine: time of np.load relative to zarr-python.
+LIMIT = {"lz4": 1.3, "zstd": 1.3, "gzip": 0.7}
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def arrays(folder: Path, edge: int, repetitions: int) -> None:
-    """``np.load`` through the mount, ``z[:]`` and tensorstore, of the same chunks."""
+    """Measure ``np.load`` through the mount, ``z[:]`` and tensorstore, on the same chunks."""
     values = np.random.default_rng(0).normal(size=(edge, edge)).astype("f4").cumsum(axis=1).round(2)
     for name, codec in CODECS.items():
         made = zarr.create_array(folder / f"{name}.zarr", shape=values.shape, chunks=(512, 512), dtype="f4", compressors=codec)
@@ -87,25 +87,25 @@ def arrays(folder: Path, edge: int, repetitions: int) -> None:
                 f"{native:.3f}",
                 f"{ours / theirs:.2f}",
                 f"{ours / native:.2f}",
-                f"{TO_REACH[name]}",
+                f"{LIMIT[name]}",
             ]
         )
     table(
         f"np.load of a {edge} x {edge} float32 array, chunks 512 x 512 (seconds, median of {repetitions})",
-        ["codec", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "/zarr to reach"],
+        ["codec", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "/zarr limit"],
         rows,
     )
 
 
 def read_by(reader: str, path: Path) -> float:
-    """Seconds that a reader takes for the whole array, in a process of its own: none has touched memory that another has to pay for."""
+    """Return the seconds in which a reader reads the whole array, in a new process, so that no reader pays for another's memory."""
     touch_memory()
     done = subprocess.run([sys.executable, "-c", READERS[reader], str(path)], check=True, stdout=subprocess.PIPE, text=True)
     return float(done.stdout)
 
 
 def keys(folder: Path, count: int, repetitions: int) -> None:
-    """``ls -l`` and ``cat`` of many small values."""
+    """Measure ``ls -l`` and ``cat`` of many small values."""
     store = folder / "keys"
     (store / "k").mkdir(parents=True)
     for index in range(count):
@@ -122,13 +122,13 @@ def keys(folder: Path, count: int, repetitions: int) -> None:
     rows = []
     for command in commands:
         ours, native, rclone = (median(times[command, who]) for who in ("zarrfs", "ext4", "rclone"))
-        reach = "5 x ext4" if command == "ls -l" else "0.6 x rclone"
+        limit = "5 x ext4" if command == "ls -l" else "0.6 x rclone"
         rows.append(
-            [command, f"{ours:.3f}", f"{native:.3f}", f"{rclone:.3f}", f"{ours / native:.2f}", f"{ours / rclone:.2f}", reach]
+            [command, f"{ours:.3f}", f"{native:.3f}", f"{rclone:.3f}", f"{ours / native:.2f}", f"{ours / rclone:.2f}", limit]
         )
     table(
         f"{count} keys of 4 KiB (seconds, median of {repetitions})",
-        ["command", "zarrfs", "the folder itself", "rclone mount", "/folder", "/rclone", "to reach"],
+        ["command", "zarrfs", "folder", "rclone mount", "/folder", "/rclone", "limit"],
         rows,
     )
 

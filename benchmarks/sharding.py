@@ -1,10 +1,11 @@
-"""Sharded arrays: read and written whole as ``.npy``, and their inner chunks read as files, against zarr-python and tensorstore.
+"""Benchmark of sharded arrays, against zarr-python and tensorstore: whole arrays as ``.npy``, and inner chunks as files.
 
     python benchmarks/sharding.py [--repetitions 3] [--rows 8192] [--files 2000] [--codecs lz4 zstd]
 
-The array is ROWS x 16384 float32 in inner chunks of 128 x 128 (64 KiB), in shards of 4096 x 4096 (64 MiB). Repetitions are interleaved,
-each with a fresh mount, each program in a process of its own and after `touch_memory`; the store's files, and what is written from, are
-in the page cache for all. A copy ends when ``cp`` does: then the store has all of it. Medians, and ratios to the peers.
+Measures reading and writing of whole arrays, and reading of inner chunks. The array is ROWS x 16384 float32 in inner chunks of 128 x 128
+(64 KiB), in shards of 4096 x 4096 (64 MiB). Repetitions are interleaved. Each uses a fresh mount, and each program runs in a process of
+its own, after `touch_memory`. The store's files and the source are in the page cache for all. A copy ends when ``cp`` does: then all
+data is in the store. Prints medians, and ratios to the peers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _ZARR = """
 import sys, time, random, numpy, zarr
 array = zarr.open_array(sys.argv[1], mode="r+")
 """
-# Which inner chunks, in which order: the same for all.
+# The same selection and order of inner chunks for all programs.
 _CHOSEN = """
 rows, columns = array_shape[0] // 128, array_shape[1] // 128
 chosen = random.Random(0).sample([(row, column) for row in range(rows) for column in range(columns)], int(sys.argv[2]))
@@ -48,7 +49,7 @@ for row, column in chosen:
 print(time.perf_counter() - begin)
 """
 _PLACE = "row * 128 : row * 128 + 128, column * 128 : column * 128 + 128"
-# Programs that do one thing and print how long it took; imports and opening do not count. The first argument is the array.
+# Programs that print the duration of one action, without imports and opening. The first argument is the array.
 READ_WHOLE = {
     "zarrfs": """
 import sys, time, numpy
@@ -78,7 +79,7 @@ WRITE_WHOLE = {
     "zarr": _ZARR + _WRITE.replace("STORE", "array[...] = elements"),
     "tensorstore": _TENSORSTORE + _WRITE.replace("STORE", "array.write(elements).result()"),
 }
-READ_TO_REACH, WRITE_TO_REACH = 1.3, 1.5
+READ_LIMIT, WRITE_LIMIT = 1.3, 1.5
 PEERS = ("zarr", "tensorstore")
 
 
@@ -105,16 +106,16 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=8192, help="8192: 512 MiB")
-    parser.add_argument("--files", type=int, default=2000, help="how many inner chunks are read as files")
+    parser.add_argument("--rows", type=int, default=8192, help="rows of the array; 8192: 512 MiB")
+    parser.add_argument("--files", type=int, default=2000, help="number of inner chunks to read as files")
     parser.add_argument("--codecs", nargs="+", choices=list(CODECS), default=list(CODECS))
     parser.add_argument("--only", nargs="+", choices=["read", "files", "write"], default=["read", "files", "write"])
-    parser.add_argument("--directory", default=None, help="where the stores are made; default: the temporary folder")
+    parser.add_argument("--directory", default=None, help="folder for the stores; default: the temporary folder")
     return parser.parse_args()
 
 
 def _values(rows: int, *, seed: int) -> np.ndarray[Any, Any]:
-    """Smooth with noise, as measurements are: neither constant nor incompressible."""
+    """Return smooth values with noise, like measurements: neither constant nor incompressible."""
     steps = np.random.default_rng(seed).standard_normal((rows, COLUMNS), np.float32)
     return np.round(np.cumsum(steps, axis=1, out=steps), 2, out=steps)
 
@@ -150,25 +151,25 @@ def _measure(name: str, stores: dict[str, Path], source: Path, asked: argparse.N
                 note("write", who, _run(WRITE_WHOLE[who], stores[who], source))
     mebibytes = asked.rows * COLUMNS * 4 >> 20
     titles = {
-        "read": (f"np.load of {mebibytes} MiB", READ_TO_REACH),
-        "files": (f"{asked.files} inner chunks in random order", READ_TO_REACH),
-        "write": (f"cp of {mebibytes} MiB onto the array", WRITE_TO_REACH),
+        "read": (f"np.load of {mebibytes} MiB", READ_LIMIT),
+        "files": (f"{asked.files} inner chunks in random order", READ_LIMIT),
+        "write": (f"cp of {mebibytes} MiB onto the array", WRITE_LIMIT),
     }
     rows = []
     for what in asked.only:
         ours, theirs, native = (median(times[what, who]) for who in ("zarrfs", *PEERS))
-        title, reach = titles[what]
-        figures = (f"{ours:.3f}", f"{theirs:.3f}", f"{native:.3f}", f"{ours / theirs:.2f}", f"{ours / native:.2f}", f"{reach}")
+        title, limit = titles[what]
+        figures = (f"{ours:.3f}", f"{theirs:.3f}", f"{native:.3f}", f"{ours / theirs:.2f}", f"{ours / native:.2f}", f"{limit}")
         rows.append((title, *figures))
     table(
         f"{name}: inner chunks of 64 KiB in shards of 64 MiB (seconds, median of {asked.repetitions})",
-        ["what", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "/zarr to reach"],
+        ["action", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "/zarr limit"],
         rows,
     )
 
 
 def _run(program: str, *arguments: object) -> float:
-    """Seconds that a program tells, in a process of its own: none has touched memory that another has to pay for."""
+    """Return the seconds that a program prints, in a new process, so that no program pays for another's memory."""
     touch_memory()
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)

@@ -1,9 +1,10 @@
-"""Writing: a whole array as ``.npy`` against zarr-python, and 10,000 keys against ext4 and ``rclone mount --vfs-cache-mode writes``.
+"""Write benchmark: an array as ``.npy`` against zarr-python; 10,000 keys against ext4 and ``rclone mount --vfs-cache-mode writes``.
 
     python benchmarks/write.py [--repetitions 5] [--edge 8192] [--keys 10000]
 
-Repetitions are interleaved, each into an empty store through a fresh mount, each writer in a process of its own and after `touch_memory`;
-what is written from is in the page cache. A copy ends when ``cp`` does: then the store has all of it. Medians, and ratios to the peers.
+Repetitions are interleaved. Each writes into an empty store through a fresh mount, and each writer runs in a process of its own, after
+`touch_memory`. The source is in the page cache. A copy ends when ``cp`` does: then all data is in the store. Prints medians, and
+ratios to the peers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from common import arguments, median, mounted, rclone_mounted, seconds, shell, table, touch_memory
 
-# A program that writes an array of memory into a new store and prints how long that took; imports do not count.
+# A program that writes an array in memory into a new store and prints the duration, without imports.
 ZARR = """
 import sys, time, numpy, zarr
 elements = numpy.load(sys.argv[1])
@@ -33,7 +34,7 @@ CODECS = {
     "zstd": ("zarr.codecs.ZstdCodec(level=0)", "zstd:level=0"),
     "gzip": ("zarr.codecs.GzipCodec(level=5)", "gzip:level=5"),
 }
-TO_REACH = 1.5
+LIMIT = 1.5
 
 
 def main() -> None:
@@ -47,9 +48,9 @@ def main() -> None:
 
 
 def arrays(folder: Path, edge: int, repetitions: int) -> None:
-    """``cp`` of an array into ``npy/`` beside zarr-python writing it, with the same chunks and codecs."""
+    """Measure ``cp`` of an array into ``npy/``, and zarr-python writing it, with the same chunks and codecs."""
     source = folder / "source.npy"
-    # Smooth with noise, as measurements are: neither constant nor incompressible.
+    # Smooth with noise, like measurements: neither constant nor incompressible.
     rows = np.linspace(0, 100, edge, dtype="<f4")[:, None] + np.linspace(0, 10, edge, dtype="<f4")
     np.save(source, np.round(rows + np.random.default_rng(0).normal(size=(edge, edge)).astype("<f4"), 1))
     lines = []
@@ -70,13 +71,13 @@ def arrays(folder: Path, edge: int, repetitions: int) -> None:
             by_zarr.append(float(done.stdout))
             shutil.rmtree(store)
         ours, theirs = median(through_mount), median(by_zarr)
-        lines.append((name, f"{ours:.3f}", f"{theirs:.3f}", f"{ours / theirs:.2f}", f"{TO_REACH}"))
-    columns = ("codec", "cp into npy/", "zarr-python", "/zarr", "to reach")
+        lines.append((name, f"{ours:.3f}", f"{theirs:.3f}", f"{ours / theirs:.2f}", f"{LIMIT}"))
+    columns = ("codec", "cp into npy/", "zarr-python", "/zarr", "limit")
     table(f"writing a {edge} x {edge} float32 array, chunks 512 x 512 (seconds, median of {repetitions})", columns, lines)
 
 
 def keys(folder: Path, count: int, repetitions: int) -> None:
-    """``cp -r`` of many small files into ``raw/`` beside ext4 and rclone."""
+    """Measure ``cp -r`` of many small files into ``raw/``, into a folder on ext4, and through rclone."""
     source = folder / "source"
     source.mkdir()
     for number in range(count):
@@ -91,7 +92,7 @@ def keys(folder: Path, count: int, repetitions: int) -> None:
                 with mounted(target) as mountpoint:
                     found.append(seconds(shell(f"cp -r {source} {mountpoint}/raw/copy")))
             elif writer == "rclone":
-                # A cache of its own: what it remembers of the last target is of no use.
+                # A new cache, since the cache of the last target is useless.
                 cache = tempfile.mkdtemp(dir=folder)
                 with rclone_mounted(target, "--vfs-cache-mode", "writes", "--cache-dir", cache) as mountpoint:
                     found.append(seconds(shell(f"cp -r {source} {mountpoint}/copy")))
@@ -100,7 +101,7 @@ def keys(folder: Path, count: int, repetitions: int) -> None:
             shutil.rmtree(target)
     ours, theirs, rclone = (median(times[writer]) for writer in ("zarrfs", "folder", "rclone"))
     line = (f"{ours:.3f}", f"{theirs:.3f}", f"{rclone:.3f}", f"{ours / theirs:.2f}", f"{ours / rclone:.2f}", "1.0 x rclone")
-    columns = ("zarrfs", "the folder itself", "rclone mount", "/folder", "/rclone", "to reach")
+    columns = ("zarrfs", "folder", "rclone mount", "/folder", "/rclone", "limit")
     table(f"cp -r of {count} files of 4 KiB (seconds, median of {repetitions})", columns, [line])
 
 
