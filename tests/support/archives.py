@@ -1,4 +1,4 @@
-"""Archives that hold given values, made by the programs that archives are made by: the standard library, and the library of LMDB."""
+"""Archives of given values, written by the standard library and by the LMDB library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 Make = Callable[[Path, Mapping[str, bytes]], Path]
-"""``make(folder, values)`` gives the path of a new archive in ``folder``."""
+"""``make(folder, values)`` returns the path of a new archive in ``folder``."""
 
 
 def zip_stored(folder: Path, values: Mapping[str, bytes]) -> Path:
@@ -32,7 +32,7 @@ def zip_lzma(folder: Path, values: Mapping[str, bytes]) -> Path:
 
 
 def sqlite(folder: Path, values: Mapping[str, bytes]) -> Path:
-    """As ``SQLiteStore`` of zarr 2.18."""
+    """Write a database as ``SQLiteStore`` of zarr 2.18."""
     path = folder / "store.sqldb"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)")
@@ -41,7 +41,7 @@ def sqlite(folder: Path, values: Mapping[str, bytes]) -> Path:
 
 
 def lmdb(folder: Path, values: Mapping[str, bytes]) -> Path:
-    """As ``LMDBStore`` of zarr 2.18: a folder."""
+    """Write an environment as ``LMDBStore`` of zarr 2.18: a folder."""
     return _lmdb(folder / "store.lmdb", values, subdir=True)
 
 
@@ -50,7 +50,7 @@ def lmdb_file(folder: Path, values: Mapping[str, bytes]) -> Path:
 
 
 def dumb(folder: Path, values: Mapping[str, bytes]) -> Path:
-    """As ``DBMStore`` of zarr 2.18 where Python has no other DBM; the path is the base name."""
+    """Write a DBM as ``DBMStore`` of zarr 2.18 without any other DBM in Python; the path is the base name."""
     path = folder / "store.dbm"
     with dbm.dumb.open(str(path), "n") as archive:
         for key, value in values.items():
@@ -68,7 +68,7 @@ MAKERS: dict[str, Make] = {
     "lmdb-file": lmdb_file,
     "dbm": dumb,
 }
-"""By the name of the plug-in, and what is behind the hyphen."""
+"""Keyed by plug-in name; the part after the hyphen names the variant."""
 
 
 def _zip(path: Path, values: Mapping[str, bytes], method: int) -> Path:

@@ -1,4 +1,4 @@
-"""Arrays in memory: a store that holds one or several as Zarr v2, the elements they hold, and a hierarchy to read them through."""
+"""In-memory arrays: a Zarr v2 store of one or several, their elements, and a hierarchy that reads them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILL = 7
 
 @dataclass(frozen=True)
 class Example:
-    """An uncompressed array. What lies beyond its edge is junk in the store; chunks that are ``missing`` are not stored."""
+    """An uncompressed array. Padding beyond its edge is junk in the store; ``missing`` chunks are not stored."""
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
@@ -39,24 +39,24 @@ class Example:
 
     @property
     def grid(self) -> list[tuple[int, ...]]:
-        """Coordinates of all chunks."""
+        """The coordinates of all chunks."""
         return list(itertools.product(*(range(-(-n // c)) for n, c in zip(self.shape, self.chunks, strict=True))))
 
     @property
     def stored(self) -> list[tuple[int, ...]]:
-        """Coordinates of the chunks that are stored."""
+        """The coordinates of the stored chunks."""
         return [coords for coords in self.grid if coords not in self.missing]
 
     @property
     def elements(self) -> np.ndarray[Any, Any]:
-        """What a reader has to see."""
+        """The elements that a reader should see."""
         whole = np.arange(1, math.prod(self.shape) + 1).astype(self.dtype).reshape(self.shape)
         for coords in self.missing:
             whole[self._box(coords)] = FILL
         return whole
 
     def values(self, name: str) -> dict[str, bytes]:
-        """The keys and values of the array as node ``/name``."""
+        """Return the keys and values of the array as node ``/name``."""
         values = {f"{name}/.zarray": array_document(self.shape, self.chunks, self.dtype, fill_value=FILL)}
         elements = self.elements
         for coords in self.stored:
@@ -82,7 +82,7 @@ def examples(draw: st.DrawFn, max_ndim: int = 4, max_extent: int = 7) -> Example
 
 @dataclass(frozen=True)
 class Wide:
-    """A square of float32 in chunks as high as it is: one row of chunks is the whole array. All rows of elements are the same."""
+    """A square of float32 in chunks as high as it is: one row of chunks covers the array. All rows of elements are equal."""
 
     extent: int
     width: int
@@ -94,11 +94,11 @@ class Wide:
 
     @property
     def count(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         return self.extent // self.width
 
     def values(self, name: str) -> dict[str, bytes]:
-        """The keys and values of the array as node ``/name``, compressed to next to nothing."""
+        """Return the keys and values of the array as node ``/name``, at a high compression ratio."""
         chain = CodecChain.build((CodecSpec("bytes", {"endian": "little"}), CodecSpec("numcodecs.lz4")), from_name("float32"))
         document = array_document((self.extent,) * 2, (self.extent, self.width), "<f4", compressor={"id": "lz4", "acceleration": 1})
         values = {f"{name}/.zarray": document}
@@ -115,7 +115,7 @@ WIDE = Wide(8192, 64)
 
 @dataclass
 class Reading:
-    """A hierarchy over a store, and what can be counted of it."""
+    """A hierarchy over a store, with its counters."""
 
     store: Store
     hierarchy: Hierarchy
@@ -124,7 +124,7 @@ class Reading:
     cache: ChunkCache
 
     async def array(self, name: str = "a") -> OpenArray:
-        """The array at ``/name``."""
+        """Return the array at ``/name``."""
         opened = await self.hierarchy.array(NodePath(f"/{name}"))
         assert opened is not None
         return opened
@@ -140,7 +140,7 @@ def reading(
     ttl: float = 10,
     start_soon: StartSoon | None = None,
 ) -> Reading:
-    """Readers over ``store`` whose sizes are small, so that small arrays meet every limit."""
+    """Return readers over ``store`` with small sizes, so that small arrays reach every limit."""
     counters = HierarchyCounters()
     cache, slabs = ChunkCache(cache_limit), SlabPool(slab_limit, counters)
     pool = ReaderPool(cache, slabs, ttl=ttl, start_soon=start_soon, slab_nbytes=slab_nbytes, window_nbytes=window_nbytes)
@@ -148,7 +148,7 @@ def reading(
 
 
 async def store_of(*examples: Example, names: Iterable[str] = "abcdefgh") -> MemoryStore:
-    """The examples as ``/a``, ``/b``, ... of a store."""
+    """Return a store with the examples as ``/a``, ``/b``, ..."""
     store = MemoryStore()
     await store.set(Key(".zgroup"), b'{"zarr_format":2}')
     for name, example in zip(names, examples, strict=False):

@@ -1,4 +1,4 @@
-"""Other users of the machine, who mean harm: what they do is done with their rights alone, in a home of their own."""
+"""Malicious users of the machine. They act with their own rights only, each in a home folder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 EVE, MALLORY = 54321, 54322
-"""Users without a name; their groups have the same numbers."""
+"""User numbers without a name; their groups have the same numbers."""
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users")
 
 
 @contextmanager
 def home(user: int = EVE) -> Iterator[Path]:
-    """A folder of ``user`` that everybody may look into, with a folder beside it that only root may: ``home(...).parent / "root"``."""
+    """Yield a world-readable folder of ``user``, beside a folder that only root may enter: ``home(...).parent / "root"``."""
     with tempfile.TemporaryDirectory(prefix="zarrfs-test-") as folder:
         os.chmod(folder, 0o755)
         place = Path(folder, "home")
@@ -31,14 +31,14 @@ def home(user: int = EVE) -> Iterator[Path]:
 
 
 def act(user: int, script: str, *arguments: Path | str, group: int | None = None) -> str:
-    """What a user's shell ``script`` with ``$1``, ``$2``, ... prints; it has to succeed."""
+    """Return the output of a user's shell ``script`` with ``$1``, ``$2``, ...; it has to succeed."""
     done = attempt(user, script, *arguments, group=group)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def attempt(user: int, script: str, *arguments: Path | str, group: int | None = None) -> subprocess.CompletedProcess[str]:
-    """The same, whether or not it succeeds."""
+    """Return the output of a user's shell ``script``, whether or not it succeeds."""
     return subprocess.run(
         ["bash", "-c", script, "bash", *map(str, arguments)],
         capture_output=True,
@@ -55,8 +55,10 @@ def attempt(user: int, script: str, *arguments: Path | str, group: int | None = 
 
 @contextmanager
 def repeating(user: int, step: Callable[[], object]) -> Iterator[list[str]]:
-    """Another process of ``user``, in which ``step`` is called all the time while the body runs. What it returned, if that was anything,
-    is in the list afterwards; an `OSError` is a failed try."""
+    """Call ``step`` repeatedly in another process of ``user`` while the body runs.
+
+    Afterwards the list holds its results other than None; an `OSError` is a failed attempt.
+    """
     said: list[str] = []
     reader, writer = os.pipe()
     child = os.fork()
@@ -84,7 +86,7 @@ def repeating(user: int, step: Callable[[], object]) -> Iterator[list[str]]:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
-    """All that reading may not change of a tree, access times left out: kind and mode, owner, size, times, links, bytes."""
+    """Return everything that reading may not change in a tree: kind and mode, owner, size, times except access, links, bytes."""
     found: dict[str, tuple[object, ...]] = {}
     for place, folders, files in os.walk(folder):
         for path in (Path(place), *(Path(place, name) for name in (*folders, *files))):

@@ -1,8 +1,8 @@
-"""``test.brick``: a codec whose chunks have headers with their own shape, and are cut at the edge of the array, as those of N5 are.
+"""``test.brick``: a codec whose chunks have headers with their own shape, and end at the edge of the array, as in N5.
 
     {"name": "test.brick"}
 
-``BRICK``, the number of dimensions, each length (32 bits, big-endian; the last dimension first), then the elements, big-endian.
+Format: ``BRICK``, the number of dimensions, each length (32 bits, big-endian; the last dimension first), then the elements, big-endian.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAGIC = b"BRICK"
 
 @dataclass(frozen=True)
 class Brick(ArrayBytesCodec):
-    """No configuration."""
+    """The codec; it has no configuration."""
 
     names: ClassVar[tuple[str, ...]] = ("test.brick",)
     examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("test.brick"),)

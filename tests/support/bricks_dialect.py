@@ -1,8 +1,7 @@
-"""Two dialects of one file that only tests have: ``bricks``, with chains, keys and chunks of its own, and ``walls``, the same but only
-read.
+"""Two dialects in one file, for tests: ``bricks``, with codec chains, keys and chunks of its own, and ``walls``, its read-only form.
 
-    a/bricks.json    {"shape": [5, 7], "brick": [2, 4], "type": "int16", "fill": 3}
-    a/1/0            the chunk (0, 1): keys have the last coordinate first; chunks are as `tests.support.brick_codec` has them
+a/bricks.json    {"shape": [5, 7], "brick": [2, 4], "type": "int16", "fill": 3}
+a/1/0            the chunk (0, 1): keys have the last coordinate first; chunks are encoded by `tests.support.brick_codec`
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ CODECS = (CodecSpec("test.brick"),)
 
 @dataclass(frozen=True)
 class BricksLayout(ArraysOnlyLayout):
-    """Arrays of ``bricks``."""
+    """The layout of ``bricks``: arrays only."""
 
     array_name: ClassVar[str] = "bricks.json"
     attributes_name: ClassVar[str] = "bricks.attributes.json"
@@ -71,7 +70,7 @@ class BricksLayout(ArraysOnlyLayout):
 
 
 class Bricks(Dialect):
-    """New arrays have bricks no longer than 4."""
+    """The dialect ``bricks``. Bricks of new arrays are no longer than 4."""
 
     name = "bricks"
     priority = 200
@@ -96,14 +95,14 @@ class Bricks(Dialect):
 
 @dataclass(frozen=True)
 class WallsLayout(ReadOnlyLayout, BricksLayout):
-    """Arrays of ``walls``."""
+    """The layout of ``walls``: arrays only."""
 
     array_name: ClassVar[str] = "walls.json"
     attributes_name: ClassVar[str] = "walls.attributes.json"
 
 
 class Walls(Bricks):
-    """As ``bricks``."""
+    """The dialect ``walls``: ``bricks`` without writing."""
 
     name = "walls"
     priority = 201

@@ -1,4 +1,4 @@
-"""Who sends a request, for handlers that are called without a kernel."""
+"""Sender of requests for handlers that are called without a kernel."""
 
 from __future__ import annotations
 

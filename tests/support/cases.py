@@ -1,4 +1,4 @@
-"""The stores of ``tests/cases``: what other software wrote (see PROVENANCE.md there), as plain dicts of keys, and what they hold."""
+"""Stores of ``tests/cases``, written by other software (see PROVENANCE.md there), as plain dicts, with their expected content."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ CASES = Path(__file__).parent.parent / "cases"
 
 @dataclass(frozen=True)
 class Case:
-    """One store. ``folder`` holds MANIFEST.json, the store, and the elements that are expected."""
+    """One store. ``folder`` holds MANIFEST.json, the store, and the expected elements."""
 
     folder: Path
 
     @property
     def name(self) -> str:
-        """``v2/dtypes``."""
+        """The name with its layout: ``v2/dtypes``."""
         return "/".join(self.folder.parts[-2:])
 
     @property
     def path(self) -> Path:
-        """The store: a folder or a file."""
+        """The path of the store: a folder or a file."""
         return self.folder / str(self.manifest["store"])
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the case says of itself."""
+        """The content of MANIFEST.json."""
         return dict(json.loads((self.folder / "MANIFEST.json").read_text()))
 
     @cached_property
     def values(self) -> dict[str, bytes]:
-        """Every key and its value; symlinks are left out."""
+        """All keys and values, without symbolic links."""
         match self.manifest["store_format"]:
             case "directory":
                 return {
@@ -66,20 +66,20 @@ class Case:
         raise NotImplementedError(self.manifest["store_format"])
 
     def nodes(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """The manifest's nodes, of one ``kind`` (array, group) or all."""
+        """Return the manifest's nodes, of one ``kind`` (array, group) or all."""
         return [node for node in self.manifest["nodes"] if kind in (None, node["kind"])]
 
     def expected(self, node: dict[str, Any]) -> np.ndarray[Any, Any]:
-        """The elements of an array as its producer read them."""
+        """Return the elements of an array as its producer read them."""
         return np.asarray(np.load(self.folder / node["expected"]))
 
 
 def cases(layout: str) -> list[Case]:
-    """Every case of a layout (``v2``, ``v3_final``, ``hostile``)."""
+    """Return every case of a layout (``v2``, ``v3_final``, ``hostile``)."""
     return [Case(manifest.parent) for manifest in sorted((CASES / layout).glob("*/MANIFEST.json"))]
 
 
 def below(prefix: str, keys: Any) -> tuple[set[str], set[str]]:
-    """What a listing of ``prefix`` gives: names of keys, and names of prefixes."""
+    """Return a listing of ``prefix``: names of keys, and names of prefixes."""
     rests = [key[len(prefix) :] for key in keys if key.startswith(prefix)]
     return {rest for rest in rests if "/" not in rest}, {rest.split("/")[0] for rest in rests if "/" in rest}

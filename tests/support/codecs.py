@@ -1,4 +1,4 @@
-"""Chunks for codecs: for every example of every codec, a chain with it and a chunk that it takes."""
+"""Chunks for codecs: for every example of every codec, a chain with it and a matching chunk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERS = np.arange(24).reshape(SHAPE) * 37 % 256 - 100
 
 
 def of_objects(elements: list[Any], shape: tuple[int, ...]) -> Array:
-    """A chunk of objects: NumPy would take lists for dimensions."""
+    """Return a chunk of objects, without NumPy's conversion of lists to dimensions."""
     chunk: Array = np.empty(len(elements), object)
     for index, element in enumerate(elements):
         chunk[index] = element
@@ -55,12 +55,12 @@ class Example:
 
     @property
     def id(self) -> str:
-        """For pytest."""
+        """The test id."""
         return f"{self.spec.name}-{'-'.join(str(value) for value in self.spec.configuration.values())}"
 
 
 def same(ours: Array, theirs: Array) -> bool:
-    """Whether two chunks hold the same: bit for bit, or objects that are equal and of one type."""
+    """Return True if two chunks are equal: bit for bit, or equal objects of the same type."""
     if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
         return False
     if ours.dtype.hasobject:
@@ -69,7 +69,7 @@ def same(ours: Array, theirs: Array) -> bool:
 
 
 def _told(value: Any) -> str:
-    """Equal for what is equal and of one type; members of objects have no order."""
+    """Return a key that is equal for equal values of the same type; members of objects are unordered."""
     if isinstance(value, list):
         return f"[{', '.join(map(_told, value))}]"
     if isinstance(value, dict):
@@ -78,12 +78,12 @@ def _told(value: Any) -> str:
 
 
 def examples(kind: type[Codec] = Codec) -> list[Example]:
-    """All of them, of codec classes of one kind."""
+    """Return all examples of codec classes of one kind."""
     return list(_examples(kind))
 
 
 def params(found: list[Example]) -> dict[str, Any]:
-    """For ``@pytest.mark.parametrize(**params(...))``."""
+    """Return the arguments for ``@pytest.mark.parametrize(**params(...))``."""
     return {"argnames": "example", "argvalues": found, "ids": [each.id for each in found]}
 
 

@@ -1,4 +1,4 @@
-"""Arrays and hierarchies as they are shown, held against what a case of ``tests/cases`` expects."""
+"""Comparison of displayed arrays and hierarchies with the expectations of a case of ``tests/cases``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Node = dict[str, Any]
 
 
 def is_object(node: Node) -> bool:
-    """Whether elements have no fixed size."""
+    """Return True for elements of variable length."""
     return node["dtype"] == "object" or "expected_json" in node
 
 
 def why_left_out(node: Node, view: str = "npy") -> str | None:
-    """What the reason says of an array that ``view`` cannot show; None for those that are shown."""
+    """Return a pattern of the reason for which ``view`` cannot show an array; None if it is shown."""
     if not is_object(node):
         return None
     first = (node.get("filters") or [{}])[0].get("id")
@@ -35,7 +35,7 @@ def why_left_out(node: Node, view: str = "npy") -> str | None:
 
 
 def stored_chunks(node: Node) -> set[tuple[int, ...]]:
-    """Which chunks of an array its store holds; of a sharded one, the innermost."""
+    """Return the chunks of an array that its store holds; for a sharded one, the innermost."""
     if node.get("chunks_per_shard"):
         # The layouts of 2022: all of these are the innermost chunks.
         missing = {tuple(coords) for coords in node["missing_chunks"]}
@@ -61,7 +61,7 @@ def stored_chunks(node: Node) -> set[tuple[int, ...]]:
 
 
 def shown_chunks(case: Case, node: Node) -> set[str]:
-    """The names of chunk files that ``chunks/`` lists: all of the grid where ``.zarray`` does not say what missing chunks read as."""
+    """Return the chunk files listed in ``chunks/``: the whole grid where ``.zarray`` does not give the value of missing chunks."""
     stored = stored_chunks(node)
     if _is_final(case) and not _is_fill_shown(node):
         shapes = [node[name] for name in ("chunk_shape", "inner_chunk_shape", "innermost_chunk_shape") if node.get(name)]
@@ -71,7 +71,7 @@ def shown_chunks(case: Case, node: Node) -> set[str]:
 
 
 def _is_final(case: Case) -> bool:
-    """Whether the store is of the final v3."""
+    """Return True if the store is of final v3."""
     return case.name.startswith(("v3_final/", "other_forms/v3"))
 
 
@@ -87,14 +87,14 @@ def _is_fill_shown(node: Node) -> bool:
 
 
 def plain_dtype(case: Case, node: Node) -> np.dtype[Any]:
-    """The type of the expected elements, little-endian."""
+    """Return the type of the expected elements, little-endian."""
     return case.expected(node).dtype.newbyteorder("<")
 
 
 def assert_expected(case: Case, node: Node, shown: np.ndarray[Any, Any], *, one_nan: bool = False) -> None:
-    """Same type (little-endian), same shape, same bits; parts that the store leaves undefined are not compared.
+    """Assert the same type (little-endian), shape and bits, except for parts that the store leaves undefined.
 
-    ``one_nan``: all NaNs are the same, as where Zarr v2 says a fill value.
+    With ``one_nan``, all NaNs are equal, as for a fill value in Zarr v2.
     """
     expected = case.expected(node)
     where = f"{case.name}{node['path']}"
@@ -112,7 +112,7 @@ def assert_expected(case: Case, node: Node, shown: np.ndarray[Any, Any], *, one_
 
 
 def expected_objects(case: Case, node: Node) -> list[Any]:
-    """The elements of an array of objects, in C order."""
+    """Return the elements of an array of objects, in C order."""
     said = json.loads((case.folder / node["expected_json"]).read_text())
     assert said["shape"] == node["shape"]
     return [
@@ -122,7 +122,7 @@ def expected_objects(case: Case, node: Node) -> list[Any]:
 
 
 def assert_expected_objects(case: Case, node: Node, document: bytes, chunks: Mapping[str, bytes]) -> None:
-    """Read the chunks that ``chunks/`` shows of an array of objects by numcodecs, as its ``.zarray`` says, and compare all elements."""
+    """Decode the chunks in ``chunks/`` of an array of objects with numcodecs and its ``.zarray``; compare all elements."""
     said = json.loads(document)
     assert (said["dtype"], said["compressor"], said["order"], len(said["filters"])) == ("|O", None, "C", 1)
     assert set(chunks) == shown_chunks(case, node)
@@ -139,7 +139,7 @@ def assert_expected_objects(case: Case, node: Node, document: bytes, chunks: Map
 
 
 def _of_json(data: bytes) -> np.ndarray[Any, Any]:
-    """The elements in JSON text of numcodecs, which makes dimensions of elements that are lists."""
+    """Return the elements in JSON text of numcodecs, which converts list elements to dimensions."""
     *nested, _, shape = json.loads(data)
     chunk: np.ndarray[Any, Any] = np.empty(shape, object)
     for index in np.ndindex(*shape) if shape else [(0,)]:
@@ -151,8 +151,10 @@ def _of_json(data: bytes) -> np.ndarray[Any, Any]:
 
 
 def assert_expected_in_zarr(case: Case, store: Any) -> int:
-    """Open ``store`` (a path or a store of zarr-python) as Zarr v2 with zarr-python, and compare all arrays and attributes that a
-    case holds, that are shown, and that zarr-python has a type for. How many arrays there were."""
+    """Compare all arrays and attributes of a case with ``store`` as zarr-python reads it; return the number of arrays.
+
+    ``store`` is a path or a store of zarr-python, opened as Zarr v2. Skipped: arrays that are not shown, or whose type zarr-python lacks.
+    """
     zarr = pytest.importorskip("zarr")
     readable = readable_by_zarr(case)
     count = 0
@@ -182,7 +184,7 @@ def assert_expected_in_zarr(case: Case, store: Any) -> int:
 
 
 def in_memory(files: Mapping[str, bytes]) -> Any:
-    """A store of zarr-python that holds these files."""
+    """Return a store of zarr-python with these files."""
     pytest.importorskip("zarr")
     from zarr.core.buffer import cpu
     from zarr.storage import MemoryStore
@@ -191,22 +193,22 @@ def in_memory(files: Mapping[str, bytes]) -> Any:
 
 
 def folder_cases(all_cases: list[Case]) -> list[Any]:
-    """Those whose store is a folder, as parameters."""
+    """Return the cases whose store is a folder, as parameters."""
     return [pytest.param(case, id=case.name) for case in all_cases if case.manifest["store_format"] == "directory"]
 
 
 def npy_path(case: Case, node: Node, store_name: str = "store") -> str:
-    """Where ``npy/`` shows an array."""
+    """Return the path of an array in ``npy/``."""
     return f"{node['path'].strip('/') or store_name}.npy"
 
 
 def reason_path(node: Node, store_name: str = "store") -> str:
-    """Where a view tells why it does not show an array."""
+    """Return the path of the file in which a view states why it does not show an array."""
     return f"{node['path'].strip('/') or store_name}.unsupported.txt"
 
 
 def tree_below(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder; symlinks are left out."""
+    """Return every file below a folder, without symbolic links."""
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for file in folder.rglob("*")
@@ -215,7 +217,7 @@ def tree_below(folder: Path) -> dict[str, bytes]:
 
 
 def readable_by_zarr(case: Case) -> list[Node]:
-    """The arrays that `assert_expected_in_zarr` compares."""
+    """Return the arrays that `assert_expected_in_zarr` compares."""
     return [
         node
         for node in case.nodes("array")
@@ -224,7 +226,7 @@ def readable_by_zarr(case: Case) -> list[Node]:
 
 
 def _has_subarrays(node: Node) -> bool:
-    """Whether a field is an array, or of fields itself, for which zarr-python 3 has no type in Zarr v2."""
+    """Return True if a field is an array, or has fields itself; zarr-python 3 has no Zarr v2 type for it."""
     return isinstance(node["dtype"], list) and any(len(field) > 2 or isinstance(field[1], list) for field in node["dtype"])
 
 

@@ -1,7 +1,7 @@
-"""Short ways to say what a store holds and what zarrfs makes of it: for the checks of `tests.support.statements`.
+"""Short functions about the content of a store and its interpretation by zarrfs, for the checks of `tests.support.statements`.
 
-A store is a dictionary of keys; values are bytes, JSON (what is no bytes and no array) or elements (NumPy's). No mount: what is read
-comes through the hierarchy and the readers, what is written through the editor of nodes.
+A store is a dictionary of keys. Values are bytes, JSON (any other object) or elements (NumPy arrays). There is no mount: reads go
+through the hierarchy and the readers, writes through the editor of nodes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from zarrfs.transformers.observed import ObservedStore
 Values = Mapping[str, Any]
 Check = Callable[[], None]
 Choices = Mapping[str, str]
-"""Of a dialect: ``{"v1.order": "text"}``."""
+"""Choices of a dialect: ``{"v1.order": "text"}``."""
 
 
 def stored(values: Values) -> dict[str, bytes]:
-    """What the store holds."""
+    """Return the keys and values of the store."""
     return {key: _value(each) for key, each in values.items()}
 
 
@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 
 async def opened(values: Values, choices: Choices = {}) -> Reading:  # noqa: B006
-    """A hierarchy over a store that holds ``values``."""
+    """Return a hierarchy over a store of ``values``."""
     store = MemoryStore()
     await fill(store, stored(values))
     made = reading(store)
@@ -78,7 +78,7 @@ async def opened(values: Values, choices: Choices = {}) -> Reading:  # noqa: B00
 
 
 def run(values: Values, look: Callable[[Hierarchy], Awaitable[T]], choices: Choices = {}) -> T:  # noqa: B006
-    """What ``look`` finds in a hierarchy over ``values``."""
+    """Return the result of ``look`` on a hierarchy over ``values``."""
 
     async def main() -> T:
         return await look((await opened(values, choices)).hierarchy)
@@ -87,31 +87,31 @@ def run(values: Values, look: Callable[[Hierarchy], Awaitable[T]], choices: Choi
 
 
 def node(values: Values, path: str = "/", choices: Choices = {}) -> Node | None:  # noqa: B006
-    """The node at ``path``, whatever it is."""
+    """Return the node at ``path``, of any kind."""
     return run(values, lambda hierarchy: hierarchy.node(NodePath(path)), choices)
 
 
 def array(values: Values, path: str = "/", choices: Choices = {}) -> ArrayNode:  # noqa: B006
-    """The array at ``path``."""
+    """Return the array at ``path``."""
     found = node(values, path, choices)
     assert isinstance(found, ArrayNode), found
     return found
 
 
 def group(values: Values, path: str = "/") -> GroupNode:
-    """The group at ``path``."""
+    """Return the group at ``path``."""
     found = node(values, path)
     assert isinstance(found, GroupNode), found
     return found
 
 
 def metadata(values: Values, path: str = "/") -> ArrayMetadata:
-    """What the documents say of the array at ``path``."""
+    """Return the metadata in the documents of the array at ``path``."""
     return array(values, path).metadata
 
 
 def members(values: Values, path: str = "/") -> dict[str, str]:
-    """What is directly below the group at ``path``: names, and ``array``, ``group`` or ``unsupported``."""
+    """Return the direct members of the group at ``path``: names, and ``array``, ``group`` or ``unsupported``."""
     kinds = {ArrayNode: "array", GroupNode: "group", UnsupportedNode: "unsupported"}
 
     async def look(hierarchy: Hierarchy) -> dict[str, str]:
@@ -121,7 +121,7 @@ def members(values: Values, path: str = "/") -> dict[str, str]:
 
 
 def elements(values: Values, path: str = "/", choices: Choices = {}) -> np.ndarray[Any, Any]:  # noqa: B006
-    """All elements of the array at ``path``."""
+    """Return all elements of the array at ``path``."""
 
     async def look(hierarchy: Hierarchy) -> np.ndarray[Any, Any]:
         found = await hierarchy.array(NodePath(path))
@@ -145,7 +145,7 @@ def elements(values: Values, path: str = "/", choices: Choices = {}) -> np.ndarr
 
 
 def chunk(values: Values, coords: tuple[int, ...], path: str = "/") -> np.ndarray[Any, Any] | None:
-    """One decoded chunk; None where it is not stored."""
+    """Return one decoded chunk, or None if it is not stored."""
 
     async def look(hierarchy: Hierarchy) -> np.ndarray[Any, Any] | None:
         found = await hierarchy.array(NodePath(path))
@@ -159,12 +159,12 @@ def chunk(values: Values, coords: tuple[int, ...], path: str = "/") -> np.ndarra
 
 
 def equal(found: object, expected: object) -> None:
-    """Fails where the two differ: for checks of one expression."""
+    """Fail if the two differ: for checks of one expression."""
     assert found == expected, found
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether elements are those: NaN is itself, and types count where ``expected`` has one."""
+    """Return True if the elements are equal: NaN equals NaN, and types count if ``expected`` has one."""
     if isinstance(expected, np.ndarray) and expected.dtype != found.dtype:
         return False
     expected = np.asarray(expected, found.dtype)
@@ -174,7 +174,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def reads(values: Values, expected: Any, path: str = "/", choices: Choices = {}) -> Check:  # noqa: B006
-    """The array at ``path`` has these elements."""
+    """Return a check that the array at ``path`` has these elements."""
 
     def check() -> None:
         found = elements(values, path, choices)
@@ -184,7 +184,10 @@ def reads(values: Values, expected: Any, path: str = "/", choices: Choices = {})
 
 
 def refuses(values: Values, match: str, path: str = "/", *, bad: bool = True, choices: Choices = {}) -> Check:  # noqa: B006
-    """The node at ``path`` is listed with a reason that matches; ``bad``: its documents are wrong, not only more than zarrfs can do."""
+    """Return a check that the node at ``path`` is listed with a matching reason.
+
+    With ``bad``, its documents are invalid, as opposed to valid and unsupported.
+    """
 
     def check() -> None:
         found = node(values, path, choices)
@@ -196,7 +199,7 @@ def refuses(values: Values, match: str, path: str = "/", *, bad: bool = True, ch
 
 
 def all_of(*checks: Check) -> Check:
-    """Every one of ``checks``."""
+    """Return a check of all ``checks``."""
     assert checks
 
     def check() -> None:
@@ -207,7 +210,7 @@ def all_of(*checks: Check) -> Check:
 
 
 def holds(values: Values, expected: Mapping[str, str], path: str = "/") -> Check:
-    """The members of the group at ``path`` are these."""
+    """Return a check of the members of the group at ``path``."""
 
     def check() -> None:
         found = members(values, path)
@@ -217,7 +220,7 @@ def holds(values: Values, expected: Mapping[str, str], path: str = "/") -> Check
 
 
 def raises(error: type[ZarrfsError], match: str, act: Callable[[], object]) -> Check:
-    """``act`` fails so."""
+    """Return a check that ``act`` raises this."""
 
     def check() -> None:
         with pytest.raises(error, match=match):
@@ -238,7 +241,7 @@ async def _editor(values: Values, new: str) -> tuple[NodeEditor, Reading]:
 
 
 def edited(values: Values, edit: Callable[[NodeEditor, Hierarchy], Awaitable[object]], *, new: str = "v3") -> dict[str, bytes]:
-    """What the store holds after ``edit``; ``new``: the dialect of new hierarchies."""
+    """Return the content of the store after ``edit``; ``new`` is the dialect of new hierarchies."""
 
     async def main() -> dict[str, bytes]:
         editor, made = await _editor(values, new)
@@ -249,7 +252,7 @@ def edited(values: Values, edit: Callable[[NodeEditor, Hierarchy], Awaitable[obj
 
 
 def new_group(path: str = "/a", *, new: str, into: Values = {}, **attributes: Any) -> dict[str, bytes]:  # noqa: B006
-    """What the store holds after a group was made there."""
+    """Return the content of the store after creating a group."""
 
     async def edit(editor: NodeEditor, hierarchy: Hierarchy) -> None:
         layout = await editor.layout_for(NodePath(path))
@@ -275,7 +278,7 @@ def new_array(
     attributes: Mapping[str, Any] | None = None,
     write: Mapping[tuple[int, ...], Any] = {},
 ) -> dict[str, bytes]:
-    """What the store holds after an array was made there, and the chunks ``write`` were written to it."""
+    """Return the content of the store after creating an array and writing the chunks ``write`` to it."""
     data_type = dtype if isinstance(dtype, DataType) else _data_type(dtype)
     fill_bytes = None if fill_value is None else np.asarray(fill_value, data_type.dtype).tobytes()
 
@@ -307,27 +310,27 @@ def _data_type(name: str) -> DataType:
 
 
 def amended(values: Values, path: str = "/", **edit: Any) -> dict[str, bytes]:
-    """What the store holds after an edit of a node (`zarrfs.dialects.base.Edit`)."""
+    """Return the content of the store after an edit of a node (`zarrfs.dialects.base.Edit`)."""
     return edited(values, lambda editor, _: editor.amend(NodePath(path), Edit(**edit)))
 
 
 def erased(values: Values, path: str) -> dict[str, bytes]:
-    """What the store holds after a node was erased."""
+    """Return the content of the store after erasing a node."""
     return edited(values, lambda editor, _: editor.erase(NodePath(path)))
 
 
 def document(store: Mapping[str, bytes], key: str) -> Any:
-    """The JSON under a key."""
+    """Return the JSON document under a key."""
     return json.loads(store[Key(key)])
 
 
 def keys(store: Collection[str]) -> list[str]:
-    """What is stored, in order."""
+    """Return all stored keys, sorted."""
     return sorted(store)
 
 
 def blosc_header(data: bytes) -> dict[str, int]:
-    """The 16 bytes before the compressed data (README_CHUNK_FORMAT of c-blosc)."""
+    """Return the 16 bytes before the compressed data (README_CHUNK_FORMAT of c-blosc)."""
     lengths = struct.unpack_from("<III", data, 4)
     return dict(
         zip(("version", "codec_version", "flags", "typesize", "nbytes", "blocksize", "cbytes"), (*data[:4], *lengths), strict=True)
@@ -335,7 +338,7 @@ def blosc_header(data: bytes) -> dict[str, int]:
 
 
 def opened_folder(values: Values) -> dict[str, bytes]:
-    """What a store over a folder holds whose files are named as the keys of ``values``."""
+    """Return the content of a folder store whose files are named like the keys of ``values``."""
 
     async def main(folder: str) -> dict[str, bytes]:
         store = await open_store(folder)

@@ -1,4 +1,4 @@
-"""A `Content` in memory that fails when it is told to."""
+"""An in-memory `Content` that fails on request."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from zarrfs.vfs.node import Attributes, Buffer
 
 
 class FakeContent(WholeContent):
-    """One value. ``refuses``, ``fails_to_sync``: what `publish` and `sync` raise while it is set; ``waits``: what `publish` waits for.
+    """One value. `publish` and `sync` raise ``refuses`` and ``fails_to_sync`` while set; `publish` waits for ``waits``.
 
-    ``held`` is what `publish` was given last, as a store may hold it that has not answered in time.
+    ``held`` is the last value given to `publish`, as a store that timed out may hold it.
     """
 
     def __init__(self, value: bytes | None = None, *, fixed_size: int | None = None, ident: str = "raw/k") -> None:

@@ -18,12 +18,12 @@ SHORT_INTEGERS = {"int2": (-2, 1), "int4": (-8, 7), "uint2": (0, 3), "uint4": (0
 
 
 def core_types() -> st.SearchStrategy[DataType]:
-    """The types of the final v3's core."""
+    """Return the types of the core of final v3."""
     return st.sampled_from(CORE).map(from_name) | st.integers(1, 9).map(lambda n: from_name(f"r{8 * n}"))
 
 
 def flat_types() -> st.SearchStrategy[DataType]:
-    """Every type without fields."""
+    """Return every type without fields."""
     length = st.integers(1, 5)
     unit = st.sampled_from("Y M W D h m s ms us ns ps fs as".split())
     return st.one_of(
@@ -42,12 +42,12 @@ def flat_types() -> st.SearchStrategy[DataType]:
 
 
 def data_types() -> st.SearchStrategy[DataType]:
-    """Every fixed-size type, structured ones (also nested) included."""
+    """Return every fixed-size type, including (nested) structured ones."""
     return st.recursive(flat_types(), _structured, max_leaves=4)
 
 
 def variable_types() -> st.SearchStrategy[DataType]:
-    """Every type without a fixed size."""
+    """Return every variable-length type."""
     return st.sampled_from([STRING, VARIABLE_LENGTH_BYTES, from_name("bytes"), OBJECT])
 
 
@@ -58,7 +58,7 @@ def _json() -> st.SearchStrategy[Any]:
 
 
 def elements(data_type: DataType) -> st.SearchStrategy[bytes]:
-    """Bytes of one element, little-endian: any bits that the type has a use for. Without a fixed size: as a fill value has it."""
+    """Return bytes of one element, little-endian: any meaningful bits. For variable-length types, the form of a fill value."""
     dtype = data_type.dtype
     if data_type == STRING:
         return st.text(st.characters(exclude_categories=["Cs"]), max_size=4).map(str.encode)
@@ -81,12 +81,12 @@ def elements(data_type: DataType) -> st.SearchStrategy[bytes]:
 
 
 def shapes(*, max_ndim: int = 4, max_extent: int = 6, min_extent: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes of small arrays, from none to ``max_ndim`` dimensions."""
+    """Return shapes of small arrays, with up to ``max_ndim`` dimensions."""
     return st.lists(st.integers(min_extent, max_extent), max_size=max_ndim).map(tuple)
 
 
 def numbered(shape: tuple[int, ...]) -> np.ndarray:
-    """An array whose every element is its own place in C order."""
+    """Return an array in which each element is its own index in C order."""
     return np.arange(math.prod(shape)).reshape(shape)
 
 

@@ -1,4 +1,4 @@
-"""Statements that the texts of both drafts of Zarr v3 (2019, 2022) make, with the checks that show what zarrfs does about them."""
+"""Statements common to both drafts of Zarr v3 (2019, 2022), with their checks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ NoEntry = Callable[..., Check]
 
 
 def entry_refused(store: Values, match: str, *, is_bad: bool = False, **members: Any) -> Check:
-    """The hierarchy ``store`` with these members of the entry point is refused, and the reason names the key."""
+    """Return a check that ``store`` with these members of the entry point is refused with a reason that names the key."""
     return refuses({**store, "zarr.json": with_members(store["zarr.json"], members)}, rf"^zarr\.json: .*{match}", bad=is_bad)
 
 
 def hierarchy_is_a_tree(text: Text, tree: Values, store: Values) -> None:
-    """Section "Concepts and terminology"; ``tree`` has ``/foo/bar``, a group, and ``/foo/baz/qux``, an array; ``store`` has ``/a``."""
+    """Add the statements of "Concepts and terminology".
+
+    ``tree`` has ``/foo/bar``, a group, and ``/foo/baz/qux``, an array; ``store`` has ``/a``.
+    """
     text.row(
         "a hierarchy is a tree of groups and arrays",
         all_of(
@@ -36,7 +39,10 @@ def hierarchy_is_a_tree(text: Text, tree: Values, store: Values) -> None:
 
 
 def unknown_extensions(text: Text, store: Mapping[str, Any], no_entry: NoEntry) -> None:
-    """Of the entry point; ``no_entry``: `entry_refused` of ``store``, which has the array ``/a``."""
+    """Add the statements on extensions of the entry point.
+
+    ``no_entry`` is `entry_refused` of ``store``, which has the array ``/a``.
+    """
     foo = {"extension": "http://example.org/zarr/extension/foo", "must_understand": False, "configuration": {"foo": "bar"}}
     text.row(
         "an extension that is not known, must_understand false: it may be ignored",

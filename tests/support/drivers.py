@@ -1,11 +1,11 @@
-"""One file system, two ways to it: through the kernel, and by the requests that the kernel would send.
+"""Two drivers of one file system: through the kernel, and by the requests that the kernel would send.
 
-`KernelDriver` calls ``os``. `DirectDriver` calls the handlers of `zarrfs.fuse.operations.Operations` in the order in which the kernel
-calls them: LOOKUP for each part of a path, OPEN or CREATE, READ, WRITE, FLUSH at each close, RELEASE at the last, FORGET at the end.
-It caches nothing, so that every call arrives. Errors are OSError from both.
+`KernelDriver` calls ``os``. `DirectDriver` calls the handlers of `zarrfs.fuse.operations.Operations` in the kernel's order: LOOKUP for
+each part of a path, OPEN or CREATE, READ, WRITE, FLUSH at each close, RELEASE at the last, FORGET at the end. It caches nothing, so
+that every call reaches the handlers. Both raise OSError.
 
-Each driver has a playground: below ``raw`` and ``chunks`` lies a group of its own (`tests.support.small_stores.SMALL`), whose keys
-begin with ``prefix``.
+Each driver has a playground: a group of its own below ``raw`` and ``chunks`` (`tests.support.small_stores.SMALL`), whose keys begin
+with ``prefix``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAYGROUNDS = itertools.count(1)
 
 
 class Driver(abc.ABC):
-    """See the module's text. Paths are relative to the mount."""
+    """The interface of both drivers (see the module). Paths are relative to the mount."""
 
     prefix: str
     through_kernel: bool
@@ -65,15 +65,15 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     async def stored(self, key: str) -> bytes | None:
-        """The value of a key of the playground, as the store has it."""
+        """Return the value of a key of the playground in the store."""
 
     @abc.abstractmethod
     async def put(self, key: str, value: bytes) -> None:
-        """Set it behind the mount."""
+        """Set a value as an external change."""
 
     @abc.abstractmethod
     def operations(self) -> dict[str, int]:
-        """Counts of store operations."""
+        """Return the counters of store operations."""
 
     # --- system calls -------------------------------------------------------------------------------------------------------
 
@@ -168,18 +168,18 @@ class Driver(abc.ABC):
             return await self.pread(fd, size + 1, 0)
 
     async def write(self, path: str, data: bytes) -> None:
-        """As ``cp`` does."""
+        """Write a file as ``cp`` does."""
         async with self.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             await self.pwrite(fd, data, 0)
 
     async def becomes(self, key: str, value: bytes | None) -> None:
-        """Return when the store has ``value``: RELEASE comes some time after the last close(2)."""
+        """Wait until the store has ``value``: RELEASE comes some time after the last close(2)."""
         with trio.fail_after(30):
             while await self.stored(key) != value:
                 await trio.lowlevel.checkpoint()
 
     async def vanishes(self, path: str) -> None:
-        """Return when ``path`` is gone. UNLINK holds a lock of the kernel and cannot wait until it has forgotten names elsewhere."""
+        """Wait until ``path`` is gone. UNLINK holds a kernel lock and cannot wait until other names are invalidated."""
         with trio.fail_after(30):
             while await self.exists(path):
                 await trio.lowlevel.checkpoint()
@@ -193,14 +193,14 @@ class Driver(abc.ABC):
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[dict[str, int]]:
-        """Which store operations the body costs; the dict is filled when it ends."""
+        """Yield the store operations of the body; the dict is filled at exit."""
         before, cost = self.operations(), dict[str, int]()
         yield cost
         cost.update((name, count - before[name]) for name, count in self.operations().items() if count != before[name])
 
 
 class KernelDriver(Driver):
-    """Through the kernel."""
+    """A driver through the kernel."""
 
     through_kernel = True
     hierarchical = True
@@ -313,7 +313,7 @@ class KernelDriver(Driver):
 
 
 class RecordingNotifier:
-    """In the place of the notifier thread: what the kernel would have been told."""
+    """Replaces the notifier thread and records the notifications for the kernel."""
 
     def __init__(self) -> None:
         self.inodes: list[tuple[int, bool]] = []
@@ -347,7 +347,7 @@ class _OpenFile:
 
 
 class DirectDriver(Driver):
-    """By requests. ``store`` is what lies behind the tree, ``tree`` everything but the kernel."""
+    """A driver by requests. ``store`` is the store of the tree; ``tree`` is everything except the kernel."""
 
     through_kernel = False
 
@@ -376,7 +376,7 @@ class DirectDriver(Driver):
         self._next_fd = itertools.count(3)
 
     async def fill(self, values: Mapping[str, bytes] = SMALL) -> None:
-        """Put values into the playground behind the mount."""
+        """Put values into the playground as external changes."""
         for key, value in values.items():
             await self.put(key, value)
 
@@ -391,7 +391,7 @@ class DirectDriver(Driver):
         return dict(self.tree.stats()["store_operations"])  # type: ignore[call-overload]
 
     async def forget_all(self) -> None:
-        """As the kernel under memory pressure, or at unmount."""
+        """Forget all inodes, as the kernel does under memory pressure or at unmount."""
         forgotten, self.lookups = list(self.lookups.items()), {}
         await self.handlers.forget(forgotten)
 
@@ -606,7 +606,7 @@ class DirectDriver(Driver):
 
 @dataclass(slots=True)
 class _Reply:
-    """In the place of `pyfuse3.ReaddirToken`: how many entries fit; ``next_id`` of the last, 0 where there is none."""
+    """Replaces `pyfuse3.ReaddirToken`: accepts a number of entries; ``next_id`` is that of the last, or 0."""
 
     room: int
     next_id: int = 0
@@ -614,7 +614,7 @@ class _Reply:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """In the place of `pyfuse3.SetattrFields`, which only the kernel can fill in."""
+    """Replaces `pyfuse3.SetattrFields`, which only the kernel can fill in."""
 
     update_size: bool = False
     update_mtime: bool = False
@@ -622,7 +622,7 @@ class Fields:
 
 @asynccontextmanager
 async def direct(store: Store, **options: Any) -> AsyncIterator[DirectDriver]:
-    """A driver over ``store``, its playground filled; ``options`` are those of a mount. Afterwards nothing is open or unpublished."""
+    """Yield a driver over ``store`` with a filled playground; ``options`` are mount options. At exit nothing is open or unpublished."""
     config = MountConfig(store="memory:", mountpoint="/nowhere", **options)
     async with trio.open_nursery() as nursery:
         tree = MountTree(config, store, nursery)

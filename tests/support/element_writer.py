@@ -1,10 +1,10 @@
-"""A program that changes elements of one array, until it cannot any more because its mount is gone.
+"""A program that changes elements of one array until its mount is gone.
 
     python element_writer.py WAY WRITER FIRST_VERSION FILE...
 
-WAY is ``chunks`` (FILE... are all chunk files), ``npy`` (FILE is the array), or one of them with ``-mapped``. Of the `WRITERS` that run
-at once each has every so-many-th element for itself. A value tells who wrote it, and in which version; what it is about to write and
-what was acknowledged (by fsync and by close in turn, or by msync) is told on stdout, as `TOLD`.
+WAY is ``chunks`` (FILE... are all chunk files), ``npy`` (FILE is the array), or one of them with ``-mapped``. `WRITERS` of these run at
+once, and each has its own elements, at a fixed stride. A value encodes its writer and its version. The program reports on stdout, as
+`TOLD`, each value before writing it, and each acknowledgement (by fsync and by close in turn, or by msync).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CHUNK = 64
 CHUNKS = 8
 WRITERS = 4
 HEADER = 128
-"""Bytes in front of the elements of an ``.npy``."""
+"""Bytes before the elements of an ``.npy``."""
 TOLD = struct.Struct("<?qq")
-"""Whether it is acknowledged; the index of the element; its version."""
+"""Acknowledgement flag; index of the element; its version."""
 
 
 def value_of(writer: int, version: int) -> int:
@@ -32,7 +32,7 @@ def value_of(writer: int, version: int) -> int:
 
 
 def version_of(value: int, index: int) -> int:
-    """The version of what is at ``index``: 0 where nobody wrote yet. Raises ValueError where it cannot be of that element's writer."""
+    """Return the version of the value at ``index``, 0 if unwritten. Raises ValueError for a value of another writer."""
     writer, version = divmod(value, 1 << 40)
     if value and writer != index % WRITERS:
         raise ValueError(f"{value:#x} at {index}")
@@ -79,7 +79,7 @@ def _mapped(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
 
 
 def _opened(file: str) -> tuple[int, int]:
-    """And its size."""
+    """Return the open file and its size."""
     # Who opens a value in the moment in which it is replaced may be told to look again, also where it is changed at once and replaced.
     while True:
         fd = -1

@@ -1,7 +1,7 @@
-"""Commands of zarrfs, run by a process that has imported everything and forks: see ``zarrfs_forge.py``.
+"""Commands of zarrfs, run by a preloaded process that forks: see ``zarrfs_forge.py``.
 
-Tests whose subject is how processes begin (what they import, inherit and show of themselves) are marked ``real_exec`` and have none of
-this; with ZARRFS_REAL_EXEC=1 no test has.
+Tests of process startup (imports, inheritance, visibility) are marked ``real_exec`` and do not use it; with ZARRFS_REAL_EXEC=1 no test
+does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ in_use = os.environ.get("ZARRFS_REAL_EXEC") != "1"
 
 @cache
 def _forge(namespace: str) -> socket.socket:
-    """The end here of the socket of the one that sees the mounts of ``namespace``, this thread's; it ends with this process."""
+    """Return this end of the socket to the forge of ``namespace``, for this thread; the forge ends with this process."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
         subprocess.Popen(
@@ -38,8 +38,10 @@ def _forge(namespace: str) -> socket.socket:
 
 
 class Process:
-    """A program that was forked: what `subprocess.Popen` is to those who use these members. ``stdin``, ``stdout``, ``stderr``: the other
-    ends of pipes, where it was given none."""
+    """A forked program with the interface of `subprocess.Popen` as far as it is used.
+
+    ``stdin``, ``stdout`` and ``stderr`` are the other ends of pipes, if pipes were requested.
+    """
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class Process:
         self.pid = int(self._lines.readline())
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code. Raises `subprocess.TimeoutExpired`."""
+        """Return the exit code. Raises `subprocess.TimeoutExpired`."""
         if self.returncode is None:
             if not select.select([self._stream], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
@@ -84,22 +86,22 @@ class Process:
         return self.returncode
 
     def poll(self) -> int | None:
-        """Its exit code, where it has ended."""
+        """Return the exit code, or None while the process runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens where it has ended."""
+        """Send a signal; does nothing after the end of the process."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """As `send_signal`."""
+        """Send SIGTERM; see `send_signal`."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As `send_signal`."""
+        """Send SIGKILL; see `send_signal`."""
         self.send_signal(signal.SIGKILL)
 
     def __enter__(self) -> Self:
@@ -122,7 +124,7 @@ class Process:
 
 
 def run(arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[bytes]:
-    """As `subprocess.run` of ``python -P -m zarrfs`` with ``arguments``, whose output is captured."""
+    """Run ``python -P -m zarrfs`` with ``arguments`` and captured output, like `subprocess.run`."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as null:
         with Process(arguments, stdin=null, stdout=out, stderr=err, cwd=cwd, env=env) as process:
             try:

@@ -1,4 +1,4 @@
-"""``test.framed``: a codec of one file that makes bytes of elements, and that only tests have.
+"""``test.framed``: an array -> bytes codec in one file, for tests.
 
     {"name": "test.framed", "configuration": {"level": 1}}
     {"id": "test_framed", "level": 1}
@@ -25,7 +25,7 @@ _MAGIC = b"FRMD"
 
 @dataclass(frozen=True)
 class Framed(ArrayBytesCodec):
-    """``level``: of the zlib stream."""
+    """The codec; ``level`` is that of the zlib stream."""
 
     names: ClassVar[tuple[str, ...]] = ("test.framed",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("test_framed",)

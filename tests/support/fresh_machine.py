@@ -1,9 +1,8 @@
-"""A shell on a machine that is like this one, and on which nothing was done yet: what a page of instructions starts from.
+"""A shell on a copy of this machine in its initial state: the starting point of a page of instructions.
 
-Folders in which instructions install and mount are fresh, in a namespace of their own, under the very names that they have everywhere:
-/data, /mnt, /opt, /etc, /run, /sbin, /usr/local/bin, /var/log and $HOME. ``sudo`` runs what it is given; ``python3`` is the one
-that runs the tests; ``~/zarrfs`` is a clone, in which ``make`` has made ``.venv`` (it is that of the tests). Nothing that is started
-outlives the shell. As root only.
+In a namespace of its own, the folders that instructions change are fresh, under their usual names: /data, /mnt, /opt, /etc, /run,
+/sbin, /usr/local/bin, /var/log and $HOME. ``sudo`` runs its arguments; ``python3`` is the tests' interpreter; ``~/zarrfs`` is a clone
+with a ``.venv`` as created by ``make`` (it is that of the tests). No process outlives the shell. Requires root.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _MARK = "\x1e"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a line answered: its output and errors as they came; ``code`` is None when a program that it names is missing."""
+    """The response to a line: output and errors, interleaved; ``code`` is None if a program in the line is missing."""
 
     line: Line
     output: str
@@ -72,7 +71,7 @@ class Answer:
 
 
 def type_in(steps: Sequence[Line | File], *, timeout: float) -> list[Answer]:
-    """The answers of one bash on a fresh machine to ``steps``, one by one, up to the first line that fails."""
+    """Type ``steps`` into one bash on a fresh machine; return the answers up to the first line that fails."""
     script = "\n".join(_typed(index, step) for index, step in enumerate(steps))
     done = run_in_namespace(
         # Its own process namespace, so that all ends with it.

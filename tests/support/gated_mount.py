@@ -1,8 +1,8 @@
-"""The daemon in the foreground, over a store that stores nothing before it is told to.
+"""The daemon in the foreground, over a store that blocks all writes until SIGUSR2.
 
-    python gated_mount.py CONFIG EVERY    # the MountConfig as JSON; seconds between two lines about what is left
+    python gated_mount.py CONFIG EVERY    # the MountConfig as JSON; seconds between two progress lines
 
-Prints a line on stdout when the mount answers. SIGUSR2 lets everything be stored that waits, and everything to come.
+Prints a line on stdout when the mount is usable. SIGUSR2 unblocks all waiting and later writes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A FUSE file system that is none of zarrfs, and stops answering when it is told to.
+"""A FUSE file system independent of zarrfs that stops answering on request.
 
     python hanging_folder.py MOUNTPOINT FILES    # a JSON object: names and texts of the files in it
 
-Prints ``mounted`` when it answers, then a line for each line that it reads: ``hang`` (from now on requests are taken and never answered),
-``answer`` (all go on). Nothing may be cached of it. Ends when it is unmounted.
+Prints ``mounted`` when it is usable, then a line for each line of input: ``hang`` (later requests are accepted and never answered),
+``answer`` (all continue). The kernel caches nothing of it. Ends when it is unmounted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The daemon in the foreground, with a task that keeps the event loop for half a second whenever a line comes on stdin.
+"""The daemon in the foreground, with a task that blocks the event loop for half a second for each line on stdin.
 
     python hogged_mount.py CONFIG    # the MountConfig as JSON
 
-Prints a line on stdout when the mount answers, ``hogging`` when the loop is being kept, and ``free`` when it has gone on for a while.
+Prints a line on stdout when the mount is usable, ``hogging`` when the loop is blocked, and ``free`` after it has continued for a while.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stores that mean harm: those of ``tests/cases/hostile``, one more that is written here, and what has to hold of each."""
+"""Malicious stores: those of ``tests/cases/hostile`` and one more written here, with the requirements on each."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ BAD_SHARDS = {
 
 
 def folder_cases() -> list[Case]:
-    """Those whose store is a folder."""
+    """Return the cases whose store is a folder."""
     return [case for case in cases("hostile") if case.manifest["store_format"] == "directory"]
 
 
 def check(case: Case, found: dict[str, Found]) -> None:
-    """What must hold of a survey of a hostile case, whichever way it was made."""
+    """Assert the requirements on a survey of a hostile case, independent of the way it was made."""
     for node in case.nodes("array"):
         assert_reads(case, node, found)
     for path in case.manifest["hostile"]["bad_nodes"]:
@@ -60,7 +60,7 @@ def check(case: Case, found: dict[str, Found]) -> None:
 
 
 def assert_reads(case: Case, node: dict[str, Any], found: dict[str, Found]) -> None:
-    """A sound array reads exactly, whole and chunk by chunk."""
+    """Assert that a sound array reads exactly, whole and chunk by chunk."""
     path = node["path"]
     assert_expected(case, node, np.load(io.BytesIO(found[f"npy{path}.npy"].data), allow_pickle=False))
     chunks = [found[f"chunks{path}/{index}"].data for index in range(node["chunk_grid_shape"][0])]
@@ -68,7 +68,7 @@ def assert_reads(case: Case, node: dict[str, Any], found: dict[str, Found]) -> N
 
 
 def assert_refused(path: str, found: dict[str, Found], keys: Collection[str]) -> None:
-    """A bad node is shown with the reason, or everything that is read of it is an error."""
+    """Assert that a bad node is shown with the reason, or that every read of it is an error."""
     reasons = [found.get(f"{view}{path}.unsupported.txt") for view in ("npy", "chunks")]
     if any(reasons):
         assert all(each is not None and len(each.data) > 20 for each in reasons)
@@ -88,7 +88,7 @@ def assert_refused(path: str, found: dict[str, Found], keys: Collection[str]) ->
 
 
 def assert_bad_shard(path: str, found: dict[str, Found]) -> None:
-    """The array as a whole is an error, and so is each chunk that is told wrongly; a chunk whose pair cannot be right is not listed."""
+    """Assert errors for the whole array and for each chunk with a wrong index entry; an impossible entry is not listed."""
     assert found[f"npy{path}.npy"].error == "EIO"
     for index in range(2):
         chunk = found.get(f"chunks{path}/{index}")
@@ -101,12 +101,12 @@ def assert_bad_shard(path: str, found: dict[str, Found]) -> None:
 
 
 def bad_shard_chunk(index: int) -> bytes:
-    """What a chunk of `v3_bad_shards` holds that can be read."""
+    """Return the content of a readable chunk of `v3_bad_shards`."""
     return np.arange(2 * index, 2 * index + 2, dtype="<i4").tobytes()
 
 
 def write_huge(folder: Path) -> Path:
-    """Arrays that are sound and larger than anything, and one small one. None but ``ok`` has chunks."""
+    """Write valid arrays of extreme size, and one small one. Only ``ok`` has chunks."""
     huge: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
         "as_large_as_a_file_can_be": ((2**63 - 129,), (1,), "|u1"),
         "larger_than_a_file": ((2**62, 8), (1, 8), "<f8"),
@@ -134,7 +134,7 @@ def write_huge(folder: Path) -> Path:
 
 
 def check_huge(found: dict[str, Found]) -> None:
-    """What must hold of a survey of `write_huge`."""
+    """Assert the requirements on a survey of `write_huge`."""
     assert np.load(io.BytesIO(found["npy/ok.npy"].data)).tolist() == [0, 1, 2, 3]
     assert found["npy/as_large_as_a_file_can_be.npy"].size == 2**63 - 1
     for name in ("larger_than_a_file", "no_such_number"):

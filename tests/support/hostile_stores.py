@@ -1,6 +1,7 @@
-"""Stores that are made to take time and memory, by name: how each is made, and what an attacker then does with the mount.
+"""Stores designed to consume time and memory, by name: construction, and an attacker's requests on the mount.
 
-What is asked are programs, all started at once; what still runs after `ASKED_S` is killed. A store is small on disk, whatever it claims.
+The requests are programs, all started at once; those still running after `ASKED_S` are killed. Each store is small on disk, whatever
+size it declares.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.support.length import FULL, share
 from tests.support.small_stores import array_document, write
 
 ASKED_S = 3.0 if FULL else 1.0
-"""Programs that are not done after this time are killed: what counts is how others fare meanwhile, and the end."""
+"""Time after which running programs are killed: the tests are about other users meanwhile, and the end of the mount."""
 
 _ANSWER_S = 5.0
 
@@ -37,15 +38,15 @@ GROUP = b'{"zarr_format":2}'
 GROUP3 = b'{"zarr_format":3,"node_type":"group"}'
 
 LIST_ALL = "ls -lR $M; true"
-"""Every name and size, through every view."""
+"""Lists every name and size, through every view."""
 _GETFATTR = "getfattr -R -d -m - $M; true"
 READ_ALL = "find $M -type f -size -64M -exec cat {} + > /dev/null; true"
-"""Every byte of every file that is not huge."""
+"""Reads every byte of every file that is not huge."""
 
 
 @dataclass(frozen=True)
 class Hostile:
-    """``make(folder)`` gives the store's path. ``asks`` are shell scripts, in which ``$M`` is the mountpoint."""
+    """``make(folder)`` returns the store's path. ``asks`` are shell scripts in which ``$M`` is the mountpoint."""
 
     make: Callable[[Path], Path]
     asks: Sequence[str]
@@ -53,7 +54,7 @@ class Hostile:
 
 
 def provoke(path: Path, asks: Sequence[str], seconds: float = ASKED_S) -> int:
-    """Run shell scripts at once, and kill those that take longer; how many these were."""
+    """Run shell scripts at once, kill those that take longer, and return the number killed."""
     processes = [
         subprocess.Popen(
             ["bash", "-c", ask],
@@ -80,7 +81,7 @@ def provoke(path: Path, asks: Sequence[str], seconds: float = ASKED_S) -> int:
 
 
 def array3(shape: Sequence[int], chunks: Sequence[int], codecs: Sequence[Any], data_type: Any = "uint8", **more: Any) -> bytes:
-    """A document of the final v3."""
+    """Return a final v3 array document."""
     return json.dumps(
         {
             "zarr_format": 3,
@@ -99,7 +100,7 @@ def array3(shape: Sequence[int], chunks: Sequence[int], codecs: Sequence[Any], d
 def sharding(
     chunks: Sequence[int], *codecs: Any, index_codecs: Sequence[Any] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 ) -> Any:
-    """The codec of shards."""
+    """Return the sharding codec."""
     inner = list(codecs or ({"name": "bytes"},))
     return {
         "name": "sharding_indexed",
@@ -108,7 +109,7 @@ def sharding(
 
 
 def sparse(path: Path, nbytes: int, end: bytes = b"") -> None:
-    """A file of holes, and ``end`` at its end."""
+    """Write a file of holes with ``end`` at its end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.truncate(nbytes)
@@ -118,7 +119,7 @@ def sparse(path: Path, nbytes: int, end: bytes = b"") -> None:
 
 
 def zeros(nbytes: int) -> bytes:
-    """A zstd frame of that many zeros, made in little memory."""
+    """Return a zstd frame of that many zeros, computed in little memory."""
     compressor = zstandard.ZstdCompressor(level=1).compressobj(size=nbytes)
     block = bytes(MIB)
     parts = [compressor.compress(block) for _ in range(nbytes // MIB)]
@@ -138,7 +139,7 @@ def many_dimensions(folder: Path) -> Path:
 
 
 def transposed(folder: Path) -> Path:
-    """A gigabyte each, in other orders of many short dimensions."""
+    """Write arrays of a gigabyte each, in other orders of many short dimensions."""
     shape = (2,) * 30
     swap = {"name": "transpose", "configuration": {"order": [*range(1, 30, 2), *range(0, 30, 2)]}}
     values = {
@@ -151,7 +152,7 @@ def transposed(folder: Path) -> Path:
 
 
 def holes(folder: Path) -> Path:
-    """Values of 60 GiB that take no room."""
+    """Write values of 60 GiB without disk space."""
     for key in ("k", "a/0"):
         sparse(folder / "s" / key, 60 << 30, b"end")
     return write(folder / "s", {".zgroup": GROUP, "a/.zarray": array_document((2**21,), (2**20,), "<f8")})
@@ -203,7 +204,7 @@ def one_huge_chunk(folder: Path) -> Path:
 
 
 def lying_headers(folder: Path) -> Path:
-    """Values that say that they are larger than they are."""
+    """Write values whose headers declare more data than they contain."""
     nbytes = 2**31 - 1
     blosc = struct.pack("<BBBBIII", 2, 1, 0x21, 1, nbytes, nbytes, 40) + bytes(24)
     lz4 = struct.pack("<I", nbytes) + bytes(40)
@@ -223,7 +224,7 @@ def lying_headers(folder: Path) -> Path:
 
 
 def objects(folder: Path) -> Path:
-    """A chunk of JSON: 8 MB, hundreds as objects of Python."""
+    """Write a chunk of JSON: 8 MB, hundreds as Python objects."""
     count = 2**21
     document = array_document((count,), (count,), "|O", fill_value=None, filters=[{"id": "json2", "encoding": "utf-8"}])
     chunk = b"[" + b"{}," * count + b'"|O",[' + str(count).encode() + b"]]"
@@ -231,7 +232,7 @@ def objects(folder: Path) -> Path:
 
 
 def sparse_chunks(folder: Path) -> Path:
-    """Uncompressed chunks of 256 MiB, all holes."""
+    """Write uncompressed chunks of 256 MiB, all holes."""
     store = write(folder / "s", {".zgroup": GROUP, "a/.zarray": array_document((16 * 256 * MIB,), (256 * MIB,), "|u1")})
     for number in range(16):
         sparse(store / f"a/{number}", 256 * MIB)
@@ -242,14 +243,14 @@ def sparse_chunks(folder: Path) -> Path:
 
 
 def sparse_shard(folder: Path) -> Path:
-    """One shard that is an index: of 2^26 inner chunks, all holes."""
+    """Write one shard that is only an index: of 2^26 inner chunks, all holes."""
     store = write(folder / "s", {"zarr.json": GROUP3, "a/zarr.json": array3((2**26,), (2**26,), [sharding((1,))])})
     sparse(store / "a/c/0", 2**30)
     return store
 
 
 def overlapping_shard(folder: Path) -> Path:
-    """2^20 inner chunks that lie at one place, and as many of which each overlaps the next."""
+    """Write 2^20 inner chunks at one offset, and as many that each overlap the next."""
     count = 2**20
     same, next_to = np.zeros((count, 2), "<u8"), np.zeros((count, 2), "<u8")
     same[:, 1] = next_to[:, 1] = 16
@@ -261,7 +262,7 @@ def overlapping_shard(folder: Path) -> Path:
 
 
 def nested_shards(folder: Path) -> Path:
-    """Shards in shards in shards: eight levels of eight."""
+    """Write shards nested eight levels deep, eight chunks each."""
     codec: Any = {"name": "bytes"}
     for level in range(8):
         codec = sharding((8**level,), codec)
@@ -274,7 +275,7 @@ def nested_shards(folder: Path) -> Path:
 
 
 def _everywhere(folder: Path, text: bytes) -> Path:
-    """``text`` as each kind of document, beside a sound array."""
+    """Write ``text`` as each kind of document, beside a sound array."""
     wrapped = b'{"zarr_format":3,"node_type":"group","attributes":{"a":' + text + b"}}"
     values = {
         ".zgroup": GROUP,
@@ -326,7 +327,7 @@ def long_fill_value(folder: Path) -> Path:
 
 
 def long_fill_values(folder: Path) -> Path:
-    """Of 10 MB each: in every document, one string without end."""
+    """Write fill values of 10 MB: in every document, one unterminated string."""
     text = "x" * 10_000_000
     strings = array_document((2**30,), (2**20,), "|O", fill_value=text, filters=[{"id": "vlen-utf8"}])
     values = {
@@ -339,19 +340,19 @@ def long_fill_values(folder: Path) -> Path:
 
 
 def many_large_attributes(folder: Path) -> Path:
-    """2 MB of attributes, of up to 3,000 arrays."""
+    """Write 2 MB of attributes for each of up to 3,000 arrays."""
     attributes = {f"attribute {number:06}": "v" * 200 for number in range(10_000)}
     return _one_of_each(folder, share(3000), {".zattrs": json.dumps(attributes).encode(), ".zarray": array_document((4,), (4,))})
 
 
 def many_wide_attributes(folder: Path) -> Path:
-    """60 KB, which is little to read and a megabyte when it is parsed, of up to 5,000 arrays."""
+    """Write 60 KB of attributes, a megabyte when parsed, for each of up to 5,000 arrays."""
     attributes = b'{"a":[' + b"{}," * 20_000 + b"1]}"
     return _one_of_each(folder, share(5000), {".zattrs": attributes, ".zarray": array_document((4,), (4,))})
 
 
 def many_large_arrays(folder: Path) -> Path:
-    """What says what an array is, not its attributes: labels, and names of dimensions."""
+    """Write large metadata other than attributes: labels, and names of dimensions."""
     labels = [f"label {number:04}" for number in range(4000)]
     codec = {"id": "categorize", "labels": labels, "dtype": "|O", "astype": "<u4"}
     _one_of_each(folder, share(3000), {".zarray": array_document((4,), (4,), "|O", fill_value="", filters=[codec])})
@@ -384,7 +385,7 @@ def many_codecs(folder: Path) -> Path:
 
 
 def consolidated(folder: Path) -> Path:
-    """A copy of up to 20,000 nodes, of which none is there."""
+    """Write a consolidated copy of up to 20,000 nodes, none of which exists."""
     array = json.loads(array_document((4,), (4,)))
     metadata: dict[str, Any] = {".zgroup": {"zarr_format": 2}}
     for number in range(share(20_000)):
@@ -426,7 +427,7 @@ def many_arrays(folder: Path) -> Path:
 
 
 def deep_folders(folder: Path) -> Path:
-    """Groups in groups, deeper than any path is long."""
+    """Write nested groups, deeper than any path length."""
     store = write(folder / "s", {".zgroup": GROUP, "d/.zgroup": GROUP})
     at = os.open(store, os.O_RDONLY)
     for _ in range(3000):
@@ -440,7 +441,7 @@ def deep_folders(folder: Path) -> Path:
 
 
 def sparse_keys(folder: Path) -> Path:
-    """Keys of a GiB each, all holes."""
+    """Write keys of a GiB each, all holes."""
     for number in range(32):
         sparse(folder / f"s/k{number}", 2**30)
     return folder / "s"
@@ -461,7 +462,7 @@ def _links(folder: Path, names: Any, beside: Path) -> None:
 
 
 def zip_of_many(folder: Path) -> Path:
-    """Up to 10^6 members, all of which are one; 46 bytes and a name each."""
+    """Write up to 10^6 zip members that share one entry's data; 46 bytes and a name each."""
     name, value = b"a/.zarray", array_document((4,), (4,))
     local = (
         struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0x800, 0, 0, 0x21, zlib.crc32(value), len(value), len(value), len(name), 0) + name
@@ -486,7 +487,7 @@ def zip_of_many(folder: Path) -> Path:
 
 
 def zip_bomb(folder: Path) -> Path:
-    """Members of 4 GiB of zeros, deflated to 4 MiB."""
+    """Write zip members of 4 GiB of zeros, deflated to 4 MiB."""
     path = folder / "bomb.zip"
     block = bytes(MIB)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -499,7 +500,7 @@ def zip_bomb(folder: Path) -> Path:
 
 
 def zip_directory_of_holes(folder: Path) -> Path:
-    """A central directory of 3 GiB, all holes."""
+    """Write a zip with a central directory of 3 GiB, all holes."""
     path = folder / "holes.zip"
     nbytes = 3 << 30
     end64 = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 2**26, 2**26, nbytes, 0)
@@ -600,7 +601,7 @@ STORES: dict[str, Hostile] = {
     "an SQLite of many": Hostile(sqlite_of_many, [LIST_ALL, "tail -c 1M $M/raw/huge"]),
     "a DBM of many": Hostile(dbm_of_many, [LIST_ALL]),
 }
-"""What is mounted, by what it is."""
+"""Mountable stores, by their content."""
 
 REFUSED: dict[str, Callable[[Path], Path]] = {"a zip directory of holes": zip_directory_of_holes}
-"""What cannot be mounted, and says so soon and in little memory."""
+"""Stores that cannot be mounted, and that mount refuses quickly and in little memory."""

@@ -1,10 +1,10 @@
-"""The daemon, over a store that hangs when it is told to.
+"""The daemon, over a store that hangs on request.
 
     python hung_mount.py CONFIG    # the MountConfig as JSON
 
-Prints ``mounted`` when the mount answers, then a line for each line that it reads: ``hang PATTERN`` (requests for places that match
-it, or all with ``*``, wait from now on; several patterns add up), ``hang PATTERN OPERATION...`` (only these), ``answer`` (all go on).
-Ends when it is unmounted; with 7, and the reason on stderr, when something could not be stored.
+Prints ``mounted`` when the mount is usable, then a line for each line of input: ``hang PATTERN`` (requests for matching places, or all
+with ``*``, wait from now on; patterns accumulate), ``hang PATTERN OPERATION...`` (only these operations), ``answer`` (all continue).
+Ends when it is unmounted; the exit code is 7, with the reason on stderr, if something could not be stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one Zarr library finds in a folder, as JSON on standard output: run as a program, by whatever Python has the library.
+"""Read a folder with one Zarr library and print the result as JSON; run as a program by a Python that has the library.
 
     python judge.py xarray PATH [open_zarr's options as JSON]     variables as xarray decodes them
     python judge.py zarr PATH                                     elements of every array
@@ -19,7 +19,7 @@ import numpy as np
 
 
 def said(values: Any) -> Any:
-    """Elements as JSON, exact, whatever unit times have and whatever strings are made of."""
+    """Return elements as exact JSON, independent of the unit of times and the type of strings."""
     values = np.asarray(values)
     if values.dtype.kind == "M":
         # The units that versions choose differ.
@@ -33,7 +33,7 @@ def said(values: Any) -> Any:
 
 
 def attributes(found: Any) -> Any:
-    """Attributes as JSON."""
+    """Return attributes as JSON."""
     return json.loads(json.dumps(dict(found), default=lambda each: np.asarray(each).tolist()))
 
 
@@ -74,7 +74,7 @@ def of_zarr(path: str) -> dict[str, Any]:
 
 
 def dataset() -> Any:
-    """Real zeros, NaN, marked values, scaled integers, scalars, bool, text, times."""
+    """Return a dataset with zeros, NaN, marked values, scaled integers, scalars, bool, text and times."""
     import xarray as xr
 
     data = xr.Dataset(
@@ -113,7 +113,7 @@ FILLS: list[tuple[str, str, Any, Any]] = [
 
 
 def create(path: str) -> None:
-    """Six elements each in chunks of two, of which that in the middle is written."""
+    """Create arrays of six elements in chunks of two; only the middle chunk is written."""
     import numcodecs
     import zarr
 

@@ -1,8 +1,8 @@
-"""Real mounts of hostile stores, judged from outside: the daemon lives, others are served meanwhile, memory is bounded, the end comes.
+"""Real mounts of malicious stores, watched from outside: the daemon lives, others are served, memory is bounded, the mount ends.
 
-with judged(store) as verdict:
-    ...                                # whatever an attacker does at ``verdict.mount.path``
-assert verdict.longest_wait < 0.25
+    with judged(store) as verdict:
+        ...                                # an attacker's actions at ``verdict.mount.path``
+    assert verdict.longest_wait < 0.25
 
 ``tests/support/loop_steps.py`` measures the same from inside: the longest step of the event loop.
 """
@@ -25,38 +25,38 @@ from tests.support.mounting import Mounted, mounted
 
 _WATCHER = Path(__file__).with_name("watcher.py")
 _PATIENCE_S = 30
-"""Time after which a watcher that is still waiting is taken for one that waits for ever."""
+"""Time after which a waiting watcher counts as waiting forever."""
 
 _AGAIN_S = 0.3
 
 ANSWERED_S = 60.0
-"""Within this time the last request of a program that was killed is answered, however many others are at work on this machine."""
+"""Limit for the answer to the last request of a killed program, whatever the load of this machine."""
 
 UMOUNT_S = 10.0
-"""Within this time a mount ends that nobody uses, when nothing is to be stored."""
+"""Limit for the end of an unused mount with nothing to store."""
 
 FORBIDDEN = ("Traceback", "defect of zarrfs", "Fatal Python error", "Segmentation fault")
-"""What no store may bring into a log."""
+"""Texts that no store may cause in a log."""
 
 
 @dataclass
 class Verdict:
-    """What was measured; times in seconds, sizes in bytes. Complete when the context ends."""
+    """The measurements; times in seconds, sizes in bytes. Complete when the context ends."""
 
     mount: Mounted
     longest_wait: float = 0.0
-    """How long another user of the mount waited for an answer that needs no store, less the noise of the machine."""
+    """Longest wait of another user of the mount for an answer that needs no store, less the noise of the machine."""
     peak: int = 0
-    """RssAnon of the daemon and all processes below it, at its highest."""
+    """Peak RssAnon of the daemon and all its descendants."""
     umount: float = 0.0
     log: str = field(default="", repr=False)
     faults: list[str] = field(default_factory=list)
-    """What must never be: a daemon that died, a traceback, an end with another exit code than 0 or too late."""
+    """Forbidden events: death of the daemon, a traceback, an end with a non-zero exit code or too late."""
 
 
 @contextmanager
 def judged(store: Path | str, *options: str, umount_s: float = UMOUNT_S) -> Iterator[Verdict]:
-    """``store`` mounted with ``options`` and watched while the body runs, then unmounted. Asserts nothing: `check` does."""
+    """Mount ``store`` with ``options``, watch it while the body runs, and unmount it. Asserts nothing: `check` does."""
     with mounted(store, *options, ends_with=None) as mount:
         verdict = Verdict(mount)
         with _watching("memory", str(mount.pid)) as memory, _watching("waits", str(mount.path), str(mount.pid)) as waits:
@@ -77,8 +77,10 @@ def judged(store: Path | str, *options: str, umount_s: float = UMOUNT_S) -> Iter
 
 
 def _umount(mount: Mounted) -> tuple[list[str], float]:
-    """Faults of unmounting, and the seconds that it took. A program that was killed uses the mount until its last request is answered:
-    that is waited for before."""
+    """Return the faults of unmounting, and its duration in seconds.
+
+    First waits for the last request of a killed program, which uses the mount until it is answered.
+    """
     until = time.monotonic() + ANSWERED_S
     while True:
         begin = time.monotonic()
@@ -96,7 +98,7 @@ def _umount(mount: Mounted) -> tuple[list[str], float]:
 
 
 def check(verdict: Verdict, *, longest_wait: float, peak: int) -> None:
-    """Raise AssertionError for everything that is worse than it may be."""
+    """Raise AssertionError for every measurement beyond its limit."""
     faults = list(verdict.faults)
     if verdict.longest_wait > longest_wait:
         faults.append(f"another user of the mount waited {verdict.longest_wait:.3f} s, may wait {longest_wait:g} s")
@@ -107,7 +109,7 @@ def check(verdict: Verdict, *, longest_wait: float, peak: int) -> None:
 
 @contextmanager
 def _watching(*arguments: str) -> Iterator[dict[str, Any]]:
-    """A watcher at work while the body runs; what it saw is in the dict afterwards, nothing where it got no answer any more."""
+    """Yield a dict that receives a watcher's results at exit; it stays empty if the watcher got no answer."""
     command = [sys.executable, "-I", "-S", str(_WATCHER), *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
@@ -132,5 +134,5 @@ def _is_alive(pid: int) -> bool:
 
 
 def shape_of_log(log: str) -> tuple[int, int]:
-    """Lines and bytes of a log."""
+    """Return lines and bytes of a log."""
     return log.count("\n"), len(os.fsencode(log))

@@ -1,4 +1,4 @@
-"""Buffers that lie in files although they are small."""
+"""Small buffers in files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zarrfs.memory import spill
 
 @contextmanager
 def large_from(nbytes: int, directory: Path) -> Iterator[None]:
-    """Inside the block, a buffer of at least ``nbytes`` bytes lies in a file of ``directory``. Blocks may be nested."""
+    """Place buffers of at least ``nbytes`` bytes in files of ``directory`` during the block. Blocks may be nested."""
     before = spill._directory, spill.large_nbytes()
     spill.configure(str(directory), nbytes)
     try:

@@ -1,4 +1,4 @@
-"""Stores of a few bytes that say, or hold, a great deal."""
+"""Stores of a few bytes that declare, or decompress to, a large amount of data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def v3(shape: Sequence[int], chunks: Sequence[int], codecs: Sequence[Any], data_type: str = "uint8") -> str:
-    """The document of a final v3 array."""
+    """Return a final v3 array document."""
     return json.dumps(
         {
             "zarr_format": 3,
@@ -33,7 +33,7 @@ def v3(shape: Sequence[int], chunks: Sequence[int], codecs: Sequence[Any], data_
 
 
 def v2(shape: Sequence[int], chunks: Sequence[int], compressor: Any, dtype: str = "|u1", filters: Any = None) -> str:
-    """The document of a v2 array."""
+    """Return a v2 array document."""
     return json.dumps(
         {
             "zarr_format": 2,
@@ -49,7 +49,7 @@ def v2(shape: Sequence[int], chunks: Sequence[int], compressor: Any, dtype: str 
 
 
 def write(folder: Path, document: str, chunks: dict[str, bytes], name: str = "zarr.json") -> None:
-    """An array of these chunks."""
+    """Write an array with these chunks."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(document)
     for key, data in chunks.items():
@@ -59,7 +59,7 @@ def write(folder: Path, document: str, chunks: dict[str, bytes], name: str = "za
 
 
 def sparse(place: Path, nbytes: int, pieces: dict[int, bytes] | None = None) -> None:
-    """A file of so many bytes, which are zeros but for ``pieces``."""
+    """Write a file of that many bytes, zeros except for ``pieces``."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("wb") as file:
         file.truncate(nbytes)
@@ -69,7 +69,7 @@ def sparse(place: Path, nbytes: int, pieces: dict[int, bytes] | None = None) -> 
 
 
 def zeros(nbytes: int, compress: Any) -> bytes:
-    """What an incremental compressor makes of so many zeros."""
+    """Return the output of an incremental compressor for that many zeros."""
     piece = bytes(MIB)
     return b"".join([*(compress.compress(piece) for _ in range(nbytes // MIB)), compress.flush()])
 
@@ -100,4 +100,4 @@ BOMBS: dict[str, tuple[dict[str, Any], Callable[[int], bytes]]] = {
         _numcodec({"id": "blosc", "cname": "lz4", "clevel": 1, "shuffle": 1, "blocksize": 0}),
     ),
 }
-"""Of each compressor its configuration, and what makes a chunk of so many zeros."""
+"""For each compressor, its configuration, and a function that returns a chunk of that many zeros."""

@@ -1,8 +1,8 @@
-"""How long the tests are: as many examples, and as large stores, as there is time for.
+"""Length of the tests: number of examples, and size of stores.
 
-ZARRFS_EXAMPLES multiplies the examples of each test: a tenth by default, a fifth in ``.ci/run``, more than 1 in ``make soak``, whose
-examples are others each time. The rest are the same each time: who changes nothing sees nothing fail. From a fifth on, tests marked
-``full_length`` run; from 1 on, those marked ``soak`` do, and what fills memory or folders has its full size (`share`).
+ZARRFS_EXAMPLES multiplies the examples of each test: a tenth by default, a fifth in ``.ci/run``, more than 1 in ``make soak``. Only
+``make soak`` draws different examples each time: without a change, no test begins to fail. From a fifth on, tests marked
+``full_length`` run; from 1 on, those marked ``soak`` run, and large allocations and folders have their full size (`share`).
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ _FACTOR = float(os.environ.get("ZARRFS_EXAMPLES", "0.1"))
 _LEAST = 5
 
 LEAST = _FACTOR < 0.2
-"""Whether no more is asked for than that nothing is broken altogether."""
+"""True if the tests only look for complete breakage."""
 
 FULL = _FACTOR >= 1
-"""Whether stores have their full size."""
+"""True if stores have their full size."""
 
 MARKED = _FACTOR >= 0.2
-"""Whether tests marked ``full_length`` run."""
+"""True if tests marked ``full_length`` run."""
 
 
 def tries(count: int, **more: Any) -> settings:
-    """So many examples, times the factor; ``more`` as of `hypothesis.settings`. No judgement by the clock: tests run beside others."""
+    """Return settings with that many examples times the factor, without deadlines, since tests run in parallel.
+
+    ``more`` are further `hypothesis.settings`.
+    """
     return settings(max_examples=max(min(count, _LEAST), round(count * _FACTOR)), deadline=None, derandomize=_FACTOR <= 1, **more)
 
 
 def share(amount: int) -> int:
-    """The amount, or a quarter of it: for bombs whose bound is a quarter as high, too, and for what grows with a number."""
+    """Return the amount, or a quarter of it: for bombs whose bound is also a quarter, and for costs that grow with a number."""
     return amount if FULL else amount // 4
 
 

@@ -1,4 +1,4 @@
-"""``test.lines``: a codec of one file for text of any length, which only tests have: each element a line, percent-encoded.
+"""``test.lines``: a codec in one file for text of any length, for tests: each element is a line, percent-encoded.
 
 {"name": "test.lines"}
 {"id": "test_lines"}
@@ -19,7 +19,7 @@ from zarrfs.model.codec_spec import CodecSpec
 
 @dataclass(frozen=True)
 class Lines(ObjectCodec):
-    """No configuration."""
+    """The codec; it has no configuration."""
 
     names: ClassVar[tuple[str, ...]] = ("test.lines",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("test_lines",)

@@ -1,10 +1,10 @@
-"""The daemon in the foreground, with a watch on how long its event loop is kept by one step of one task.
+"""The daemon in the foreground, measuring how long one step of one task occupies its event loop.
 
-    python loop_steps.py CONFIG FILE    # the MountConfig as JSON; where the longest step is written
+    python loop_steps.py CONFIG FILE    # the MountConfig as JSON; the output file for the longest step
 
-Prints a line on stdout when the mount answers. The longest step since the last report is written to FILE at SIGUSR2 and at the end: its
-CPU time in seconds, the name of its task, and the longest step of each of the other tasks. What is measured is the CPU time of the
-thread that runs the loop, so a busy machine makes no difference.
+Prints a line on stdout when the mount is usable. At SIGUSR2 and at the end, it writes the longest step since the last report to FILE:
+its CPU time in seconds, the name of its task, and the longest step of each other task. It measures CPU time of the thread that runs
+the loop, which is independent of the load of the machine.
 
     with stepped(store) as (mount, steps):
         ...
@@ -38,7 +38,7 @@ _PATIENCE = 60
 
 
 class LoopSteps(trio.abc.Instrument):
-    """Measures each step of each task. ``longest``: the longest of each name, in seconds; ``total``: all of them together."""
+    """Measures each step of each task. ``longest`` is the longest for each name, ``total`` the sum, both in seconds."""
 
     def __init__(self) -> None:
         self.longest: Counter[str] = Counter()
@@ -55,7 +55,7 @@ class LoopSteps(trio.abc.Instrument):
             self.longest[task.name] = seconds  # type: ignore[assignment]
 
     def report(self) -> dict[str, Any]:
-        """The longest steps since the last report."""
+        """Return the longest steps since the last report."""
         told = {"longest": dict(self.longest.most_common(10)), "total": dict(self.total.most_common(10))}
         self.longest.clear()
         self.total.clear()
@@ -63,16 +63,16 @@ class LoopSteps(trio.abc.Instrument):
 
 
 class Steps:
-    """What the daemon ``pid`` measures."""
+    """The measurements of the daemon ``pid``."""
 
     def __init__(self, pid: int, file: Path) -> None:
         self._pid = pid
         self._file = file
         self.last: dict[str, dict[str, float]] = {}
-        """The report of the end, once the mount has ended."""
+        """The final report, once the mount has ended."""
 
     def report(self) -> dict[str, dict[str, float]]:
-        """The longest steps since the last report (or the mount), and the time of all steps together, by task."""
+        """Return the longest steps since the last report (or the mount), and the time of all steps, by task."""
         self._file.unlink(missing_ok=True)
         os.kill(self._pid, signal.SIGUSR2)
         with watchdog(_PATIENCE, lambda: self._file.write_text("{}")):
@@ -81,7 +81,7 @@ class Steps:
         return self._read()
 
     def ended(self) -> None:
-        """The daemon is gone."""
+        """Read the final report, after the end of the daemon."""
         self.last = self._read()
 
     def _read(self) -> dict[str, dict[str, float]]:
@@ -89,14 +89,16 @@ class Steps:
         return told
 
     def longest(self) -> float:
-        """Seconds of the longest step since the last report."""
+        """Return the longest step since the last report, in seconds."""
         return max(self.report()["longest"].values(), default=0.0)
 
 
 @contextmanager
 def stepped(store: Path, *, ends_with: int | None = 0, **options: Any) -> Iterator[tuple[Mounted, Steps]]:
-    """As `tests.support.mounting.mounted`, measured. ``options`` are those of `MountConfig`. After the body `Steps.last` is of what
-    came after the last report, the end of the mount too."""
+    """Mount like `tests.support.mounting.mounted`, with measurement. ``options`` are those of `MountConfig`.
+
+    After the body, `Steps.last` covers the time since the last report, including the end of the mount.
+    """
     with TemporaryDirectory(prefix="zarrfs-test-") as folder:
         file = Path(folder, "steps")
         with started("loop_steps.py", store, str(file), ends_with=ends_with, **options) as (mount, process):

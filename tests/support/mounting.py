@@ -1,4 +1,4 @@
-"""Real mounts for tests: the real command in the background, unmounted again whatever happens.
+"""Real mounts for tests: the real command in the background, always unmounted at exit.
 
 with mounted(store) as mount:
     (mount.path / "raw" / "k").read_bytes()
@@ -31,7 +31,7 @@ _PATIENCE = 60
 
 @dataclass(frozen=True)
 class Mounted:
-    """A mount that answers. ``store`` is the folder behind it."""
+    """A usable mount. ``store`` is the folder of its store."""
 
     path: Path
     store: Path
@@ -39,34 +39,34 @@ class Mounted:
     pid: int
 
     def stats(self) -> dict[str, Any]:
-        """The counters of the mount."""
+        """Return the counters of the mount."""
         return dict(json.loads((self.path / ".zarrfs" / "stats.json").read_bytes()))
 
     def operations(self) -> dict[str, int]:
-        """The counts of store operations."""
+        """Return the counters of store operations."""
         return dict(self.stats()["store_operations"])
 
     @contextmanager
     def counted(self) -> Iterator[dict[str, int]]:
-        """Which store operations the body costs; the dict is filled when it ends."""
+        """Yield the store operations of the body; the dict is filled at exit."""
         before, cost = self.operations(), dict[str, int]()
         yield cost
         cost.update((name, count - before[name]) for name, count in self.operations().items() if count != before[name])
 
     def errors(self) -> list[dict[str, Any]]:
-        """The lines of ``.zarrfs/errors.jsonl``."""
+        """Return the lines of ``.zarrfs/errors.jsonl``."""
         return [json.loads(line) for line in (self.path / ".zarrfs" / "errors.jsonl").read_text().splitlines()]
 
     def log(self) -> str:
-        """What the daemon has logged."""
+        """Return the daemon's log."""
         return self.log_file.read_text()
 
     def umount(self) -> subprocess.CompletedProcess[str]:
-        """``zarrfs umount``: what it said and its exit code."""
+        """Run ``zarrfs umount``; return its output and exit code."""
         return zarrfs("umount", str(self.path))
 
     def drop_caches(self) -> None:
-        """Have the kernel forget every name that it need not keep (root only)."""
+        """Make the kernel forget every name that it can drop (root only)."""
         Path("/proc/sys/vm/drop_caches").write_text("2")
 
 
@@ -89,8 +89,10 @@ def zarrfs(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def mounted(store: Path | str, *options: str, ends_with: int | None = 0) -> Iterator[Mounted]:
-    """``store`` mounted by ``zarrfs mount`` with ``options``, unmounted by ``zarrfs umount``, whose exit code has to be ``ends_with``
-    (None: the body unmounts)."""
+    """Mount ``store`` with ``zarrfs mount`` and ``options``; unmount it with ``zarrfs umount``.
+
+    Its exit code has to be ``ends_with`` (None: the body unmounts).
+    """
     with mountpoint() as path:
         log_file = path.with_name("log")
         done = zarrfs("mount", str(store), str(path), "--log-file", str(log_file), *options)
@@ -106,7 +108,7 @@ def mounted(store: Path | str, *options: str, ends_with: int | None = 0) -> Iter
 
 @contextmanager
 def mountpoint() -> Iterator[Path]:
-    """An empty folder to mount on, with a place beside it for a log."""
+    """Yield an empty folder to mount on, with space beside it for a log."""
     with tempfile.TemporaryDirectory(prefix="zarrfs-test-") as folder:
         path = Path(folder, "mnt")
         path.mkdir()
@@ -115,7 +117,7 @@ def mountpoint() -> Iterator[Path]:
 
 @contextmanager
 def killed_at_last(pid: int, path: Path) -> Iterator[None]:
-    """After the body no process ``pid`` is alive and nothing is mounted on ``path``, however it ended."""
+    """Ensure after the body that no process ``pid`` is alive and nothing is mounted on ``path``."""
     pidfd = os.pidfd_open(pid)
     try:
         yield
@@ -132,12 +134,12 @@ def killed_at_last(pid: int, path: Path) -> Iterator[None]:
 
 
 def connection_of(path: Path) -> str | None:
-    """The number of the FUSE connection of the mount on ``path``, found without asking the file system there."""
+    """Return the number of the FUSE connection of the mount on ``path``, without a request to that file system."""
     return next((fields[2].partition(":")[2] for fields in mount_table() if fields[4] == str(path)), None)
 
 
 def mount_table() -> list[list[str]]:
-    """The fields of each line of the mount table, whose names may be no text."""
+    """Return the fields of each line of the mount table; names may not be valid text."""
     text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     return [[_unescaped(field) for field in line.split(" ")] for line in text.split("\n")[:-1]]
 
@@ -147,7 +149,7 @@ def _unescaped(field: str) -> str:
 
 
 def abort(connection: str) -> None:
-    """Have the kernel end a FUSE connection: all its requests fail, whatever the daemon does. Raises OSError where it may not be."""
+    """Abort a FUSE connection in the kernel: all its requests fail, whatever the daemon does. Raises OSError without permission."""
     connections = Path("/sys/fs/fuse/connections")
     if not any(connections.iterdir()):
         subprocess.run(["mount", "-t", "fusectl", "none", str(connections)], check=False, capture_output=True)
@@ -156,7 +158,7 @@ def abort(connection: str) -> None:
 
 @contextmanager
 def watchdog(seconds: float, *on_expiry: Callable[[], None]) -> Iterator[None]:
-    """Fail when the body takes longer, after calling ``on_expiry`` so that it does end."""
+    """Fail if the body takes longer, after calling ``on_expiry`` to end it."""
     expired = threading.Event()
 
     def bark() -> None:
@@ -174,7 +176,7 @@ def watchdog(seconds: float, *on_expiry: Callable[[], None]) -> Iterator[None]:
 
 
 def run(*command: str | Path, stdin: bytes | None = None, check: bool = True) -> subprocess.CompletedProcess[bytes]:
-    """Run a program as a user would; ``check``: it has to succeed."""
+    """Run a program as a user would; with ``check``, it has to succeed."""
     done = subprocess.run([str(word) for word in command], input=stdin, capture_output=True, timeout=_PATIENCE, check=False)
     assert not check or done.returncode == 0, f"{command}: {done.stderr.decode()}"
     return done
@@ -190,9 +192,11 @@ def shell(script: str, *arguments: Path | str, check: bool = True) -> subprocess
 def started(
     script: str, store: Path, *arguments: str, ends_with: int | None = 0, pipes: bool = False, **options: Any
 ) -> Iterator[tuple[Mounted, Process]]:
-    """A mount whose daemon is the process of ``script`` in this folder, which gets its MountConfig (with ``options``) as JSON and then
-    ``arguments``, and prints ``mounted``. The mount ends after the body, with this exit code of ``umount``; None: the body sees to that.
-    ``pipes``: stdin and stderr are pipes, too."""
+    """Mount with the process of ``script`` in this folder as the daemon.
+
+    The script gets its MountConfig (with ``options``) as JSON, then ``arguments``, and prints ``mounted``. The mount ends after the body,
+    with this exit code of ``umount``; None: the body unmounts. With ``pipes``, stdin and stderr are pipes too.
+    """
     with mountpoint() as path:
         log_file = path.with_name("log")
         config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file), **options)
@@ -221,23 +225,23 @@ def _running(script: Path, arguments: list[str], pipes: bool) -> AbstractContext
 
 @contextmanager
 def mounted_slowly(store: Path, seconds: float, **options: Any) -> Iterator[Mounted]:
-    """As `mounted`, over a store each of whose gets and sets takes ``seconds`` (see ``slow_mount.py``)."""
+    """Mount like `mounted`, over a store with ``seconds`` for each get and set (see ``slow_mount.py``)."""
     with started("slow_mount.py", store, str(seconds), **options) as (mount, _):
         yield mount
 
 
 @dataclass(frozen=True)
 class HangingMount(Mounted):
-    """A mount over a store that hangs when it is told to."""
+    """A mount over a store that hangs on request."""
 
     process: Process
 
     def hang(self, pattern: str = "*", *operations: str) -> None:
-        """See ``hung_mount.py``."""
+        """Make the store hang; see ``hung_mount.py``."""
         self._tell(f"hang {pattern} {' '.join(operations)}")
 
     def answer(self) -> None:
-        """The store answers again."""
+        """Make the store answer again."""
         self._tell("answer")
 
     def _tell(self, line: str) -> None:
@@ -249,6 +253,6 @@ class HangingMount(Mounted):
 
 @contextmanager
 def mounted_hanging(store: Path, timeout: float, *, ends_with: int | None = 0, **options: Any) -> Iterator[HangingMount]:
-    """As `mounted`, over a store that hangs when it is told to; it has to answer in the end, unless ``ends_with`` says otherwise."""
+    """Mount like `mounted`, over a store that hangs on request; it has to answer at the end, unless ``ends_with`` is set."""
     with started("hung_mount.py", store, ends_with=ends_with, pipes=True, timeout=timeout, **options) as (mount, process):
         yield HangingMount(mount.path, mount.store, mount.log_file, mount.pid, process)

@@ -1,6 +1,6 @@
-"""Metadata documents that went wrong: those of ``tests/cases``, each with one or a few members that no text foresees.
+"""Damaged metadata documents: those of ``tests/cases``, each with one or several unspecified values.
 
-Seeded, so that a mutation that finds something can be made again.
+Seeded, so that a mutation with a finding can be reproduced.
 """
 
 from __future__ import annotations
@@ -116,25 +116,25 @@ ODD: tuple[Any, ...] = (
         "configuration": {"chunk_shape": [1], "codecs": [], "index_codecs": [{"name": "sharding_indexed", "configuration": {}}]},
     },
 )
-"""What no member should be."""
+"""Values that no member should have."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The documents of a case, and the chunks that are so short that they cost nothing."""
+    """The documents of a case, and the chunks that are short."""
 
     name: str
     values: Mapping[str, bytes]
 
     @property
     def documents(self) -> list[str]:
-        """Keys of what is JSON."""
+        """The keys of JSON documents."""
         return [key for key, value in self.values.items() if _json(value) is not None]
 
 
 @cache
 def stores() -> tuple[Store, ...]:
-    """Every case whose documents are not long."""
+    """Return every case with short documents."""
     found = []
     for layout in sorted(folder.name for folder in CASES.iterdir() if folder.is_dir()):
         for case in cases(layout):
@@ -147,7 +147,7 @@ def stores() -> tuple[Store, ...]:
 
 
 def mutated(seed: int) -> tuple[str, str, dict[str, bytes]]:
-    """The store that ``seed`` stands for: the case's name, the key of the document that is another one, and all values."""
+    """Return the store for ``seed``: the case's name, the key of the changed document, and all values."""
     rng = random.Random(seed)
     store = rng.choice(stores())
     # What stands at the root concerns every node.
@@ -166,7 +166,7 @@ def _mutation(data: bytes, rng: random.Random) -> bytes:
 
 
 def _torn(data: bytes, rng: random.Random) -> bytes:
-    """Bytes that are others, missing, or repeated."""
+    """Return the bytes with some of them changed, removed or repeated."""
     place = rng.randrange(len(data))
     return (
         data[:place]
@@ -176,7 +176,7 @@ def _torn(data: bytes, rng: random.Random) -> bytes:
 
 
 def _changed(document: Any, rng: random.Random) -> Any:
-    """``document`` with one value replaced, removed, wrapped, or moved to where another one was."""
+    """Return ``document`` with one value replaced, removed, wrapped, or moved to another one's place."""
     places = list(_places(document))
     if not places:
         return copy.deepcopy(rng.choice(ODD))
@@ -201,7 +201,7 @@ def _changed(document: Any, rng: random.Random) -> Any:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every member and element, as what it is in and its name there."""
+    """Return every member and element, as its container and its name there."""
     if isinstance(value, dict):
         for name in value:
             yield value, name

@@ -1,6 +1,6 @@
-"""Commands in a mount namespace of their own: what they mount, link into /sbin or do to /dev/fuse is seen by nobody else.
+"""Commands in a mount namespace of their own: their mounts, links in /sbin and changes of /dev/fuse are invisible outside.
 
-As root only. It stands for a machine on which things are installed, or on which an ordinary user may mount.
+Requires root. The namespace represents a machine with an installation, or one on which an ordinary user may mount.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ mkdir "$NAMESPACE/dev" && mount -t tmpfs -o mode=0755 dev "$NAMESPACE/dev"
 mknod -m 0666 "$NAMESPACE/dev/fuse" c 10 229 && mount --bind "$NAMESPACE/dev/fuse" /dev/fuse
 """
 SCRIPTS = Path(sys.executable).parent
-"""Where the commands of the installed package are."""
+"""The folder of the installed package's commands."""
 
 
 @cache
@@ -44,7 +44,7 @@ def _available() -> bool:
 
 
 def require_namespace() -> None:
-    """Skip the test where no namespace can be made; fail where that must not be."""
+    """Skip the test if no namespace can be created; fail if skipping is forbidden."""
     if not _available():
         if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
             pytest.fail("a private mount namespace cannot be made, and ZARRFS_REQUIRE_FUSE=1")
@@ -67,11 +67,11 @@ def _folder() -> Iterator[Path]:
 def run_in_namespace(
     script: str, *, sbin: bool = False, fuse_for_users: bool = False, env: Mapping[str, str] | None = None, timeout: float = 100
 ) -> subprocess.CompletedProcess[str]:
-    """Run a bash ``script`` (with ``set -e``) in a new private mount namespace, and give what it printed; daemons that it leaves behind
-    end with their mounts, so it has to unmount what it mounted.
+    """Run a bash ``script`` (with ``set -e``) in a new private mount namespace; return its output.
 
-    ``sbin``: /sbin is a copy that may be written to. ``fuse_for_users``: everybody may open /dev/fuse. In ``env``, added to the
-    environment, and in the script ``$SCRIPTS`` is the folder of the package's commands.
+    Remaining daemons end with their mounts, so the script has to unmount its mounts. ``sbin``: /sbin is a writable copy.
+    ``fuse_for_users``: all users may open /dev/fuse. ``env`` is added to the environment, and ``$SCRIPTS`` is the folder of the package's
+    commands.
     """
     require_namespace()
     with _folder() as folder:

@@ -1,4 +1,4 @@
-"""What a user expects of nodes in a view: plain models that state machines are held against."""
+"""Expected behaviour of nodes in a view: plain models for state machines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ FILL = 7
 
 @dataclass
 class ModelNode:
-    """``shape`` None: a group. ``chunks``: two int16 elements each, also those beyond the edge."""
+    """A node. ``shape`` None: a group. ``chunks``: two int16 elements each, including those beyond the edge."""
 
     attributes: dict[str, Any] = field(default_factory=dict)
     shape: int | None = None
     chunks: dict[int, list[int]] = field(default_factory=dict)
 
     def described(self) -> tuple[Any, ...]:
-        """As `tests.support.zarr_python.described`."""
+        """Return the node as `tests.support.zarr_python.described` does."""
         if self.shape is None:
             return "group", self.attributes
         elements = np.full(2 * -(-self.shape // 2), FILL, "i2")
@@ -29,11 +29,11 @@ class ModelNode:
 
 
 def require(is_so: bool) -> None:
-    """Raise `ValueError` for what cannot be done."""
+    """Raise `ValueError` for an impossible operation."""
     if not is_so:
         raise ValueError
 
 
 def parent_of(path: str) -> str:
-    """The path of the group above."""
+    """Return the path of the group above."""
     return path.rpartition("/")[0]

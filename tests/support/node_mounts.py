@@ -17,7 +17,7 @@ from tests.support.zarr_python import everything, written
 
 
 def example(root: Any) -> None:
-    """Two arrays and two groups."""
+    """Write two arrays and two groups."""
     root.attrs["title"] = "example"
     array = root.create_array("g/a", shape=(4, 6), chunks=(2, 3), dtype="i4", fill_value=7, attributes={"units": "m"})
     array[...] = np.arange(24).reshape(4, 6)
@@ -29,22 +29,24 @@ def example(root: Any) -> None:
 def scene(
     dialect: int, folder: Path, *options: str, make: Any = example, consolidated: bool = False, ends_with: int | None = 0
 ) -> Iterator[Mounted]:
-    """A store of ``dialect`` with what ``make`` puts into its root group, mounted."""
+    """Mount a store of ``dialect`` whose root group ``make`` fills."""
     store = write(folder / "store.zarr", written(dialect, make, consolidated=consolidated))
     with mounted(store, *options, ends_with=ends_with) as mount:
         yield mount
 
 
 def nodes(mount: Mounted) -> dict[str, Any]:
-    """What zarr-python reads from the store, with and without its consolidated copy."""
+    """Return the nodes that zarr-python reads from the store, with and without its consolidated copy."""
     found = everything(mount.store, use_consolidated=False)
     assert everything(mount.store) == found
     return found
 
 
 def as_written(found: dict[str, Any]) -> dict[str, Any]:
-    """The same nodes without what `chunks/` adds to arrays of final v3: ``_FillValue``, which is the fill value of ``.zarray``, and no
-    names for no dimensions."""
+    """Return the same nodes without additions of `chunks/` to arrays of final v3.
+
+    These are ``_FillValue``, the fill value of ``.zarray``, and an empty list of names for no dimensions.
+    """
     return {
         path: (kind, {name: value for name, value in attributes.items() if name != "_FillValue" and value != []}, *more)
         for path, (kind, attributes, *more) in found.items()
@@ -52,7 +54,7 @@ def as_written(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def only_stored_names(mount: Mounted) -> None:
-    """The store holds documents and chunks, and no temporary name."""
+    """Assert that the store holds documents and chunks, and no temporary name."""
     for path in mount.store.rglob("*"):
         if path.is_file():
             is_chunk = path.name == "c" or all(part.isdecimal() for part in path.name.split("."))
@@ -60,7 +62,7 @@ def only_stored_names(mount: Mounted) -> None:
 
 
 def copy_with(tool: str, source: Path, target: Path) -> list[str]:
-    """Copy what is in a folder; what rsync would copy again then."""
+    """Copy the content of a folder; return the files that rsync would then copy again."""
     match tool:
         case "tar":
             shell("""tar -C "$1" -c . | tar -C "$2" -x""", source, target)
@@ -79,7 +81,7 @@ def copy_with(tool: str, source: Path, target: Path) -> list[str]:
 
 
 def check_copying_into_an_empty_store(view: str, source: Path, folder: Path, new_dialect: str) -> None:
-    """``cp -r`` of a whole hierarchy onto the root of ``view``."""
+    """Check ``cp -r`` of a whole hierarchy onto the root of ``view``."""
     (folder / "empty").mkdir()
     with mounted(folder / "empty", "-o", f"new_dialect={new_dialect}") as mount:
         run("cp", "-r", f"{source}/.", mount.path / view)
@@ -88,7 +90,7 @@ def check_copying_into_an_empty_store(view: str, source: Path, folder: Path, new
 
 
 def check_erasing(view: Path, mount: Mounted) -> None:
-    """Programs that remove `example`, node by node: nothing but the root is left."""
+    """Check that programs can remove `example`, node by node, down to the root."""
     before = nodes(mount)
     run("rm", "-r", view / "g/a")
     assert nodes(mount) == {path: node for path, node in before.items() if path != "g/a"}

@@ -1,4 +1,4 @@
-"""A service manager's end of a NOTIFY_SOCKET, for tests: a real datagram socket."""
+"""The receiving end of a NOTIFY_SOCKET, for tests: a real datagram socket."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _PATIENCE = 60
 
 @dataclass(frozen=True)
 class Notified:
-    """Where messages arrive. ``name`` is what NOTIFY_SOCKET has to be."""
+    """A receiver of messages. ``name`` is the value for NOTIFY_SOCKET."""
 
     name: str
     socket: socket.socket
 
     def next(self) -> list[str]:
-        """The next message, as its assignments; waits for it."""
+        """Wait for the next message and return its assignments."""
         self.socket.settimeout(_PATIENCE)
         return self.socket.recv(1 << 16).decode().split("\n")
 
     def rest(self) -> list[list[str]]:
-        """All that has arrived and was not looked at."""
+        """Return all messages that have arrived and were not read."""
         self.socket.setblocking(False)
         messages = []
         while True:
@@ -36,7 +36,7 @@ class Notified:
 
 @contextmanager
 def notified(folder: Path, *, abstract: bool = False) -> Iterator[Notified]:
-    """A socket with a name in ``folder``, or in the abstract namespace."""
+    """Yield a receiver with a socket in ``folder``, or in the abstract namespace."""
     name = f"@zarrfs-{abs(hash(str(folder)))}" if abstract else str(folder / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0{name[1:]}" if abstract else name)

@@ -1,4 +1,4 @@
-"""What the tests of v0 and v1 share: the arrays of the cases decoded by their dialect alone, without a store."""
+"""Helpers for tests of v0 and v1: arrays of the cases, decoded by their dialect without a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zarrfs.model.metadata import ArrayNode
 
 
 def node_of(case: Case, dialect: Dialect) -> ArrayNode:
-    """The array at the root of a case."""
+    """Return the array at the root of a case."""
     documents = {Key(key): value for key, value in case.values.items()}
     layout = dialect.open(Prefix(""), {key: documents[key] for key in dialect.root_keys(Prefix("")) if key in documents})
     assert layout is not None
@@ -24,7 +24,7 @@ def node_of(case: Case, dialect: Dialect) -> ArrayNode:
 
 
 def decoded(case: Case, node: ArrayNode) -> np.ndarray[Any, Any]:
-    """All elements: of chunks that are not stored, the fill value, zeros where it is undefined."""
+    """Return all elements; missing chunks are the fill value, or zeros where it is undefined."""
     metadata = node.metadata
     dtype = metadata.data_type.dtype
     whole = np.frombuffer(metadata.fill_bytes, dtype).repeat(np.prod(metadata.shape, dtype=int)).reshape(metadata.shape).copy()

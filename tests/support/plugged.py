@@ -1,4 +1,4 @@
-"""Plug-ins that only tests have: offered by a distribution of their own, to this process for a while or to a mount."""
+"""Plug-ins for tests, from a distribution of their own, in this process temporarily or in a mount."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.mounting import ROOT, Mounted, killed_at_last, mountpoint
 
 
 def offer(folder: Path, offers: Mapping[str, str]) -> None:
-    """Install a distribution in ``folder`` that offers objects (``module:NAME``) by the package whose plug-ins they are."""
+    """Install a distribution in ``folder`` that offers objects (``module:NAME``), by the package of the plug-ins."""
     for package, place in offers.items():
         name = f"their_{package}_{place.partition(':')[0]}".replace(".", "_")
         info = folder / f"{name}-1.0.dist-info"
@@ -25,7 +25,7 @@ def offer(folder: Path, offers: Mapping[str, str]) -> None:
 
 @contextmanager
 def plugged(folder: Path) -> Iterator[None]:
-    """What ``folder`` offers is there while the body runs."""
+    """Make the plug-ins of ``folder`` available while the body runs."""
     sys.path.append(str(folder))
     _forget()
     try:
@@ -36,7 +36,7 @@ def plugged(folder: Path) -> Iterator[None]:
 
 
 def _forget() -> None:
-    """Plug-ins are looked for anew."""
+    """Drop the cache of discovered plug-ins."""
     for name, module in list(sys.modules.items()):
         if name.startswith("zarrfs."):
             for each in list(vars(module).values()):
@@ -45,7 +45,7 @@ def _forget() -> None:
 
 
 def zarrfs_with(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command, with what ``folder`` offers."""
+    """Run the command with the plug-ins of ``folder``."""
     command = [sys.executable, "-P", "-m", "zarrfs", *map(str, arguments)]
     env = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
     return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, timeout=100, check=False)
@@ -53,7 +53,7 @@ def zarrfs_with(folder: Path, *arguments: str | Path) -> subprocess.CompletedPro
 
 @contextmanager
 def mounted_with(folder: Path, store: Path, *options: str) -> Iterator[Mounted]:
-    """As `tests.support.mounting.mounted`, with what ``folder`` offers."""
+    """Mount like `tests.support.mounting.mounted`, with the plug-ins of ``folder``."""
     with mountpoint() as path:
         log = path.with_name("log")
         done = zarrfs_with(folder, "mount", store, path, "--log-file", log, *options)

@@ -17,21 +17,24 @@ _PATIENCE = 20
 
 
 def demand(*programs: str) -> None:
-    """Skip the test where one of them is missing; where everything is demanded (ZARRFS_REQUIRE_FUSE=1), fail."""
+    """Skip the test if one of them is missing; with ZARRFS_REQUIRE_FUSE=1, fail."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         cannot(f"not installed (scripts/setup.sh installs it where it is demanded): {', '.join(missing)}")
 
 
 def cannot(reason: str) -> NoReturn:
-    """The test cannot run here: skip it, or fail where everything is demanded."""
+    """Skip the test, which cannot run here; with ZARRFS_REQUIRE_FUSE=1, fail."""
     if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
         pytest.fail(f"ZARRFS_REQUIRE_FUSE=1 demands this test: {reason}", pytrace=False)
     pytest.skip(reason)
 
 
 def zarr2_python() -> Path:
-    """A Python with zarr 2.18 and xarray of its time (the dependency group "zarr2"). scripts/setup.sh makes it where all is demanded."""
+    """Return a Python with zarr 2.18 and a matching xarray (the dependency group "zarr2").
+
+    scripts/setup.sh creates it with ZARRFS_REQUIRE_FUSE=1.
+    """
     python = Path(__file__).parents[2] / ".venv-zarr2/bin/python"
     if not python.exists():
         cannot("no virtual environment with zarr 2 (ZARRFS_REQUIRE_FUSE=1 scripts/setup.sh makes .venv-zarr2)")
@@ -39,7 +42,10 @@ def zarr2_python() -> Path:
 
 
 def type_into(command: Sequence[str | Path], keys: bytes, *, ready: bytes, environment: Mapping[str, str] | None = None) -> str:
-    """Run a program on a terminal of its own; once it has shown ``ready``, type ``keys``. What it showed; its exit code has to be 0."""
+    """Run a program on a terminal of its own, type ``keys`` once it shows ``ready``, and return its output.
+
+    The exit code has to be 0.
+    """
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvpe(str(command[0]), [str(word) for word in command], {**os.environ, "TERM": "xterm", **(environment or {})})

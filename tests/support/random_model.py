@@ -1,15 +1,15 @@
-"""Several threads do at random what programs do, in all views and behind the mount, over arrays whose elements say whose they are.
+"""Random operations by several threads, in all views and as external changes, over arrays whose elements identify their writes.
 
-Each array has a life: a number of its own. Each element is (life, index, number of the write). Whoever writes learns from the elements
-that the open file gives which life he writes to. So of every element that is read anywhere, at any time, it is known whether a legal
-order of what was done could have put it there:
+Each array has a life: a unique number. Each element is (life, index, number of the write). A writer learns the life from the elements
+in the open file. For every element that is read anywhere, at any time, it is therefore decidable whether a legal order of the
+operations explains it:
 
-* its life is that of all elements of its array, and its index is where it lies: no bytes of another array, no mixtures;
-* it is of a write after whose end no other write of that element was begun and acknowledged;
-* a fill value is only where the array once ended before, and it is that array's own.
+* its life is that of all elements of its array, and its index is its place: no bytes of another array, no mixtures;
+* no other write of that element began and was acknowledged after the end of its own write;
+* a fill value occurs only where the array once ended earlier, and it is that array's own.
 
-The store lies in a folder. What is done behind the mount moves, removes and replaces whole arrays, as other programs may at any time;
-they do not write elements, which nothing keeps apart from what the mount writes.
+The store is a folder. External changes move, remove and replace whole arrays, as other programs may at any time. They do not write
+elements, since nothing would separate these from the mount's own writes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ import zarr
 
 CHUNK, SHARD, SHORTEST = 16, 64, 64
 _LAST = 60
-"""So many operations are told where something is found."""
+"""Number of operations in the report of a finding."""
 
 FILL, LENGTH = -1, -1
 """The number of a fill value, and the index under which the length of an array is written."""
@@ -67,12 +67,12 @@ EXPECTED = {
 
 
 class Illegal(AssertionError):
-    """Something is where no order could have put it."""
+    """A value is in a place that no legal order explains."""
 
 
 @dataclass
 class Write:
-    """``values``: the numbers that it put at indices. From ``begin`` to ``end`` (None: it has not ended) it may have taken effect."""
+    """A write; ``values`` are its numbers by index. It may take effect from ``begin`` to ``end`` (None: unfinished)."""
 
     values: Mapping[int, int]
     begin: int
@@ -87,37 +87,40 @@ class Write:
 
 @dataclass
 class Life:
-    """An array, wherever it is. ``is_marked``: its number is in its attributes; another one is never resized. (One that is saved over it
-    keeps them and its fill value, and is told by its length.)"""
+    """An array, independent of its path.
+
+    ``is_marked``: its number is in its attributes; another one is never resized. (An array saved over it keeps them and its fill value,
+    and is identified by its length.)
+    """
 
     number: int
     is_marked: bool = False
     writes: list[Write] = field(default_factory=list)
     count: int = 0
     shortest: int = 0
-    """The least length that it may ever have had: what lies beyond may be fill value, and may be dropped."""
+    """The smallest length that it may have had: elements beyond it may be fill value, and may be dropped."""
 
     @property
     def first_length(self) -> int:
-        """Even, and of no other array."""
+        """An even length that no other array has."""
         return SHORTEST + 2 * self.number
 
     def first(self) -> Elements:
-        """What it is made of."""
+        """Return the initial elements."""
         return self.values(dict.fromkeys(range(self.first_length), 0))
 
     def values(self, numbers: Mapping[int, int]) -> Elements:
-        """Elements of it."""
+        """Return elements of this life."""
         return np.array([self.number << 40 | index << 20 | number for index, number in numbers.items()], "<i8")
 
 
 def lives(elements: Elements) -> set[int]:
-    """Of which lives elements are. Fill values are of none: an array has those of the one that it was saved over."""
+    """Return the lives of elements. Fill values have none: an array has those of the array that it was saved over."""
     return {each >> 40 for each in elements.tolist() if each > 0}
 
 
 class Model:
-    """What was done, and what may be read by that."""
+    """The history of operations, and the legal results of reads."""
 
     def __init__(self, store: Path, mount: Path, aside: Path, seed: int) -> None:
         self.store, self.mount, self.aside, self.seed = store, mount, aside, seed
@@ -131,10 +134,10 @@ class Model:
         self._history: deque[str] = deque(maxlen=20_000)
         self._details: dict[int, str] = {}
         self.demands_news = False
-        """Whether what is acknowledged has to be seen in all views at once, and not only at the end."""
+        """True if acknowledged data has to be visible in all views at once, and not only at the end."""
         self.ended = 1 << 62
         self._taken_along = 0
-        """When something was last renamed behind the mount: what waits for its shard then follows, and is not there at once."""
+        """Time of the last external rename: chunks queued for a shard then follow, and are visible later."""
 
     # --- what is known --------------------------------------------------------------------------------------------------------
 
@@ -150,7 +153,7 @@ class Model:
 
     @contextmanager
     def writing(self, life: Life, indices: list[int], besides: Mapping[int, int] | None = None) -> Iterator[Elements]:
-        """Around a write of these elements (and of those that it puts back as they were read) from its first byte to its close."""
+        """Record a write of these elements (and of those written back unchanged) from its first byte to its close."""
         with self._lock:
             life.count += 1
             values = dict(besides or {}) | dict.fromkeys(indices, life.count)
@@ -169,7 +172,7 @@ class Model:
 
     @contextmanager
     def resizing(self, life: Life, length: int, *, behind: bool) -> Iterator[None]:
-        """Around a change of the length. ``behind`` the mount: it may be seen late."""
+        """Record a change of the length. With ``behind``, it is external and may be visible late."""
         with self._lock:
             life.shortest = min(life.shortest, length)
             write = Write({LENGTH: length}, begin=next(self._clock))
@@ -183,8 +186,10 @@ class Model:
                 write.end = next(self._clock)
 
     def life_of(self, elements: Elements, first: int, what: str, asked: int) -> tuple[Life, dict[int, int]]:
-        """The life that elements from index ``first`` on are of, as they were read after the time ``asked``, and the numbers of their
-        writes. Raises `Illegal`."""
+        """Return the life of elements from index ``first`` on, read after the time ``asked``, and their write numbers.
+
+        Raises `Illegal`.
+        """
         found = lives(elements)
         if len(found) != 1 or not found <= self._lives.keys():
             raise Illegal(f"{what}: {len(elements)} elements of {sorted(found)}: {elements.tolist()[:8]}...")
@@ -228,7 +233,7 @@ class Model:
             )
 
     def _note(self, *details: object) -> None:
-        """What is worth to be known of what this thread does now, where something was found."""
+        """Record the current operation of this thread, for reports of findings."""
         self._details[threading.get_ident()] = " ".join(map(str, [self._details.get(threading.get_ident(), ""), *details]))
 
     def now(self) -> int:
@@ -238,7 +243,7 @@ class Model:
     # --- what is done ---------------------------------------------------------------------------------------------------------
 
     def run(self, seconds: float, threads: int) -> None:
-        """Do things for so long; raises `Illegal` with all that was found."""
+        """Run random operations for that long; raise `Illegal` with all findings."""
         until = time.monotonic() + seconds
         workers = [threading.Thread(target=self._work, args=(number, until), daemon=True) for number in range(threads)]
         for each in workers:
@@ -248,13 +253,13 @@ class Model:
         self.demand_all_legal()
 
     def demand_all_legal(self) -> None:
-        """Raise `Illegal` with all that was found."""
+        """Raise `Illegal` with all findings."""
         if self.illegal:
             found = "\n".join(self.illegal[:5])
             raise Illegal(f"seed {self.seed}: {found}\n{self.history(found)}")
 
     def history(self, found: str = "") -> str:
-        """What was done last, and to the arrays that ``found`` names."""
+        """Return the last operations, and those on the arrays in ``found``."""
         done = list(self._history)
         lives = [re.compile(rf"\b{life}\b") for life in dict.fromkeys(re.findall(r"life \d+", found))]
         theirs = [each for each in done[:-_LAST] if any(life.search(each) for life in lives)]
@@ -318,7 +323,7 @@ class Model:
         return life, elements, len(data) - elements.nbytes
 
     def demand_length(self, life: Life, length: int, what: str, asked: int) -> None:
-        """Raise `Illegal` where an array cannot be so long now."""
+        """Raise `Illegal` if an array cannot have this length now."""
         with self._lock:
             self._demand_legal(life, LENGTH, length, f"{what}, its length", asked)
 
@@ -333,7 +338,7 @@ class Model:
                 published(fd, by_fsync=chance.random() < 0.5)
 
     def _map_npy(self, chance: random.Random, name: str) -> None:
-        """A mapping, in a process of its own: where its bytes are not there any more, a signal ends it."""
+        """Map a file in a process of its own: a signal ends it if its bytes no longer exist."""
         asked, path = self.now(), self.mount / f"npy/{name}.npy"
         with subprocess.Popen([sys.executable, "-S", "-c", MAPPER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as mapper:
             assert mapper.stdin is not None and mapper.stdout is not None
@@ -353,7 +358,7 @@ class Model:
                     raise ended_with(mapper.returncode, path)
 
     def _resize(self, chance: random.Random, name: str) -> None:
-        """As an editor changes a document in its place."""
+        """Change the shape as an editor changes a document, in place."""
         document = chance.choice(("chunks/{}/.zarray", "zarr3/{}/zarr.json", "raw/{}/zarr.json")).format(name)
         self._note(document)
         with opened(self.mount / document, os.O_RDWR) as fd:
@@ -366,7 +371,7 @@ class Model:
             self._resize_by(chance, read_all(fd, 1 << 20), written, behind=False)
 
     def _resize_behind(self, chance: random.Random, name: str) -> None:
-        """In the array that was read, whatever has come to its name."""
+        """Change the shape in the array that was read, whatever is under its name now."""
         with opened(self.store / name, os.O_RDONLY | os.O_DIRECTORY) as folder:
 
             def written(text: bytes) -> None:
@@ -411,7 +416,7 @@ class Model:
         self._elements(data, first, str(path), asked)
 
     def _elements(self, data: bytes, first: int, what: str, asked: int) -> tuple[Life, dict[int, int]]:
-        """Those that are inside of the array in any case: behind its end a chunk is padded."""
+        """Return the elements that are inside the array in any case; beyond its end a chunk is padded."""
         if len(data) != 8 * CHUNK:
             raise Illegal(f"{what}: {len(data)} bytes, {data[:40]!r}")
         elements = np.frombuffer(data, "<i8")
@@ -434,7 +439,7 @@ class Model:
                 published(fd, by_fsync=chance.random() < 0.5)
 
     def _write_encoded(self, chance: random.Random, name: str) -> None:
-        """The whole chunk, as a program writes it that has read and decoded it before: the last one to close wins."""
+        """Write the whole chunk, as a program that has read and decoded it before: the last close wins."""
         path, first = self._chunk(chance, name, "zarr3")
         asked = self.now()
         with opened(path, os.O_RDWR) as fd:
@@ -485,7 +490,7 @@ class Model:
             self._taken_along = self.now()
 
     def _make_behind(self, chance: random.Random, name: str) -> None:
-        """In the place of what is there, as `mv` does it."""
+        """Replace an array externally, as `mv` does."""
         life = self.new_life(is_marked=True)
         self._note("life", life.number)
         made = self.aside / str(life.number)
@@ -514,7 +519,7 @@ class Model:
     # --- at the end -----------------------------------------------------------------------------------------------------------
 
     def check_store(self) -> int:
-        """Look at all arrays in the store, and those that were taken out of it, with another program; how many elements these are."""
+        """Check all arrays in the store, and those removed from it, with another program; return the number of elements."""
         count, asked = 0, self.now()
         self._taken_along, self.ended = 0, asked
         for document in [*self.store.rglob("zarr.json"), *self.aside.glob("[!g]*/zarr.json")]:
@@ -551,7 +556,7 @@ except (OSError, ValueError) as error:
 
 
 def ended_with(code: int, path: Path) -> OSError:
-    """What a process that mapped a file met."""
+    """Return the result of a process that mapped a file."""
     # A file that is replaced faster than it is opened has no pages, and cannot be mapped.
     number = errno.ESTALE if code in (-signal.SIGBUS, errno.ENODEV) else code
     return OSError(number, os.strerror(max(0, number)), str(path))
@@ -559,7 +564,7 @@ def ended_with(code: int, path: Path) -> OSError:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """close(2) tells its errors, where nothing else has failed."""
+    """Open a file; raise the errors of close(2) if nothing else has failed."""
     fd = os.open(path, flags)
     try:
         yield fd
@@ -571,7 +576,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def published(fd: int, *, by_fsync: bool) -> None:
-    """Return when what was written is acknowledged, and others see it."""
+    """Wait until written data is acknowledged and visible to others."""
     if by_fsync:
         os.fsync(fd)
         # That acknowledges it. Others see it when close(2) returns, whatever that says.
@@ -582,12 +587,12 @@ def published(fd: int, *, by_fsync: bool) -> None:
 
 
 def flush(fd: int) -> None:
-    """What close(2) does: whether it was acknowledged."""
+    """Do what close(2) does; return True if it was acknowledged."""
     os.close(os.dup(fd))
 
 
 def read_all(fd: int, at_once: int) -> bytes:
-    """All bytes of a file."""
+    """Return all bytes of a file."""
     pieces, offset = [], 0
     while piece := os.pread(fd, at_once, offset):
         pieces.append(piece)

@@ -1,6 +1,6 @@
-"""A reader of the layout before Zarr 1.0 that shares no code with zarrfs: written from "zarr - Persistence" and DEVIATIONS alone.
+"""An independent reader of the layout before Zarr 1.0, written from "zarr - Persistence" and DEVIATIONS only.
 
-It demands what zarr 0.4 demanded of a folder: the seven members and no others, ``__zdata__``, and Blosc in every chunk.
+It requires of a folder what zarr 0.4 required: exactly the seven members, ``__zdata__``, and Blosc in every chunk.
 """
 
 from __future__ import annotations

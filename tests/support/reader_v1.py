@@ -1,6 +1,6 @@
-"""A reader of Zarr v1 that shares no code with zarrfs: written from the specification and DEVIATIONS alone.
+"""An independent reader of Zarr v1, written from the specification and DEVIATIONS only.
 
-As zarr 1.1 does, it demands the eight members, ASCII, and ``attrs``; only Blosc's chunks are in order F where ``order`` says so.
+Like zarr 1.1, it requires the eight members, ASCII, and ``attrs``; only Blosc chunks are in order F where ``order`` declares it.
 """
 
 from __future__ import annotations

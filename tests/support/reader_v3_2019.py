@@ -1,6 +1,6 @@
-"""A reader of the protocol draft of 2019, written from its text and from zarrita's habits. It shares nothing with zarrfs.
+"""An independent reader of the protocol draft of 2019, written from its text and from zarrita's behaviour.
 
-``nodes(folder)`` gives every node of the hierarchy in a folder: path, attributes, and the elements of arrays.
+``nodes(folder)`` returns every node of the hierarchy in a folder: path, attributes, and the elements of arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SUFFIXES = {".array": "array", ".group": "group"}
 
 @dataclass
 class Node:
-    """``elements`` is None for groups; ``stored``: chunk identifiers that have a value, ``fill`` as the document has it."""
+    """A node. ``elements`` is None for groups; ``stored`` are the chunk identifiers with a value; ``fill`` is as in the document."""
 
     kind: str
     attributes: dict[str, Any]
@@ -31,7 +31,7 @@ class Node:
 
 
 def nodes(folder: Path) -> dict[str, Node]:
-    """Every node by its path. Implied groups are those above others, and of kind ``implied``."""
+    """Return every node by its path. Implied groups are those above others, and of kind ``implied``."""
     entry = json.loads((folder / "zarr.json").read_bytes())
     uri, _, version = entry["zarr_format"].rpartition("/")
     assert uri == "https://purl.org/zarr/spec/protocol/core"
@@ -61,7 +61,7 @@ def nodes(folder: Path) -> dict[str, Node]:
 
 
 def read(folder: Path, path: str, document: dict[str, Any]) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-    """All elements of an array, and the identifiers of the chunks that are stored."""
+    """Return all elements of an array, and the identifiers of the stored chunks."""
     shape, grid = tuple(document["shape"]), document["chunk_grid"]
     assert grid["type"] == "regular"
     chunks, separator = tuple(grid["chunk_shape"]), grid.get("separator", ".")
@@ -84,7 +84,7 @@ def read(folder: Path, path: str, document: dict[str, Any]) -> tuple[np.ndarray[
 
 
 def dtype_of(data_type: Any) -> np.dtype[Any]:
-    """The type of stored elements: of the table, of the datetime extension, or a fallback."""
+    """Return the type of stored elements: of the table, of the datetime extension, or a fallback."""
     if isinstance(data_type, str):
         return np.dtype(data_type)
     known = "/datetime-dtypes/" in data_type["extension"] or "/complex-dtypes/" in data_type["extension"]
@@ -92,7 +92,7 @@ def dtype_of(data_type: Any) -> np.dtype[Any]:
 
 
 def decompressed(data: bytes, compressor: dict[str, Any] | None) -> bytes:
-    """The bytes of a chunk."""
+    """Return the decompressed bytes of a chunk."""
     if compressor is None:
         return data
     *_, kind, name, version = compressor["codec"].rstrip("/").split("/")

@@ -1,6 +1,6 @@
-"""A reader of hierarchies of the Zarr v3 core draft of 2022, written after its text and after what zarr-python 2.16 writes.
+"""An independent reader of the Zarr v3 core draft of 2022, written from its text and from output of zarr-python 2.16.
 
-It shares no code with zarrfs: json, numpy and numcodecs alone. It reads what tests write, and is strict about it.
+It uses only json, numpy and numcodecs. It reads the output of tests, and is strict about it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CORE = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
 def everything(values: Mapping[str, bytes]) -> dict[str, tuple[Elements | None, dict[str, Any]]]:
-    """Elements (None for a group) and attributes of every node that has a document, by path."""
+    """Return elements (None for a group) and attributes of every node with a document, by path."""
     entry = json.loads(values["zarr.json"])
     encoding = entry["metadata_encoding"]
     software = isinstance(encoding, str)
@@ -51,7 +51,7 @@ def everything(values: Mapping[str, bytes]) -> dict[str, tuple[Elements | None, 
 
 
 def array(values: Mapping[str, bytes], prefix: str, document: dict[str, Any], scalar: str) -> Elements:
-    """The elements of one array; ``prefix`` of its chunks' keys."""
+    """Return the elements of one array; ``prefix`` is that of its chunks' keys."""
     dtype = data_type(document["data_type"])
     shape, grid = document["shape"], document["chunk_grid"]
     chunk_shape = grid["chunk_shape"]
@@ -83,7 +83,7 @@ def array(values: Mapping[str, bytes], prefix: str, document: dict[str, Any], sc
 def stored(
     values: Mapping[str, bytes], prefix: str, coords: tuple[int, ...], stack: list[list[int]], separator: str, scalar: str
 ) -> bytes | None:
-    """The encoded bytes of a chunk, or of a shard of the rest of the stack."""
+    """Return the encoded bytes of a chunk, or of a shard in the rest of the stack."""
     if not stack:
         return values.get(prefix + ("c" + separator.join(map(str, coords)) if coords else scalar))
     per_shard, *outer = stack
@@ -97,7 +97,7 @@ def stored(
 
 
 def data_type(value: Any) -> np.dtype[Any]:
-    """The stored type."""
+    """Return the stored type."""
     if isinstance(value, dict):
         value = value["type"]
     if isinstance(value, list):
@@ -110,7 +110,7 @@ def data_type(value: Any) -> np.dtype[Any]:
 
 
 def fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
-    """One element."""
+    """Return one element of fill value."""
     if value is None:
         return np.zeros((), dtype)
     if isinstance(value, str) and value.startswith("0x"):

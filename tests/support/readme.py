@@ -1,7 +1,7 @@
-"""What README.md promises: sections with lines to type, what they answer, and files to write.
+"""The promises of README.md: sections with lines to type, their output, and files to write.
 
-A line that begins with ``$ `` in a block is typed into a shell, the lines below it are its answer, in which ``...`` stands for anything
-(as in doctest). A fenced block whose first line is a comment with nothing but a file's name is that file. Text is never substituted.
+In a block, a line that begins with ``$ `` is typed into a shell, and the lines below it are its output, in which ``...`` matches
+anything (as in doctest). A fenced block whose first line is a comment with only a file name is that file. Nothing is substituted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _SEPARATORS = frozenset({"&&", "||", "|", ";", "&", "(", ")", "sudo", "!", "{", 
 
 @dataclass(frozen=True)
 class Line:
-    """A line to type, and what is answered to it (empty: nothing that is promised)."""
+    """A line to type, and its promised output (empty: no promise)."""
 
     number: int
     text: str
     answer: str
 
     def programs(self) -> frozenset[str]:
-        """The programs that it runs by name: not those that lie in a path, nor those inside of quotes and substitutions."""
+        """Return the programs that it runs by name, except those with a path, and those inside quotes and substitutions."""
         words = shlex.shlex(self.text, posix=True, punctuation_chars="();&|")
         words.whitespace_split = True
         words.commenters = "#"
@@ -53,7 +53,7 @@ class File:
 
 @dataclass(frozen=True)
 class Section:
-    """What stands below a heading, up to the next one; ``above`` are the headings that it is in."""
+    """The steps between a heading and the next one; ``above`` is the enclosing heading."""
 
     title: str
     above: str
@@ -64,7 +64,10 @@ class Section:
 
 
 def sections(text: str) -> list[Section]:
-    """The sections of a Markdown page, in order, those without steps, too. Raises ValueError for a line that would never be run."""
+    """Return the sections of a Markdown page, in order, also those without steps.
+
+    Raises ValueError for a line that would never be run.
+    """
     made = [Section("", "")]
     rows = list(enumerate(text.splitlines(), start=1))
     position = 0
@@ -88,7 +91,7 @@ def sections(text: str) -> list[Section]:
 
 
 def drawing(text: str) -> str:
-    """The first block that draws a tree, without its remarks (behind two spaces) and its first line."""
+    """Return the first block that draws a tree, without its remarks (after two spaces) and its first line."""
     found = re.search(r"^```text\n\S+\n((?:[├└│ ].*\n)+)```", text, re.MULTILINE)
     assert found is not None
     return "\n".join(re.sub(r"(?<=[\w.])  .*", "", row).rstrip() for row in found[1].splitlines()) + "\n"

@@ -1,4 +1,4 @@
-"""How much memory a daemon takes while something is done to it: anonymous pages, which no other process shares and no file backs.
+"""Peak memory of a daemon during an operation: anonymous pages, which are neither shared nor backed by a file.
 
 with sampled(mount.pid) as peak:
     (mount.path / "raw" / "k").read_bytes()
@@ -16,7 +16,7 @@ _EVERY_S = 0.005
 
 
 class Peak:
-    """The most that was seen; ``before`` is what there was at first."""
+    """The highest value; ``before`` is the initial value."""
 
     def __init__(self, nbytes: int) -> None:
         self.before = nbytes
@@ -25,7 +25,7 @@ class Peak:
 
 @contextmanager
 def sampled(pid: int) -> Iterator[Peak]:
-    """Look at a process and its children every few milliseconds for as long as the body runs."""
+    """Sample a process and its children every few milliseconds while the body runs."""
     peak = Peak(anonymous(pid))
     over = threading.Event()
 
@@ -44,7 +44,7 @@ def sampled(pid: int) -> Iterator[Peak]:
 
 
 def anonymous(pid: int) -> int:
-    """Bytes of anonymous pages of a process and of all that it has started; 0 where it has gone."""
+    """Return the bytes of anonymous pages of a process and its descendants; 0 if it has ended."""
     total, pending = 0, [pid]
     while pending:
         folder = Path(f"/proc/{pending.pop()}")

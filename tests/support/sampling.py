@@ -1,8 +1,8 @@
-"""Which cases of a test of many run when everything is tested: those of a sample, unless `make soak` has the time for all.
+"""Selection of the cases of a test in a complete run: a sample, or all of them in `make soak`.
 
-A test that mounts, once for each combination of its parameters, is run for as many of them as it takes to have each value of each
-parameter once (``make test``), or each pair of values (``.ci/run``). Where fewer examples are asked for, this holds for every test. Who
-asks for a file, a test or a word gets every case.
+A test that mounts once for each combination of its parameters runs for as many of them as are needed to cover each value of each
+parameter once (``make test``), or each pair of values (``.ci/run``). With fewer examples, this holds for every test. A run of a given
+file, test or keyword includes every case.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FEW = 1 if length.LEAST else 4
 
 
 def is_whole_run(config: pytest.Config) -> bool:
-    """Whether nobody asked for certain tests."""
+    """Return True if no specific tests were requested."""
     asked = config.getoption("keyword") or config.getoption("lf", False)
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not asked
 
 
 def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """The cases that are not in the sample."""
+    """Return the cases outside the sample."""
     tests: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and (length.LEAST or _mounts(item)):
@@ -40,8 +40,10 @@ def _mounts(item: pytest.Item) -> bool:
 
 
 def _beyond(cases: list[pytest.Function], strength: int) -> list[pytest.Function]:
-    """Those that have no combination of ``strength`` values that the others do not have: as many as are left when always the one was
-    taken that has most new ones."""
+    """Return the cases with no new combination of ``strength`` values.
+
+    Selects greedily: always the case with the most new combinations.
+    """
     # The others do not run anyway.
     running = [
         each

@@ -1,4 +1,4 @@
-"""A view of nodes over a small store, and what zarr-python reads of the store then."""
+"""A view of nodes over a small store, and the nodes that zarr-python then reads from the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVERYWHERE = pytest.mark.parametrize(
 
 
 def example(root: Any) -> None:
-    """Groups and arrays, one of them compressed, with names of dimensions where the format has them."""
+    """Write groups and arrays, one of them compressed, with dimension names where the format has them."""
     root.attrs["title"] = "example"
     more = {"dimension_names": ["y", "x"]} if root.metadata.zarr_format == 3 else {}
     array = root.create_array("g/a", shape=(4, 6), chunks=(2, 3), dtype="i4", fill_value=7, attributes={"units": "m"}, **more)
@@ -37,7 +37,7 @@ def example(root: Any) -> None:
 
 @dataclass
 class Scene:
-    """Paths are those below the folder of ``view``."""
+    """A view over a store. Paths are those below the folder of ``view``."""
 
     tree: MountTree
     store: Store
@@ -82,7 +82,7 @@ class Scene:
         await self.write(document, await self.json(document) | {"shape": shape})
 
     async def remove(self, path: str, *, backwards: bool = False) -> None:
-        """As ``rm -r``: what a folder lists is removed, then the folder."""
+        """Remove a folder as ``rm -r`` does: the listed entries, then the folder."""
         folder = await self.folder(path)
         for name, is_directory, *_ in sorted([entry async for entry in folder.entries()], reverse=backwards):
             if is_directory:
@@ -92,7 +92,7 @@ class Scene:
         await self.rmdir(path)
 
     async def stored(self) -> dict[str, Any]:
-        """What zarr-python reads: through the consolidated copy where there is one, which has to say the same as the nodes."""
+        """Return the nodes that zarr-python reads: from the consolidated copy if there is one, which has to equal the nodes."""
         values = await contents(self.store)
         nodes = everything(values, use_consolidated=False)
         assert everything(values) == nodes
@@ -103,7 +103,7 @@ class Scene:
 async def scene(
     dialect: int, kind: str, folder: Path, consolidated: bool = False, write: Any = example, view: str = "chunks", **options: Any
 ) -> AsyncIterator[Scene]:
-    """A store of ``dialect`` with what ``write`` puts into its root group."""
+    """Yield a store of ``dialect`` whose root group ``write`` fills."""
     values = written(dialect, write, consolidated=consolidated)
     async with store_of_kind(kind, folder, values) as store, tree_over(store, **options) as tree:
         yield Scene(tree, store, view)

@@ -1,8 +1,8 @@
-"""A real systemd, for tests: not the one of this machine, but a manager of its own in namespaces of its own.
+"""A real systemd for tests: a manager in namespaces of its own, not that of this machine.
 
-PID 1 of a machine cannot be had for a test, but ``systemd --user`` can be run by anybody, and is the same program: it starts, watches and
-stops services in the same way. Here root runs it, in a mount and a PID namespace and in control groups of its own, so that it touches
-nobody else's, and with writable copies of /etc and /usr/local, in which units and commands are installed where README.md has them.
+A test cannot use PID 1 of a machine, but any user can run ``systemd --user``, which is the same program: it starts, watches and stops
+services in the same way. Here root runs it, in a mount and a PID namespace and in control groups of its own, so that it affects no
+other process. /etc and /usr/local are writable copies, in which units and commands are installed as README.md describes.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ printf '[Service]\nStandardOutput=append:/run/journal\nStandardError=append:/run
 
 
 def run_under_systemd(script: str, *, timeout: float = 110) -> subprocess.CompletedProcess[str]:
-    """Run a bash ``script`` (with ``set -e``) beside a systemd of its own, which ``systemctl`` speaks to, and give what it printed.
+    """Run a bash ``script`` (with ``set -e``) beside a systemd of its own, for ``systemctl``; return its output.
 
-    /etc, /usr/local, /sbin, /srv and /mnt are copies that may be written to; ``~/zarrfs`` is where zarrfs is installed, and the folder of
-    units, ``systemd``, lies where the script runs. Skips the test where such a systemd cannot be run.
+    /etc, /usr/local, /sbin, /srv and /mnt are writable copies; zarrfs is installed in ``~/zarrfs``; the folder of units, ``systemd``,
+    is in the working directory. Skips the test if such a systemd cannot run.
     """
     require_namespace()
     demand("systemctl")
@@ -92,7 +92,7 @@ def run_under_systemd(script: str, *, timeout: float = 110) -> subprocess.Comple
 
 @contextmanager
 def _control_groups() -> Iterator[list[Path]]:
-    """A new control group below ours in every hierarchy; a manager takes everything in its own group for its own."""
+    """Create a control group below ours in every hierarchy; a manager claims everything in its own group."""
     # One name, since in one hierarchy systemd makes what it finds in another.
     made, name = [], f"zarrfs-test-{uuid.uuid4().hex[:8]}"
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -116,7 +116,7 @@ def _control_groups() -> Iterator[list[Path]]:
 
 
 def _remove(group: Path) -> None:
-    """Remove a control group and those below it. What was in them has ended; the kernel may take a moment to see it."""
+    """Remove a control group and those below it. Their processes have ended; the kernel may need a moment to notice."""
     for _ in range(100):
         for folder, _, _ in os.walk(group, topdown=False):
             with contextlib.suppress(OSError):

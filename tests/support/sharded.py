@@ -1,4 +1,4 @@
-"""Sharded arrays of the final v3 as other libraries write and read them, from documents that hypothesis draws."""
+"""Sharded arrays of final v3, written and read by other libraries, from documents that hypothesis draws."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _INNER: list[list[dict[str, Any]]] = [
 
 @st.composite
 def documents(draw: st.DrawFn, *, levels: int = 2, before: bool = True, behind: bool = True) -> dict[str, Any]:
-    """Documents of sharded arrays of int16. ``levels``: of shards in shards, at most; ``before`` and ``behind``: other codecs on these
-    sides of the outermost one."""
+    """Return documents of sharded arrays of int16.
+
+    ``levels``: maximum nesting of shards; ``before`` and ``behind``: other codecs on these sides of the outermost one.
+    """
     ndim = draw(st.integers(1, 3))
     shape = [draw(st.integers(1, 11)) for _ in range(ndim)]
     order = draw(st.permutations(range(ndim))) if before and draw(st.booleans()) else None
@@ -77,7 +79,7 @@ def documents(draw: st.DrawFn, *, levels: int = 2, before: bool = True, behind: 
 
 @st.composite
 def regions(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """A part of an array."""
+    """Return parts of an array."""
     parts = []
     for extent in shape:
         start = draw(st.integers(0, extent - 1))
@@ -86,14 +88,14 @@ def regions(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def make(folder: Path, document: dict[str, Any]) -> Elements:
-    """Store an array without chunks. Its elements."""
+    """Store an array without chunks, and return its elements."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "zarr.json").write_text(json.dumps(document))
     return np.full(document["shape"], document["fill_value"], np.int16)
 
 
 def numbered(shape: tuple[int, ...], start: int) -> Elements:
-    """Elements that differ from one another and from the fill values."""
+    """Return elements that differ from one another and from the fill values."""
     return np.arange(start, start + math.prod(shape), dtype=np.int16).reshape(shape)
 
 
@@ -107,7 +109,7 @@ def store(library: str, folder: Path, region: tuple[slice, ...], elements: Eleme
 
 
 def load(library: str, folder: Path) -> Elements:
-    """All elements of the array in ``folder``."""
+    """Return all elements of the array in ``folder``."""
     if library == "tensorstore":
         return np.asarray(_tensorstore(folder).read().result())
     with _pipeline(library):
@@ -119,7 +121,7 @@ def _tensorstore(folder: Path) -> Any:
 
 
 def _pipeline(library: str) -> AbstractContextManager[Any]:
-    """zarrs is a codec pipeline of zarr-python."""
+    """Use zarrs as the codec pipeline of zarr-python."""
     if library == "zarr-python":
         return nullcontext()
     warnings.filterwarnings("ignore", module="zarrs")

@@ -1,4 +1,4 @@
-"""The ``indexed`` shard format, as the text of 2022 says it, without the code that is tested; and grids of chunks in nested shards.
+"""An independent implementation of the ``indexed`` shard format of 2022; and grids of chunks in nested shards.
 
 Source: v3 core 2022, "Sharding storage transformer (version 1.0)", "Binary shard format".
 """
@@ -19,7 +19,10 @@ Coords = tuple[int, ...]
 def encode_shard(
     chunks: Mapping[int, bytes], count: int, *, order: Sequence[int] | None = None, gaps: Sequence[bytes] = ()
 ) -> bytes:
-    """A shard of ``count`` chunks; ``order``: that of their bytes; ``gaps``: unused bytes in front of each, the last behind all."""
+    """Return a shard of ``count`` chunks; ``order`` is that of their bytes.
+
+    ``gaps`` are unused bytes before each, the last one after all.
+    """
     body, pairs = b"", [(EMPTY, EMPTY)] * count
     for number, place in enumerate(sorted(chunks) if order is None else order):
         body += gaps[number] if number < len(gaps) else b""
@@ -30,12 +33,12 @@ def encode_shard(
 
 
 def index_of(pairs: Sequence[tuple[int, int]]) -> bytes:
-    """The index with these pairs of offset and nbytes."""
+    """Return the index with these pairs of offset and nbytes."""
     return b"".join(struct.pack("<QQ", *pair) for pair in pairs)
 
 
 def decode_shard(shard: bytes, count: int) -> dict[int, bytes]:
-    """Chunks by their place in the index."""
+    """Return chunks by their position in the index."""
     assert len(shard) >= 16 * count, "shorter than its index"
     index = shard[len(shard) - 16 * count :]
     chunks = {}
@@ -48,7 +51,7 @@ def decode_shard(shard: bytes, count: int) -> dict[int, bytes]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Chunks of a grid in shards of ``levels`` (chunks per shard, those of the innermost shards first), and how keys are made."""
+    """Chunks of a grid in shards of ``levels`` (chunks per shard, innermost first), and the construction of keys."""
 
     shape: Coords
     levels: tuple[Coords, ...]
@@ -61,11 +64,11 @@ class Grid:
         return self.prefix + (self.before + self.separator.join(map(str, coords)) if coords else self.scalar)
 
     def coords(self) -> Iterator[Coords]:
-        """Every chunk of the grid."""
+        """Return every chunk of the grid."""
         return itertools.product(*map(range, self.shape))
 
     def by_key(self) -> dict[str, Coords]:
-        """Every chunk of the grid under its key."""
+        """Return every chunk of the grid under its key."""
         return {self.key(coords): coords for coords in self.coords()}
 
     @property
@@ -75,7 +78,7 @@ class Grid:
         return Grid(shape, self.levels[1:], self.prefix, self.separator, self.before, self.scalar)
 
     def decoded(self, values: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Every chunk that is in ``values``, the keys of the outermost shards and others. Each shard is checked."""
+        """Return every chunk in ``values``, which has keys of the outermost shards and others. Checks each shard."""
         if not self.levels:
             return {key: values[key] for key in self.by_key() if key in values}
         found = {}

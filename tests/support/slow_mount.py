@@ -1,8 +1,9 @@
-"""The daemon, over a store that is made slow or made to raise.
+"""The daemon, over a slow or failing store.
 
     python slow_mount.py CONFIG SECONDS    # the MountConfig as JSON; each operation on values takes SECONDS
 
-A get of a key that ends in ``raises`` raises what no store should. Prints a line when the mount answers; ends when it is unmounted.
+A get of a key that ends in ``raises`` raises an exception that no store should raise. Prints a line when the mount is usable; ends
+when it is unmounted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The smallest daemon there is: a mount of type fuse.zarrfs (or another) that holds ``.zarrfs/config.json`` and ends as it is told.
+"""A minimal daemon: a mount of type fuse.zarrfs (or another) that holds ``.zarrfs/config.json`` and ends in a given way.
 
     python small_mount.py MOUNTPOINT END [SUBTYPE]   # END: well, badly (something could not be stored) or dead (kill -9 at unmount)
 
-Prints a line when the mount answers. For tests of what happens around a mount, without a store or a tree.
+Prints a line when the mount is usable. For tests of the handling of mounts, without a store or a tree.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small sharded arrays of the final v3, made by hand so that anything about a shard can be wrong."""
+"""Small sharded arrays of final v3, built by hand so that any part of a shard can be wrong."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from zarrfs.transformers.forwarding import ForwardingStore
 
 EMPTY = 2**64 - 1
 NONE = (EMPTY, EMPTY)
-"""The pair of a chunk that is not there."""
+"""The index entry of a missing chunk."""
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 CRC32C = {"name": "crc32c"}
 
 
 def sharding(chunks: int, *codecs: Any, **more: Any) -> dict[str, Any]:
-    """The codec, for chunks of so many elements; its index has a checksum and is at the end."""
+    """Return the codec, for chunks of that many elements; its index has a checksum and is at the end."""
     configuration = {"chunk_shape": [chunks], "codecs": codecs or [{"name": "bytes"}], "index_codecs": [LITTLE, CRC32C], **more}
     return {"name": "sharding_indexed", "configuration": configuration}
 
 
 def document(shape: int, shard: int, *codecs: Any) -> bytes:
-    """An array of bytes, filled with 9, in shards of so many elements."""
+    """Return an array of bytes, filled with 9, in shards of that many elements."""
     return json.dumps(
         {
             "zarr_format": 3,
@@ -48,7 +48,7 @@ def document(shape: int, shard: int, *codecs: Any) -> bytes:
 
 
 def index(pairs: Sequence[tuple[int, int]], *, checksum: int | None = None) -> bytes:
-    """The encoded index with these pairs of offset and nbytes."""
+    """Return the encoded index with these pairs of offset and nbytes."""
     data = b"".join(struct.pack("<QQ", *pair) for pair in pairs)
     return data + struct.pack("<I", google_crc32c.value(data) if checksum is None else checksum)
 
@@ -56,7 +56,10 @@ def index(pairs: Sequence[tuple[int, int]], *, checksum: int | None = None) -> b
 def shard(
     count: int, chunks: Mapping[int, bytes], *, unused: bytes = b"", others: Mapping[int, tuple[int, int]] | None = None
 ) -> bytes:
-    """A shard of ``count`` chunks with its index at the end. ``unused`` bytes lie in front of all; ``others``: pairs to say instead."""
+    """Return a shard of ``count`` chunks with its index at the end.
+
+    ``unused`` bytes precede all; ``others`` are pairs to use instead.
+    """
     body, pairs = unused, [NONE] * count
     for place, chunk in chunks.items():
         pairs[place] = len(body), len(chunk)
@@ -67,7 +70,7 @@ def shard(
 
 
 class UnlistableStore(ForwardingStore):
-    """As a web server: what is there is known by asking."""
+    """A store without listing, like a web server: keys are found only by request."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)

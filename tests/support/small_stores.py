@@ -1,4 +1,4 @@
-"""Small Zarr v2 stores as dicts of keys, written by hand: what a test needs and no more."""
+"""Minimal Zarr v2 stores as dicts of keys, written by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 ELEMENTS = np.arange(30, dtype="<i4").reshape(6, 5)
-"""Of `SMALL`'s array ``a``: chunks of (2, 3), so that the last column of chunks is padded."""
+"""Elements of array ``a`` of `SMALL`: chunks of (2, 3), so that the last column of chunks is padded."""
 
 
 def array_document(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str = "<i4", **more: object) -> bytes:
@@ -17,7 +17,7 @@ def array_document(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str =
 
 
 def chunk(row: int, column: int) -> bytes:
-    """The bytes of a chunk of ``a``."""
+    """Return the bytes of a chunk of ``a``."""
     padded = np.full((6, 6), 7, "<i4")
     padded[:, :5] = ELEMENTS
     return padded[2 * row : 2 * row + 2, 3 * column : 3 * column + 3].tobytes()

@@ -1,4 +1,4 @@
-"""Which tests run in one process when several share the work: those of a file, but where each takes long and none needs another."""
+"""Distribution of tests over processes: those of a file together, except where each takes long and none needs another."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ALONE = {
     "test_umount.py",
     "test_users.py",
 }
-"""Files whose tests are begun one by one."""
+"""Files whose tests are distributed one by one."""
 
 
 class Spread(LoadFileScheduling):
-    """`--dist loadfile`, with those files spread."""
+    """`--dist loadfile`, with those files distributed."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]

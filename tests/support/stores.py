@@ -1,4 +1,4 @@
-"""Stores for tests: one that fails, one that waits, and short ways to fill and to read any."""
+"""Stores for tests: a failing one, a waiting one, and short functions to fill and read any store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def fill(store: Store, values: Mapping[str, bytes]) -> None:
 
 
 async def contents(store: Store, prefix: str = "") -> dict[str, bytes]:
-    """Every key below ``prefix`` and its value, by listing and getting."""
+    """Return every key below ``prefix`` and its value, by listing and getting."""
     found: dict[str, bytes] = {}
     async for key in store.list_prefix(Prefix(prefix)):
         value = await store.get(key)
@@ -31,7 +31,7 @@ async def contents(store: Store, prefix: str = "") -> dict[str, bytes]:
 
 
 async def names(store: Store, prefix: str = "") -> dict[tuple[str, bool], int]:
-    """What `list_dir` gives: name and whether it is a prefix, to size."""
+    """Return the entries of `list_dir`: (name, whether it is a prefix) to size."""
     found: dict[tuple[str, bool], int] = {}
     async for name, is_prefix, size, _ in store.list_dir(Prefix(prefix)):
         assert (name, is_prefix) not in found, f"{name!r} is listed twice"
@@ -40,7 +40,7 @@ async def names(store: Store, prefix: str = "") -> dict[tuple[str, bool], int]:
 
 
 class InterruptedStore(ForwardingStore):
-    """Each operation on values first goes through `interrupt`, which may raise or wait."""
+    """Calls `interrupt`, which may raise or wait, before each operation on values."""
 
     async def interrupt(self, operation: str, place: str) -> None:
         raise NotImplementedError
@@ -95,7 +95,7 @@ class InterruptedStore(ForwardingStore):
 
 
 class FailingStore(InterruptedStore):
-    """Raises what ``errors`` says for the name of an operation."""
+    """Raises the exception in ``errors`` for the name of an operation."""
 
     def __init__(self, inner: Store, errors: Mapping[str, Exception]) -> None:
         super().__init__(inner)
@@ -107,9 +107,9 @@ class FailingStore(InterruptedStore):
 
 
 class WaitingStore(InterruptedStore):
-    """Operations named in ``waits`` do not begin before `let_go`; ``stubborn``: not even their cancellation ends them earlier.
+    """Operations named in ``waits`` wait for `let_go`; with ``stubborn``, even cancellation does not end the wait.
 
-    ``waiting`` holds the place of each that waits now.
+    ``waiting`` holds the place of each waiting operation.
     """
 
     def __init__(self, inner: Store, *waits: str, stubborn: bool = False) -> None:
@@ -120,7 +120,7 @@ class WaitingStore(InterruptedStore):
         self._gate = trio.Event()
 
     def let_go(self) -> None:
-        """Let everything go on that waits, and everything to come."""
+        """Release all waiting operations, and all later ones."""
         self._gate.set()
 
     async def interrupt(self, operation: str, place: str) -> None:
@@ -134,9 +134,9 @@ class WaitingStore(InterruptedStore):
 
 
 class HangingStore(InterruptedStore):
-    """Every operation on a place that was told to `hang` waits for `answer`, also those that no value is named in.
+    """Operations on places given to `hang` wait for `answer`, also those without a value.
 
-    ``hanging`` holds the operation and place of each that waits now, ``asked`` counts all that came, and each takes ``delay`` seconds.
+    ``hanging`` holds the operation and place of each waiting one, ``asked`` counts all operations, and each takes ``delay`` seconds.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -148,17 +148,17 @@ class HangingStore(InterruptedStore):
         self._gate = trio.Event()
 
     def hang(self, pattern: str = "*", *operations: str) -> None:
-        """From now on operations (all, if none is named) on places that match ``pattern`` wait."""
+        """Make operations (all, if none is named) on places that match ``pattern`` wait from now on."""
         self._patterns.append((pattern, operations))
 
     def answer(self) -> None:
-        """All that wait go on, and nothing waits any more."""
+        """Release all waiting operations; later ones do not wait."""
         self._patterns.clear()
         self._gate.set()
         self._gate = trio.Event()
 
     def lose(self) -> None:
-        """Nothing waits any more, but those that wait now never go on."""
+        """Do not let later operations wait; those that wait now never continue."""
         self._patterns.clear()
         self._gate = trio.Event()
 

@@ -1,13 +1,16 @@
-"""Another user's FUSE mount that is none of zarrfs, and says that it is.
+"""Another user's FUSE mount that is independent of zarrfs and claims to be zarrfs.
 
     python strangers_mount.py MOUNTPOINT PLAN
 
-PLAN is a JSON object: ``config``, the text of ``.zarrfs/config.json`` (``PID`` in it is this process); ``hangs``, requests that are never
-answered (statfs, open, read, write); ``swaps``, a folder on the way to the mountpoint in whose place a link to another one is put at the
-first question: ``[FOLDER, OTHER]``; ``stays``, whether it lives on when it was unmounted; ``seen``, a file to which it writes a line of
-JSON about each process that asks for statfs: its terminal, its session, and where its descriptors lead.
+PLAN is a JSON object:
 
-Prints its number when the mount answers. For a page that the kernel has to hand over there is a file ``file`` of 4096 bytes.
+* ``config``: the text of ``.zarrfs/config.json`` (``PID`` in it is this process);
+* ``hangs``: requests that are never answered (statfs, open, read, write);
+* ``swaps``: ``[FOLDER, OTHER]``: at the first request, a link to OTHER replaces FOLDER on the path to the mountpoint;
+* ``stays``: whether the process continues after the unmount;
+* ``seen``: a file that gets a line of JSON for each process that requests statfs: its terminal, its session, its open descriptors.
+
+Prints its number when the mount is usable. A file ``file`` of 4096 bytes serves for pages that the kernel has to provide.
 """
 
 from __future__ import annotations

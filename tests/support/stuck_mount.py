@@ -1,11 +1,14 @@
-"""The daemon in the foreground, over a store that sticks for ever at one point of its life.
+"""The daemon in the foreground, over a store that blocks forever at one point.
 
     python stuck_mount.py CONFIG WHERE    # the MountConfig as JSON; "read", "self", "close", "thread" or "lock"
 
-"read": what is read never comes, and there is no deadline. "self": nor does it for a thread of the daemon itself, which waits in the
-kernel then; SIGUSR2 has the main thread fail in the middle of whatever it does. "close": the store cannot be closed. "thread": a task in
-the background waits for a thread that never ends. "lock": what is staged waits for a lock that nobody lets go of. Prints a line on stdout
-when the mount answers. What the end of a mount is given beyond ``timeout`` is one second here.
+* "read": reads never return, and there is no deadline.
+* "self": in addition, a thread of the daemon itself waits for a read in the kernel; at SIGUSR2 the main thread fails immediately.
+* "close": the store cannot be closed.
+* "thread": a task in the background waits for a thread that never ends.
+* "lock": staged data waits for a lock that is never released.
+
+Prints a line on stdout when the mount is usable. The grace period at the end, beyond ``timeout``, is one second here.
 """
 
 from __future__ import annotations

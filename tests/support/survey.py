@@ -1,8 +1,8 @@
-"""What a program finds that looks at everything in a tree: each file's size, and its bytes or the errno of reading them.
+"""Survey of a tree: each file's size, and its bytes or the errno of reading them.
 
-    python survey.py LIMIT_MIB PATH...      # without a kernel, within so much memory more than Python itself needs; prints JSON
+    python survey.py LIMIT_MIB PATH...      # without a kernel, in that much memory beyond Python's own; prints JSON
 
-Large files are read at their beginning, in the middle and at the end.
+Large files are read at the beginning, in the middle and at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PART = 4096
 
 @dataclass(frozen=True)
 class Found:
-    """A file: ``size`` as stat tells it; ``data`` what could be read, or ``error``, the errno's name."""
+    """A file: ``size`` from stat; ``data`` that was read, or ``error``, the errno's name."""
 
     size: int
     data: bytes = b""
@@ -35,14 +35,14 @@ class Found:
 
 
 def places(size: int) -> list[tuple[int, int]]:
-    """Offsets and lengths to read of a file."""
+    """Return offsets and lengths to read of a file."""
     if size <= _LARGE:
         return [(0, size)]
     return [(0, _PART), (size // 2, _PART), (size - _PART, _PART)]
 
 
 def of_folder(folder: Path) -> dict[str, Found]:
-    """Everything below a folder, through the kernel. Nothing is followed out of it."""
+    """Survey a folder through the kernel, without following links."""
     found: dict[str, Found] = {}
     for root, _, names in os.walk(folder, onerror=_raise):
         for name in names:
@@ -58,7 +58,7 @@ def of_folder(folder: Path) -> dict[str, Found]:
 
 
 async def of_tree(tree: Any) -> dict[str, Found]:
-    """Everything in a `MountTree`."""
+    """Survey a `MountTree`."""
     from tests.support.trees import every_file, walk
     from zarrfs.errors import ZarrfsError
     from zarrfs.fuse.errno import errno_of
@@ -82,7 +82,7 @@ async def of_tree(tree: Any) -> dict[str, Found]:
 
 
 def parse(text: str) -> dict[str, dict[str, Found]]:
-    """What the script printed: for each store, what was found."""
+    """Return the script's output: the files of each store."""
     return {
         store: {path: Found(size, bytes.fromhex(data), error) for path, (size, data, error) in found.items()}
         for store, found in json.loads(text).items()

@@ -1,7 +1,7 @@
-"""What well-known programs do to a file, as commands and as the requests that the kernel was seen to make of them.
+"""Writes by well-known programs, as commands and as the kernel requests recorded for them.
 
-Recorded with libfuse's ``debug`` on Linux 6.18: bash 5.2, coreutils 9.1, sed 4.9, NumPy 2. Programs and kernels may come to differ;
-the commands are what counts, the requests make sure that these orders keep working whatever the programs do.
+Recorded with libfuse's ``debug`` on Linux 6.18: bash 5.2, coreutils 9.1, sed 4.9, NumPy 2. Programs and kernels may change: the commands
+test current behaviour, the requests ensure that these sequences keep working.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OPEN, TRUNC, CREATE, FLUSH, RELEASE = ("open",), ("trunc",), ("create",), ("flus
 
 @dataclass(frozen=True)
 class Trace:
-    """``script`` is for bash with the file as ``$1`` and a folder of its own as ``$2``; ``before`` None: there is no file."""
+    """``script`` is for bash with the file as ``$1`` and a folder of its own as ``$2``; ``before`` None: no file exists."""
 
     name: str
     script: str

@@ -1,6 +1,6 @@
-"""What the tree of files does, whoever asks: scenarios for any `tests.support.drivers.Driver`.
+"""Behaviour of the tree of files: scenarios for any `tests.support.drivers.Driver`.
 
-Run directly by ``tests/fuse/test_tree.py`` (milliseconds, no root) and through the kernel by ``tests/mount/test_tree.py``.
+``tests/fuse/test_tree.py`` runs them directly (milliseconds, no root), ``tests/mount/test_tree.py`` through the kernel.
 """
 
 from __future__ import annotations
@@ -1152,7 +1152,7 @@ async def what_is_to_become_a_chunk_or_an_array_takes_any_of_them_and_forgets_it
 
 @scenario
 async def large_attributes_are_told_who_asks_and_not_listed(d: Driver) -> None:
-    """All that is listed fits where other file systems keep it; the kernel hands out 64 KiB."""
+    """The list fits into the limit of other file systems; the kernel's limit is 64 KiB."""
     for nbytes, number in ((2_000, 0), (5_000, 0), (65_536, 0), (65_537, errno.E2BIG)):
         text = json.dumps({"x": "y" * (nbytes - 8)}, separators=(",", ":")).encode()
         assert len(text) == nbytes

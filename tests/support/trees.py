@@ -1,4 +1,4 @@
-"""A mount's tree without the kernel: made over a store, walked by path, read whole."""
+"""A mount's tree without the kernel: created over a store, walked by path, read completely."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_NBYTES = 128 * 1024
 
 @asynccontextmanager
 async def tree_over(store: Store, url: str = "memory:", **options: Any) -> AsyncIterator[MountTree]:
-    """A `MountTree` over ``store``, which stays open. ``options`` are those of the mount, as text."""
+    """Yield a `MountTree` over ``store``, which stays open. ``options`` are those of the mount, as text."""
     failed: BaseException | None = None
     async with trio.open_nursery() as nursery:
         try:
@@ -38,7 +38,7 @@ async def tree_over(store: Store, url: str = "memory:", **options: Any) -> Async
 
 @asynccontextmanager
 async def tree_of(path: Path | str, **options: Any) -> AsyncIterator[MountTree]:
-    """A `MountTree` over the store at a path or URL."""
+    """Yield a `MountTree` over the store at a path or URL."""
     store = await open_store(str(path))
     try:
         async with tree_over(store, str(path), **options) as tree:
@@ -48,7 +48,7 @@ async def tree_of(path: Path | str, **options: Any) -> AsyncIterator[MountTree]:
 
 
 async def walk(tree: MountTree | Directory, path: str) -> Node:
-    """The node at ``path`` (``npy/a/b.npy``). Raises `NoSuchEntry`."""
+    """Return the node at ``path`` (``npy/a/b.npy``). Raises `NoSuchEntry`."""
     node: Node = tree.root if isinstance(tree, MountTree) else tree
     for name in path.split("/"):
         if name:
@@ -59,7 +59,7 @@ async def walk(tree: MountTree | Directory, path: str) -> Node:
 
 
 async def listing(tree: MountTree | Directory, path: str = "") -> dict[str, Entry]:
-    """What a folder lists, by name. Checks that each name comes once and is found by lookup as what the listing says it is."""
+    """Return the entries of a folder, by name. Checks that names are unique and that lookup agrees with the listing."""
     folder = await walk(tree, path)
     assert isinstance(folder, Directory), f"{path!r} is a file"
     found: dict[str, Entry] = {}
@@ -77,12 +77,12 @@ async def listing(tree: MountTree | Directory, path: str = "") -> dict[str, Entr
 
 
 async def names(tree: MountTree | Directory, path: str = "") -> set[str]:
-    """The names in a folder; see `listing`."""
+    """Return the names in a folder; see `listing`."""
     return set(await listing(tree, path))
 
 
 async def read(tree: MountTree | Directory, path: str) -> bytes:
-    """All bytes of a file, read forwards; checks them against its size."""
+    """Return all bytes of a file, read sequentially and checked against its size."""
     file = await walk(tree, path)
     if not isinstance(file, File):
         raise IsADirectory(f"{path!r} is a folder", key=path)
@@ -119,12 +119,12 @@ async def write(tree: MountTree | Directory, path: str, data: bytes) -> None:
 
 
 async def load(tree: MountTree | Directory, path: str) -> np.ndarray[Any, Any]:
-    """The array in an ``.npy`` file."""
+    """Return the array in an ``.npy`` file."""
     return np.asarray(np.load(io.BytesIO(await read(tree, path)), allow_pickle=False))
 
 
 async def every_file(tree: MountTree | Directory, path: str = "", limit: int = 10_000) -> AsyncIterator[str]:
-    """Paths of all files below a folder; at most ``limit`` entries are looked at."""
+    """Return the paths of all files below a folder, from at most ``limit`` entries."""
     pending = [path]
     seen = 0
     while pending:

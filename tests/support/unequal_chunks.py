@@ -1,9 +1,9 @@
-"""A grid of unequal chunks that only tests have, and arrays on it: what works on chunks asks the grid, and assumes nothing.
+"""A grid of unequal chunks for tests, and arrays on it, to show that code on chunks asks the grid and assumes nothing.
 
     {"name": "test.unequal", "configuration": {"edges": [[3, 1, 4], [5]]}}
 
-``edges``: lengths of the chunks along each dimension, together at least as long as the array. A chunk is encoded whole. When the array
-grows beyond them, one chunk more has what is new; when it shrinks, they stay.
+``edges``: lengths of the chunks along each dimension, in total at least the length of the array. A chunk is encoded whole. When the
+array grows beyond them, one chunk is added; when it shrinks, they are kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GRIDS = {"zarrfs.dialects.v3.grids": "tests.support.unequal_chunks:PLUGIN"}
 
 @dataclass(frozen=True)
 class UnequalGrid(ChunkGrid):
-    """See the module's text."""
+    """The grid (see the module)."""
 
     edges: tuple[Shape, ...]
 
@@ -77,7 +77,7 @@ class UnequalGrid(ChunkGrid):
 
 
 class Unequal(GridForm):
-    """Its form in documents."""
+    """The form of the grid in documents."""
 
     name: ClassVar[str] = "test.unequal"
 
@@ -99,7 +99,7 @@ PLUGIN = Unequal()
 
 @dataclass(frozen=True)
 class UnequalExample:
-    """An array on such a grid, as final Zarr v3. What lies beyond its edge is junk in the store; ``missing`` chunks are not stored."""
+    """An array on such a grid, as final Zarr v3. Padding is junk in the store; ``missing`` chunks are not stored."""
 
     shape: Shape
     edges: tuple[Shape, ...]
@@ -114,17 +114,17 @@ class UnequalExample:
 
     @property
     def coords(self) -> list[Coords]:
-        """Of all chunks."""
+        """The coordinates of all chunks."""
         return list(itertools.product(*map(range, self.grid.grid_shape(self.shape))))
 
     def box(self, coords: Coords) -> tuple[slice, ...]:
-        """The part of the array that lies in a chunk."""
+        """Return the part of the array that lies in a chunk."""
         spans = (self.grid.span(axis, index) for axis, index in enumerate(coords))
         return tuple(slice(begin, min(end, extent)) for (begin, end), extent in zip(spans, self.shape, strict=True))
 
     @property
     def elements(self) -> np.ndarray[Any, Any]:
-        """What a reader has to see."""
+        """The elements that a reader should see."""
         whole = np.arange(1, math.prod(self.shape) + 1).astype("<i4").reshape(self.shape)
         for coords in self.missing:
             whole[self.box(coords)] = self.fill
@@ -132,7 +132,7 @@ class UnequalExample:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Its ``zarr.json``."""
+        """The ``zarr.json``."""
         return {
             "zarr_format": 3,
             "node_type": "array",
@@ -145,7 +145,7 @@ class UnequalExample:
         }
 
     def values(self, name: str) -> Iterator[tuple[str, bytes]]:
-        """The keys and values of the array as node ``/name``, where no codec follows ``bytes``."""
+        """Return the keys and values of the array as node ``/name``, if no codec follows ``bytes``."""
         yield f"{name}/zarr.json", json.dumps(self.document).encode()
         for coords in self.coords:
             if coords not in self.missing:
@@ -155,7 +155,7 @@ class UnequalExample:
                 yield f"{name}/{'/'.join(['c', *map(str, coords)])}", chunk.tobytes()
 
     def stored_in(self, values: Mapping[str, bytes], name: str) -> np.ndarray[Any, Any]:
-        """The elements that a store holds by now, read without zarrfs."""
+        """Return the current elements in a store, read without zarrfs."""
         whole = np.full(self.shape, self.fill, "<i4")
         for coords in self.coords:
             value = values.get(f"{name}/{'/'.join(['c', *map(str, coords)])}")
@@ -168,7 +168,7 @@ class UnequalExample:
 
 @st.composite
 def unequal_edges(draw: st.DrawFn, extent: int) -> Shape:
-    """Lengths of chunks for a dimension; the last one may hang over its edge, and one more lie beyond it."""
+    """Return chunk lengths for a dimension; the last one may overhang its edge, and one more may lie beyond it."""
     lengths: list[int] = []
     while sum(lengths) < extent:
         lengths.append(draw(st.sampled_from([1, 2, 2, 3, 5])))
@@ -177,7 +177,7 @@ def unequal_edges(draw: st.DrawFn, extent: int) -> Shape:
 
 @st.composite
 def unequal_examples(draw: st.DrawFn, max_ndim: int = 3, max_extent: int = 9) -> UnequalExample:
-    """Any small array of unequal chunks."""
+    """Return small arrays of unequal chunks."""
     shape = tuple(draw(st.lists(st.integers(0, max_extent), max_size=max_ndim)))
     example = UnequalExample(shape, tuple(draw(unequal_edges(extent)) for extent in shape))
     missing = draw(st.frozensets(st.sampled_from(example.coords), max_size=4)) if example.coords else frozenset()
@@ -185,7 +185,7 @@ def unequal_examples(draw: st.DrawFn, max_ndim: int = 3, max_extent: int = 9) ->
 
 
 async def store_with(example: UnequalExample) -> MemoryStore:
-    """A store that holds ``example`` as its array ``a``."""
+    """Return a store that holds ``example`` as its array ``a``."""
     store = MemoryStore()
     await fill(store, dict(example.values("a")))
     return store

@@ -14,7 +14,7 @@ from tests.support.namespace import run_in_namespace
 
 REPOSITORY = Path(__file__).parents[2]
 USERS = (65534, 2)
-"""nobody and bin: fusermount3 mounts for nobody who has no name."""
+"""nobody and bin: fusermount3 requires a user with a name."""
 
 _PREPARED = """
 export W="$NAMESPACE/w" && mkdir "$W" && mount -t tmpfs -o mode=0755 w "$W"
@@ -36,8 +36,10 @@ cd /
 
 
 def run_as_users(script: str, *, env: Mapping[str, str] | None = None, timeout: float = 100) -> str:
-    """Run a bash ``script`` as root, in which ``as UID COMMAND`` runs something as a user, ``$W/UID`` is that user's home and
-    ``$W/UID/m`` an empty folder; give what it printed. It has to succeed, and to unmount what it mounted."""
+    """Run a bash ``script`` as root and return its output; it has to succeed, and to unmount its mounts.
+
+    ``as UID COMMAND`` runs a command as a user, ``$W/UID`` is that user's home and ``$W/UID/m`` an empty folder.
+    """
     prepared = opened() + _PREPARED % {"users": " ".join(map(str, USERS))} + script + '\ncd / && umount "$W"\n'
     done = run_in_namespace(prepared, fuse_for_users=True, env=_plain() | dict(env or {}), timeout=timeout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -49,7 +51,7 @@ def _plain() -> dict[str, str]:
 
 
 def opened() -> str:
-    """A script after which everybody may run the interpreter, wherever it is installed; what else lies in root's folders is hidden."""
+    """Return a script that makes the interpreter executable for all users, wherever it is, and hides the rest of root's folders."""
     needed = {Path(place).resolve() for place in (sys.base_prefix, sys.prefix, REPOSITORY)}
     closed: dict[Path, list[Path]] = {}
     for place in sorted(needed):
@@ -68,5 +70,5 @@ def opened() -> str:
 
 
 def script_of_python(source: str, *arguments: str) -> str:
-    """A command line that runs ``source`` with the tests' interpreter."""
+    """Return a command line that runs ``source`` with the tests' interpreter."""
     return shlex.join([sys.executable, "-P", "-c", source, *arguments])

@@ -1,12 +1,12 @@
-"""What can be seen of a mount from outside while it works: how long others wait for it, and how much memory it has.
+"""Measurements of a mount from outside: the waiting time of other users, and the memory of the daemon.
 
     python watcher.py waits PATH PID      # until stdin ends; prints JSON: the longest wait of another user of the mount, in seconds
     python watcher.py memory PID          # until stdin ends; prints JSON: the peak of RssAnon of the process and all below it, in bytes
 
-Processes of their own: threads of a test share its interpreter lock with whatever else the test does.
+They are separate processes, since threads of a test share its interpreter lock with the rest of the test.
 
-A wait is that of ``statvfs``, which is a request each time, and for whose answer the daemon needs nothing of its store. What a busy
-machine adds is taken off: the time that the watcher and the daemon's main thread could have run and no processor was free for them
+A wait is the duration of ``statvfs``, which is always a request, and whose answer needs no store. The noise of a busy machine is
+subtracted: the time in which the watcher and the daemon's main thread were runnable without a free processor
 (Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat").
 """
 
@@ -29,7 +29,7 @@ def main(what: str, *arguments: str) -> None:
 
 
 def waits(path: str, pid: int) -> dict[str, float]:
-    """The longest wait, without and with the noise of the machine; how many there were."""
+    """Return the longest wait, without and with the noise of the machine, and the number of waits."""
     longest = raw = 0.0
     count = 0
     while not _ended(EVERY_WAIT_S):
@@ -43,7 +43,7 @@ def waits(path: str, pid: int) -> dict[str, float]:
 
 
 def memory(pid: int) -> dict[str, int]:
-    """The peak, and how many processes there were then."""
+    """Return the peak, and the number of processes at that time."""
     peak = processes = 0
     while not _ended(EVERY_SAMPLE_S):
         family = _family(pid)
@@ -58,7 +58,7 @@ def _ended(seconds: float) -> bool:
 
 
 def _delayed(pid: int) -> float:
-    """Seconds in all for which this process and ``pid`` waited for a processor. 0 where the kernel does not count them."""
+    """Return the total seconds for which this process and ``pid`` waited for a processor; 0 without kernel support."""
     try:
         return sum(int(Path(f"/proc/{each}/schedstat").read_bytes().split()[1]) for each in ("self", pid)) / 1e9
     except OSError:

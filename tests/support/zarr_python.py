@@ -1,4 +1,4 @@
-"""Hierarchies as zarr-python writes them, and as it reads what a store holds."""
+"""Hierarchies written by zarr-python, and hierarchies of a store as zarr-python reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Write = Callable[[Any], None]
 
 
 def written(zarr_format: int, write: Write, *, consolidated: bool = False) -> dict[str, bytes]:
-    """The keys and values of a hierarchy: ``write`` is given its root group."""
+    """Return the keys and values of a hierarchy; ``write`` receives its root group."""
     zarr = pytest.importorskip("zarr")
     store = in_memory({}).with_read_only(False)
     with warnings.catch_warnings():
@@ -33,7 +33,7 @@ def written(zarr_format: int, write: Write, *, consolidated: bool = False) -> di
 
 
 def opened(values: dict[str, bytes] | Path, **how: Any) -> Any:
-    """The root group."""
+    """Return the root group."""
     zarr = pytest.importorskip("zarr")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -41,7 +41,7 @@ def opened(values: dict[str, bytes] | Path, **how: Any) -> Any:
 
 
 def everything(values: dict[str, bytes] | Path, **how: Any) -> dict[str, Any]:
-    """Every node by its path: attributes, and of arrays the type and all elements, as bytes."""
+    """Return every node by its path: attributes, and for arrays the type and all elements, as bytes."""
     root = opened(values, **how)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -50,7 +50,7 @@ def everything(values: dict[str, bytes] | Path, **how: Any) -> dict[str, Any]:
 
 
 def described(node: Any) -> tuple[Any, ...]:
-    """What counts of a node."""
+    """Return the significant properties of a node."""
     attributes = node.attrs.asdict()
     if not hasattr(node, "shape"):
         return "group", attributes
@@ -60,7 +60,7 @@ def described(node: Any) -> tuple[Any, ...]:
 
 @asynccontextmanager
 async def store_of_kind(kind: str, folder: Path, values: dict[str, bytes]) -> AsyncIterator[Store]:
-    """A store in memory, or in a folder, with these values."""
+    """Yield a store in memory, or in a folder, with these values."""
     store = MemoryStore() if kind == "memory" else await open_store(str(folder))
     await fill(store, values)
     try:
@@ -70,5 +70,5 @@ async def store_of_kind(kind: str, folder: Path, values: dict[str, bytes]) -> As
 
 
 async def stored(store: Store) -> dict[str, Any]:
-    """`everything` in a store."""
+    """Return `everything` of a store."""
     return everything(await contents(store))

@@ -1,6 +1,6 @@
 """zarr-python's own suites for stores, with a LocalStore in the folder that the environment names.
 
-Run by ``tests/mount/test_programs_zarr.py`` in a pytest of its own, since they are written for asyncio.
+``tests/mount/test_programs_zarr.py`` runs them in a pytest of its own, since they are written for asyncio.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Commands of zarrfs in processes that are forked from one that has imported everything: a mount costs a tenth of the time.
+"""Commands of zarrfs in processes forked from a preloaded one: a mount costs a tenth of the time.
 
     python zarrfs_forge.py FD    # a Unix socket of packets
 
-A packet brings four descriptors: a stream, and stdin, stdout and stderr of the command. The stream gives one line of JSON (the
-arguments, the environment, the working directory, and a script where it is not zarrfs itself), and gets two: the process, and when it
-has ended its exit code. The daemon of ``zarrfs mount`` is forked as well, in place of the program that the command would start;
-everything else is what the command does. It ends when the other end of the socket is closed.
+A packet brings four descriptors: a stream, and stdin, stdout and stderr of the command. The stream carries one line of JSON (the
+arguments, the environment, the working directory, and a script if it is not zarrfs itself), and receives two: the process, and after
+its end its exit code. The daemon of ``zarrfs mount`` is also forked, instead of started as a program; all else is the command's own
+code. The forge ends when the other end of the socket is closed.
 
-Named like the program, by which a daemon is known where the kernel does not tell whose connection it holds.
+It is named like the program, which identifies a daemon where the kernel does not reveal the owner of a connection.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PACKAGES = ("zarrfs.stores", "zarrfs.codecs", "zarrfs.dialects", "zarrfs.dialec
 
 
 class ForkedProcess:
-    """What ``subprocess.Popen`` is to `zarrfs.lifecycle.background`: the daemon, forked."""
+    """The daemon, forked, with the interface of ``subprocess.Popen`` that `zarrfs.lifecycle.background` uses."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ def _run(script: str | None, arguments: Sequence[str], environment: Mapping[str,
 
 
 def _answer(stream: socket.socket, descriptors: Sequence[int]) -> None:
-    """Fork what is asked for, and tell how it ended."""
+    """Fork the requested command, and report its end."""
     with stream.makefile("r") as lines:
         asked = json.loads(lines.readline())
     pid = os.fork()
