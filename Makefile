@@ -1,4 +1,4 @@
-# Each target works alone, in any order, in a fresh clone; scripts/setup.sh installs what is missing.
+# Each target works alone, in any order, in a fresh clone; scripts/setup.sh installs missing packages.
 .PHONY: demo test soak fuzz mutants setup
 
 # make demo STORE=/data/x.zarr: mounts and shows that store, read-only. STORE is passed in the environment, so that no shell parses it.
