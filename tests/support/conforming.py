@@ -229,7 +229,7 @@ def raises(error: type[ZarrfsError], match: str, act: Callable[[], object]) -> C
     return check
 
 
-# --- what is written -------------------------------------------------------------------------------------------------------------
+# --- writing ---------------------------------------------------------------------------------------------------------------------
 
 
 async def _editor(values: Values, new: str) -> tuple[NodeEditor, Reading]:

@@ -208,7 +208,7 @@ class KernelDriver(Driver):
     def __init__(self, mount: Mounted) -> None:
         super().__init__()
         self.mount = mount
-        # Through the mount: news of what is made behind it may come after the first look, and gives every file another inode.
+        # Through the mount: notification of external files may arrive after the first lookup, and changes the inode of every file.
         write(mount.path / "raw" / self.prefix, SMALL)
 
     def at(self, path: str) -> Path:

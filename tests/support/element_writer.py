@@ -80,7 +80,7 @@ def _mapped(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
 
 def _opened(file: str) -> tuple[int, int]:
     """Return the open file and its size."""
-    # Who opens a value in the moment in which it is replaced may be told to look again, also where it is changed at once and replaced.
+    # open(2) may fail while a value is being replaced, also if it is replaced again at once: look it up again.
     while True:
         fd = -1
         try:

@@ -74,7 +74,7 @@ def provoke(path: Path, asks: Sequence[str], seconds: float = ASKED_S) -> int:
             os.killpg(process.pid, 9)
             killed += 1
     for process in processes:
-        # One that was killed ends when its request is answered; who never is keeps the mount in use, and `umount` says so.
+        # A killed program ends when its request is answered; one without an answer keeps the mount in use, and `umount` reports it.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_ANSWER_S)
     return killed
@@ -266,7 +266,7 @@ def nested_shards(folder: Path) -> Path:
     codec: Any = {"name": "bytes"}
     for level in range(8):
         codec = sharding((8**level,), codec)
-    # Each level points to itself: the index at the end says that its first chunk is the whole of it.
+    # Each level points to itself: the index at the end gives its whole extent as the first chunk.
     value = struct.pack("<16Q", *((0, 128) + (2**64 - 1,) * 14))
     return write(folder / "s", {"zarr.json": GROUP3, "a/zarr.json": array3((8**8 * 8,), (8**8,), [codec]), "a/c/0": value})
 

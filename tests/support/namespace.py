@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-# A copy of what other tests have mounted would keep their daemons from ending for as long as the namespace lasts.
+# A copy of other tests' mounts would keep their daemons alive as long as the namespace exists.
 _ALONE = """
 findmnt --raw --noheadings --output TARGET --types fuse.zarrfs | tac | xargs -r -d '\\n' umount --internal-only --lazy 2>/dev/null || true
 """

@@ -48,8 +48,8 @@ NAMES = ("a", "b", "g/a", "g/b")
 
 Elements = np.ndarray[Any, np.dtype[np.int64]]
 
-# What a program may be told at any time when others move, remove and replace arrays. EIO: the documents are not there, or not yet; EFBIG,
-# EINVAL, EPERM: of two that write one `.npy`, one has truncated it, and the other one's close made it what it is now.
+# Errors that a program may get at any time while others move, remove and replace arrays. EIO: the documents are missing, or not there yet;
+# EFBIG, EINVAL, EPERM: of two writers of one `.npy`, one has truncated it, and the close of the other has determined its content.
 EXPECTED = {
     errno.ENOENT,
     errno.ESTALE,
@@ -139,7 +139,7 @@ class Model:
         self._taken_along = 0
         """Time of the last external rename: chunks queued for a shard then follow, and are visible later."""
 
-    # --- what is known --------------------------------------------------------------------------------------------------------
+    # --- the model ------------------------------------------------------------------------------------------------------------
 
     def new_life(self, *, is_marked: bool = False) -> Life:
         with self._lock:
@@ -216,7 +216,7 @@ class Model:
         if not self.demands_news and asked < self.ended:
             return
         if any((write.end or 1 << 62) > asked and index // CHUNK in write.chunks for write in life.writes):
-            # Somebody has this chunk open with changes: who reads the same file sees what he began with.
+            # This chunk is open with changes: readers of the same file see the content with which the writer began.
             return
         later = [
             write
@@ -240,7 +240,7 @@ class Model:
         with self._lock:
             return next(self._clock)
 
-    # --- what is done ---------------------------------------------------------------------------------------------------------
+    # --- the operations -------------------------------------------------------------------------------------------------------
 
     def run(self, seconds: float, threads: int) -> None:
         """Run random operations for that long; raise `Illegal` with all findings."""
@@ -388,7 +388,7 @@ class Model:
         if "shape" not in document:
             raise FileNotFoundError(errno.ENOENT, "no array: its folder is still, or again, there")
         (length,) = document["shape"]
-        # A .zarray does not have attributes: by its length an array is known that nobody has resized.
+        # A .zarray has no attributes: the length identifies an array that was never resized.
         number = document.get("attributes", {}).get("life", (length - SHORTEST) / 2)
         life = self._lives.get(number)
         if life is None or not life.is_marked or (length % 2 == 0 and length != life.first_length):
@@ -457,7 +457,7 @@ class Model:
         data = io.BytesIO()
         np.save(data, life.first())
         path = self.mount / f"npy/{name}.npy"
-        # Under another name first, or where there is none: who reads a file that is truncated and written sees parts, as anywhere.
+        # Under another name first, or a new file: readers of a file that is truncated and written see parts, as on any file system.
         written = path.with_name(f".{life.number}.tmp") if chance.random() < 0.7 else path
         with opened(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
             os.write(fd, data.getvalue())
@@ -579,7 +579,7 @@ def published(fd: int, *, by_fsync: bool) -> None:
     """Wait until written data is acknowledged and visible to others."""
     if by_fsync:
         os.fsync(fd)
-        # That acknowledges it. Others see it when close(2) returns, whatever that says.
+        # That acknowledges it. Others see it when close(2) returns, whatever its result.
         with suppress(OSError):
             flush(fd)
     else:

@@ -15,7 +15,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 _HEADING = re.compile(r"^(#{2,3}) (.+)$")
 _NAMED = re.compile(r"^(?://|#|%) (\S*[./]\S+)$")
-# After these words a new command begins; sudo runs what follows it.
+# A new command begins after these words; sudo runs the following one.
 _SEPARATORS = frozenset({"&&", "||", "|", ";", "&", "(", ")", "sudo", "!", "{", "if", "then", "do", "while"})
 
 

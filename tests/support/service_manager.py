@@ -85,7 +85,7 @@ def run_under_systemd(script: str, *, timeout: float = 110) -> subprocess.Comple
             },
         )
     if done.returncode == 99:
-        # Not a failure even where nothing may be skipped: it depends on how the machine is made.
+        # Not a failure even where skipping is forbidden: it depends on the configuration of the machine.
         pytest.skip(f"no systemd can be run here: {done.stderr}")
     return done
 
@@ -93,7 +93,7 @@ def run_under_systemd(script: str, *, timeout: float = 110) -> subprocess.Comple
 @contextmanager
 def _control_groups() -> Iterator[list[Path]]:
     """Create a control group below ours in every hierarchy; a manager claims everything in its own group."""
-    # One name, since in one hierarchy systemd makes what it finds in another.
+    # One name, since systemd creates in one hierarchy the groups that it finds in another.
     made, name = [], f"zarrfs-test-{uuid.uuid4().hex[:8]}"
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)

@@ -60,7 +60,7 @@ def documents(draw: st.DrawFn, *, levels: int = 2, before: bool = True, behind: 
         outer = [length * count for length, count in zip(outer, counts, strict=True)]
     if order:
         codecs = [{"name": "transpose", "configuration": {"order": order}}, *codecs]
-        # The chunk shape is that of the array's axes, what the sharding codec meets that of the transposed ones.
+        # The chunk shape has the order of the array's axes, the input of the sharding codec that of the transposed ones.
         outer = [outer[order.index(axis)] for axis in range(ndim)]
     if behind and draw(st.integers(0, 3)) == 0:
         codecs = [*codecs, {"name": "crc32c"}]

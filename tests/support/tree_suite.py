@@ -40,7 +40,7 @@ def refused(number: int) -> Iterator[None]:
     assert caught.value.errno == number, f"{errno.errorcode[caught.value.errno or 0]} instead of {errno.errorcode[number]}"
 
 
-# --- what stat(2) tells ---------------------------------------------------------------------------------------------------------
+# --- stat(2) --------------------------------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -889,7 +889,7 @@ async def who_has_a_value_open_in_another_view_keeps_the_old_one(d: Driver) -> N
             async with d.opened(f"npy/{d.prefix}a.npy") as npy:
                 assert await d.pread(npy, 12, 128) == CHUNK[:12]
                 await d.write(f"{mine}/a/0.0", OTHER)
-                # A whole array is no value: who has it open sees the chunk change.
+                # A whole array is not one value: open handles see the chunk change.
                 assert await d.pread(npy, 12, 128) == OTHER[:12]
             async with d.opened(f"{theirs}/a/0.0") as new:
                 assert (await d.fstat(new)).st_ino != number
@@ -899,7 +899,7 @@ async def who_has_a_value_open_in_another_view_keeps_the_old_one(d: Driver) -> N
                 # Or ESTALE: it had read nothing.
                 assert await d.pread(untouched, 24, 0) == CHUNK
             if theirs == d.raw:
-                # A part of each would be a value that nobody wrote.
+                # Parts of both would be a value that no program wrote.
                 with refused(errno.ESTALE):
                     await d.pwrite(fd, b"wxyz", 4)
                 now = OTHER
@@ -1203,7 +1203,7 @@ async def mknod_makes_a_file_that_is_published_when_it_is_written(d: Driver) -> 
         with pytest.raises(FileExistsError):
             await d.mknod(path, stat.S_IFREG | 0o644)
         await d.utime(path, 1_000_000_007_000_000_000)
-        # As tar does: what is made is opened, written and closed.
+        # As tar does: the new file is opened, written and closed.
         async with d.opened(path, os.O_WRONLY) as fd:
             await d.pwrite(fd, data, 0)
         assert await d.read(path) == data

@@ -135,7 +135,7 @@ def main(fd: int) -> None:
     background.subprocess = SimpleNamespace(Popen=ForkedProcess, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
-    # Nobody waits for who answers; who answers waits for its child.
+    # No process waits for the answering one, which waits for its child.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=fd) as packets:
         while True:
