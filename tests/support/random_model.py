@@ -48,8 +48,8 @@ NAMES = ("a", "b", "g/a", "g/b")
 
 Elements = np.ndarray[Any, np.dtype[np.int64]]
 
-# Errors that a program may get at any time while others move, remove and replace arrays. EIO: the documents are missing, or not there yet;
-# EFBIG, EINVAL, EPERM: of two writers of one `.npy`, one has truncated it, and the close of the other has determined its content.
+# Errors that a program may get at any time while others move, remove and replace arrays. EIO: the documents are missing, or not there
+# yet; EFBIG, EINVAL, EPERM: of two writers of one `.npy`, one has truncated it, and the close of the other has determined its content.
 EXPECTED = {
     errno.ENOENT,
     errno.ESTALE,
