@@ -118,7 +118,10 @@ class NewArrays:
         return (ShardSpec(counts, index_codecs=index_codecs),)
 
     def codecs(self, layout: Layout, data_type: DataType, first: Sequence[CodecSpec] = ()) -> tuple[CodecSpec, ...]:
-        """Return the codec chain of a new array of ``data_type``, after the codecs ``first``. Raises `MetadataError`, `MetadataUnsupported`."""
+        """Return the codec chain of a new array of ``data_type``, after the codecs ``first``.
+
+        Raises `MetadataError`, `MetadataUnsupported`.
+        """
         codecs = layout.dialect.new_codecs if self._codecs is None else self._codecs
         # The array -> bytes codec of types without a fixed size follows from the type.
         serializer = () if data_type.is_variable else _serializer(codecs)
